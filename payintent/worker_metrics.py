@@ -44,8 +44,8 @@ async def measure(service: Service) -> None:
     """Update the gauges. If a query fails, no gauge changes."""
     reading = service.reading
     oldest_s = await payment_store.get_oldest_processing_age_s(reading)
-    pending_s = await overview_store.pending_overdue_s(reading)
-    webhook_s = await overview_store.webhook_overdue_s(reading)
+    pending_s = await overview_store.get_pending_overdue_s(reading)
+    webhook_s = await overview_store.get_webhook_overdue_s(reading)
     mail_s = await mail_store.oldest_age_s(reading)
     deliveries = await overview_store.count_deliveries(reading)
     cases = await overview_store.count_open_cases(reading)

@@ -1,4 +1,4 @@
-"""Evaluates the operator's fraud rules (spec section 7.4)."""
+"""Evaluate the operator's fraud rules (spec section 7.4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class FraudRuleKind(StrEnum):
     ADDRESS_VELOCITY = "ADDRESS_VELOCITY"
 
 
-VELOCITIES = frozenset({FraudRuleKind.PAYER_VELOCITY, FraudRuleKind.ADDRESS_VELOCITY})
+VELOCITY_KINDS = frozenset({FraudRuleKind.PAYER_VELOCITY, FraudRuleKind.ADDRESS_VELOCITY})
 
 
 class RiskLevel(StrEnum):
@@ -92,14 +92,14 @@ class FraudRuleSet:
     def __bool__(self) -> bool:
         return bool(self._by_value or self._networks or self._velocities)
 
-    def velocities(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
+    def velocity_rules(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
         """Return the velocity rules of a kind that apply to a merchant."""
         return self._velocities.get((kind, None), []) + self._velocities.get(
             (kind, merchant_id), []
         )
 
     def evaluate(self, subject: FraudSubject) -> FraudDenial | None:
-        """Return the denial by the matching rule with the highest score, or None if none matches.
+        """Return the denial of the matching rule with the highest score, or None if none match.
 
         If scores are equal, the oldest rule wins.
         """
@@ -120,7 +120,7 @@ class FraudRuleSet:
         )
 
     def _index(self, rule: FraudRule) -> None:
-        if rule.kind in VELOCITIES:
+        if rule.kind in VELOCITY_KINDS:
             self._velocities.setdefault((rule.kind, rule.merchant_id), []).append(rule)
         elif rule.kind is FraudRuleKind.ADDRESS:
             self._networks.setdefault(parse_ip_network(rule.value or ""), []).append(rule)
@@ -138,8 +138,8 @@ class FraudRuleSet:
             for version, length in self._prefixes:
                 if version == address.version:
                     yield from self._networks.get(ip_network_of(address, length), ())
-        for kind in VELOCITIES:
-            for rule in self.velocities(kind, subject.merchant_id):
+        for kind in VELOCITY_KINDS:
+            for rule in self.velocity_rules(kind, subject.merchant_id):
                 if subject.counts.get(rule.id, 0) >= (rule.count_max or 1):
                     yield rule
 

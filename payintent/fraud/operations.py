@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.db.database import Tx
 from payintent.fraud import store as fraud_store
-from payintent.fraud.model import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
+from payintent.fraud.model import VELOCITY_KINDS, FraudRule, FraudRuleKind, RiskLevel
 from payintent.fraud.store import FraudDecisionRecord
 from payintent.mail.message import to_comparable
 from payintent.operators.fields import (
@@ -78,7 +78,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
             raise BadRequestError("code must consist of capital letters, digits and underscores")
         if not 0 <= self.score <= _SCORE_MAX:
             raise BadRequestError(f"score must be from 0 to {_SCORE_MAX}")
-        if self.kind in VELOCITIES:
+        if self.kind in VELOCITY_KINDS:
             self._check_velocity()
         else:
             self._check_value()

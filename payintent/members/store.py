@@ -1,4 +1,4 @@
-"""Members, their sign-in links and passkeys (tables `member`, `member_link`, `member_passkey`)."""
+"""Store members, their sign-in links and their passkeys."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -76,7 +76,7 @@ async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
 
 
 async def consume_link(tx: Tx, digest: bytes) -> UUID | None:
-    """Delete a link and return its member, or None if it was used, replaced or has expired."""
+    """Delete a link and return its member, or None if it was used or replaced, or has expired."""
     row = await tx.row(
         """
         DELETE FROM member_link
@@ -126,14 +126,14 @@ async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
 
 async def list_passkeys(database: Executor, member_id: UUID) -> list[Passkey]:
     rows = await database.fetch(
-        _PASSKEY + "WHERE member_id = $1 ORDER BY id LIMIT $2", member_id, _PASSKEYS_MAX
+        _SELECT_PASSKEY + "WHERE member_id = $1 ORDER BY id LIMIT $2", member_id, _PASSKEYS_MAX
     )
     return [Passkey(**row) for row in rows]
 
 
 async def find_passkey(database: Executor, credential_id: bytes) -> Passkey | None:
     """Find a passkey by the id that the authenticator assigned."""
-    row = await database.row(_PASSKEY + "WHERE credential_id = $1", credential_id)
+    row = await database.row(_SELECT_PASSKEY + "WHERE credential_id = $1", credential_id)
     return Passkey(**row) if row else None
 
 
@@ -171,7 +171,7 @@ async def add_passkey(
 
 
 async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
-    """Record a use and return the member, or None if the challenge or count was used before."""
+    """Record a use and return the member, or None if the challenge or sign count is not newer."""
     return await tx.value(
         """
         UPDATE member_passkey
@@ -195,7 +195,7 @@ async def remove_passkey(tx: Tx, member_id: UUID, passkey_id: UUID) -> bool:
     return row is not None
 
 
-_PASSKEY = """
+_SELECT_PASSKEY = """
     SELECT id, member_id, credential_id, public_key, sign_count, created_at, last_used_at
     FROM member_passkey
 """

@@ -186,7 +186,7 @@ def _webhook_step(merchant: Merchant) -> ChecklistStep:
 
 
 def _profile_step(merchant: Merchant) -> ChecklistStep:
-    missing = _missing(
+    missing = _describe_missing(
         {
             "a support link": merchant.support_url,
             "a return URL or allowed origins": merchant.return_url or merchant.allowed_origins,
@@ -198,7 +198,7 @@ def _profile_step(merchant: Merchant) -> ChecklistStep:
 
 
 def _request_step(record: ActivationRecord) -> ChecklistStep:
-    missing = _missing(
+    missing = _describe_missing(
         {
             "the contract": record.contract,
             "the KYC file": record.kyc,
@@ -214,7 +214,7 @@ def _request_step(record: ActivationRecord) -> ChecklistStep:
     )
 
 
-def _missing(values: Mapping[str, object]) -> str:
+def _describe_missing(values: Mapping[str, object]) -> str:
     missing = [name for name, value in values.items() if not value]
     return f"missing: {', '.join(missing)}" if missing else ""
 

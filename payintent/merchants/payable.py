@@ -1,4 +1,4 @@
-"""Rules that decide which methods can be used, for the catalog, payment creation and quotes."""
+"""Determine which payment methods can be used, for the catalog, new payments and quotes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -134,9 +134,9 @@ def usable_markets(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
 
 
 def payable_precision(method: Acceptance, currency: str) -> int | None:
-    """Return how many decimals an amount may have: a token's on-chain decimals, or ours.
+    """Return how many decimals an amount may have: those of the token, or those of the currency.
 
-    Returns None if the gateway does not support the currency or the chain does not accept the
+    Returns None if the gateway does not support the currency, or the chain does not accept the
     token.
     """
     if method.decimals is not None and currency not in method.decimals:

@@ -1,4 +1,4 @@
-"""Merchants' settings, profiles and activation."""
+"""Store merchants with their settings, profiles and activation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecord:
-    """A merchant's activation. None for countries or currencies means all."""
+    """A merchant's activation. If countries or currencies are None, all are allowed."""
 
     merchant_id: int
     activation: str
@@ -188,14 +188,14 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 
 async def has_gone_live(database: Executor, merchant_id: int | None = None) -> bool:
-    """Return whether the given live merchant (None: any live merchant) was ever activated."""
+    """Return whether a live merchant, or any live merchant, was ever activated."""
     return await database.value(
         """
         SELECT EXISTS (
             SELECT
             FROM merchant
             WHERE activated_at IS NOT NULL AND livemode AND (id = $1 OR $1::bigint IS NULL)
-        ) AS in_service
+        ) AS has_gone_live
         """,
         merchant_id,
     )
@@ -271,7 +271,7 @@ async def save_activation(tx: Tx, record: ActivationRecord) -> None:
 
 
 def from_row(row: Row) -> Merchant:
-    """Build a merchant from a row with the columns `COLUMNS`."""
+    """Build a merchant from a row with `COLUMNS`."""
     thresholds = msgspec.json.decode(row["refund_approval_above"], type=dict[str, str])
     return build(
         Merchant,

@@ -10,13 +10,13 @@ from payintent.chains.watch_store import WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
-#: At most this number of rows are counted for the overview and for metrics.
+#: Maximum number of rows that a count in the overview covers.
 COUNTED_MAX = 2_000
 _METRIC_COUNT_MAX = 10_000
 
 
 class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The number and total amount of one hour's outcomes of a kind in a currency."""
+    """The number and total amount of outcomes of one kind, in one hour and one currency."""
 
     hour: datetime
     kind: str
@@ -26,7 +26,7 @@ class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of payments with a method or country that had a certain outcome."""
+    """The number of payments with a certain outcome, by method or by country."""
 
     subject: str  # "method" or "country"
     value: str  # the method or country; empty if no method was selected
@@ -88,9 +88,9 @@ T = TypeVar("T")
 async def read_overview(
     database: Executor, hours_from: datetime | None, *, with_conversion: bool
 ) -> Overview:
-    """Read pending work and the hourly figures since `hours_from` (None: all 30 days).
+    """Read pending work and the hourly figures since `hours_from`, by default of 30 days.
 
-    Conversion figures aggregate a month of rows, so they should be requested less often.
+    Conversion figures aggregate a month of rows, so request them less often.
     """
     row = await database.row(
         f"""
@@ -223,8 +223,8 @@ _CHAINS: LiteralString = f"""
 """
 
 
-async def webhook_overdue_s(database: Executor) -> float:
-    """Return how long the oldest due delivery is overdue. This probes an index per merchant."""
+async def get_webhook_overdue_s(database: Executor) -> float:
+    """Return how many seconds the oldest delivery is overdue. Probes an index once per merchant."""
     return await database.value(
         WAITING_MERCHANTS
         + """
@@ -234,8 +234,8 @@ async def webhook_overdue_s(database: Executor) -> float:
     )
 
 
-async def pending_overdue_s(database: Executor) -> float:
-    """Return how long the oldest overdue PENDING payment is past its expiry, or 0."""
+async def get_pending_overdue_s(database: Executor) -> float:
+    """Return how many seconds the oldest PENDING payment is past its deadline, or 0."""
     overdue_s = await database.value(
         """
         SELECT extract(epoch FROM clock() - expires_at)::float8 AS overdue_s

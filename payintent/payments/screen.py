@@ -54,7 +54,7 @@ class FraudScreening:
             email=_normalize_email(request.payer_email),
             country=request.country,
         )
-        velocity_rules = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
+        velocity_rules = rules.velocity_rules(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
 
         async def check(tx: Tx) -> None:
             counts = await self._count_payments(tx, velocity_rules, subject)
@@ -92,7 +92,7 @@ class FraudScreening:
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from a client address; raises `FraudDeniedError` above the limit."""
         rules = await self.policies.rules()
-        velocity_rules = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        velocity_rules = rules.velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocity_rules or address is None:
             return
         digest = self.encryption.digest(f"address:{client_address_key(address)}")
