@@ -32,10 +32,10 @@ VERSION = 1
 _INSTALLED = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
 _CHECKOUT = Path(__file__).parents[2] / "contracts"
 #: Contract versions that accept payments, newest first. Never delete the files of older versions.
-_SUPPORTED = ("PaymentGateway",)
-_PUBLIC = {"pay", "refund", "is_paid", "Paid", "Refunded"}
-_REVERT_CODE = 3  # of a JSON-RPC error
-_REVERT_TEXT = re.compile(r"revert", re.IGNORECASE)
+_SUPPORTED_VERSIONS = ("PaymentGateway",)
+_PUBLIC_ENTRIES = {"pay", "refund", "is_paid", "Paid", "Refunded"}
+_REVERT_CODE = 3  # JSON-RPC error code
+_REVERT_WORD = re.compile(r"revert", re.IGNORECASE)
 _REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 
@@ -56,7 +56,7 @@ class RuntimeCode:
 
 
 @cache
-def compiled_contract(name: str = _SUPPORTED[0]) -> dict[str, Any]:
+def compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
     """Read the compiler's output: `abi`, `selectors`, `topics`, bytecode. Do not modify it."""
     folder = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
     return json.loads((folder / f"{name}.json").read_text())
@@ -64,7 +64,7 @@ def compiled_contract(name: str = _SUPPORTED[0]) -> dict[str, Any]:
 
 @cache
 def runtime_codes() -> tuple[RuntimeCode, ...]:
-    return tuple(_runtime_code(compiled_contract(name)) for name in _SUPPORTED)
+    return tuple(_runtime_code(compiled_contract(name)) for name in _SUPPORTED_VERSIONS)
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
@@ -76,7 +76,9 @@ def read_immutables(code: bytes) -> dict[str, bytes] | None:
 @cache
 def public_abi() -> tuple[dict[str, Any], ...]:
     """Return the parts of the ABI that payers and refund senders need."""
-    return tuple(entry for entry in compiled_contract()["abi"] if entry.get("name") in _PUBLIC)
+    return tuple(
+        entry for entry in compiled_contract()["abi"] if entry.get("name") in _PUBLIC_ENTRIES
+    )
 
 
 def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
@@ -92,7 +94,7 @@ def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
 
 def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
     """Decode the contract's revert; None if the node itself refused the call."""
-    if error.code != _REVERT_CODE and not _REVERT_TEXT.search(error.message):
+    if error.code != _REVERT_CODE and not _REVERT_WORD.search(error.message):
         return None
     try:
         data = bytes.fromhex(error.data.removeprefix("0x"))
@@ -103,10 +105,10 @@ def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
 
 
 # The topic of Paid(bytes16,address,address,uint256,address)
-_PAID_TEXT = "0x8c18c424a20459dcea750ef99a2945edb1bf58be222e325bf2db3cf92f2dbb9c"
+_PAID_TOPIC = "0x8c18c424a20459dcea750ef99a2945edb1bf58be222e325bf2db3cf92f2dbb9c"
 # The topic of Refunded(bytes16,bytes16,address,uint256,address,address)
-_REFUNDED_TEXT = "0xbcdae6ba37c6f27eab1a048e46be430f61855c18f5c0a6fd260a831c6f873bc4"
-PAID, REFUNDED = bytes.fromhex(_PAID_TEXT[2:]), bytes.fromhex(_REFUNDED_TEXT[2:])
+_REFUNDED_TOPIC = "0xbcdae6ba37c6f27eab1a048e46be430f61855c18f5c0a6fd260a831c6f873bc4"
+PAID, REFUNDED = bytes.fromhex(_PAID_TOPIC[2:]), bytes.fromhex(_REFUNDED_TOPIC[2:])
 _ADDRESS = 20
 
 ContractLogs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
@@ -155,7 +157,7 @@ def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
     Any contract can emit a log that resembles ours in the same transaction. Such a log must not
     make the receipt unreadable.
     """
-    return _decode_logs(answer for answer in answers if _has_our_shape(answer))
+    return _decode_logs(answer for answer in answers if _is_contract_event(answer))
 
 
 def read_paid(log: LogAnswer) -> PaidLog:
@@ -200,16 +202,16 @@ def _decode_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
     refunds: list[RefundedLog] = []
     for answer in answers:
         event = answer.topics[0].lower() if answer.topics else ""
-        if event == _PAID_TEXT:
+        if event == _PAID_TOPIC:
             logs.append(read_paid(answer))
-        elif event == _REFUNDED_TEXT:
+        elif event == _REFUNDED_TOPIC:
             refunds.append(read_refunded(answer))
         else:
-            raise ValueError("the log is of an unknown event")
+            raise ValueError("the log has an unknown event")
     return tuple(sorted(logs, key=log_position)), tuple(sorted(refunds, key=log_position))
 
 
-def _has_our_shape(log: LogAnswer) -> bool:
+def _is_contract_event(log: LogAnswer) -> bool:
     try:
         _decode_logs((log,))
     except ValueError:

@@ -147,9 +147,9 @@ class RefundSender:
 
     async def _schedule(self, due: DueRefund, answer: RefundResult) -> None:
         refund = due.refund
-        is_hopeless = isinstance(answer, RefundReport) and answer.needs_operator
+        needs_operator = isinstance(answer, RefundReport) and answer.needs_operator
         # Counted from acceptance or approval (`updated_at`), since approval may take long.
-        if is_hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
+        if needs_operator or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over_to_operator(due)
         elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
             await refund_store.schedule_inquiry(
