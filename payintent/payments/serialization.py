@@ -14,9 +14,11 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.runtime.json_format import encode_json, format_timestamp
 from payintent.webhooks.model import EventType, event_payload_fields
 
+_DENIAL_MESSAGE = "this payment cannot be made"  # does not disclose the reason to the buyer
+
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    """Return the fields of spec section 2.1, without those that have no value."""
+    """Return the payment fields of spec section 2.1. Fields without a value are omitted."""
     currency = CURRENCIES[payment.currency]
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
@@ -82,7 +84,7 @@ def _end_fields(payment: Payment) -> dict[str, Any]:
         "cancelled_at": payment.cancelled_at,
     }
     fields: dict[str, Any] = {
-        name: format_timestamp(moment) for name, moment in times.items() if moment is not None
+        name: format_timestamp(time) for name, time in times.items() if time is not None
     }
     if payment.receipt_id is not None:
         fields["receipt_id"] = ids.format_id(ids.RECEIPT, payment.receipt_id)
@@ -105,9 +107,6 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
         "estimated_tax": quote.estimated_tax,
         "quote_total_amount": quote.total_amount,
     }
-
-
-_DENIAL_MESSAGE = "this payment cannot be made"  # the buyer is not told the reason
 
 
 def denial_fields(denial: FraudDenial) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def resolve_quote_country(
         return QuoteCountry(country, "query", crypto=restrictions.allows_crypto(country, viewer))
     pegged = payment.include_pegged_assets
     accepted_codes = accepted_currencies(payment.currency, pegged=pegged)
-    for candidate in _candidates(merchant, viewer, restrictions):
+    for candidate in _list_candidates(merchant, viewer, restrictions):
         allowed_codes = (
             code for code in accepted_codes if candidate.crypto or not TENDER[code].is_crypto
         )
@@ -88,13 +88,13 @@ def resolve_quote_country(
     # No method is available at the moment, so choose a country that supports the currency.
     return next(
         candidate
-        for candidate in _candidates(merchant, viewer, restrictions)
+        for candidate in _list_candidates(merchant, viewer, restrictions)
         if candidate.source != "geo"
         and is_payable_in(candidate.country, payment.currency, pegged=pegged)
     )
 
 
-def _candidates(
+def _list_candidates(
     merchant: Merchant, viewer: str | None, restrictions: Restrictions
 ) -> Iterator[QuoteCountry]:
     def candidate(country: str, source: str) -> QuoteCountry:
@@ -228,7 +228,7 @@ def _quote_or_refusal(
     breach = limits and limits.describe_breach(Decimal(price.total_amount), currency)
     if breach:
         return QuoteRefusal(f"{price.total_amount} {currency} is {breach}", is_limit=True)
-    return _quote(method, country, price, total_minor)
+    return _make_quote(method, country, price, total_minor)
 
 
 def _can_collect(method: PaymentMethod, price: Price) -> bool:
@@ -246,7 +246,7 @@ def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
     return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
 
-def _quote(method: PaymentMethod, country: str, price: Price, total_minor: int) -> Quote:
+def _make_quote(method: PaymentMethod, country: str, price: Price, total_minor: int) -> Quote:
     return Quote(
         payment_method_id=method.id,
         account_id=method.account_id,

@@ -38,7 +38,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
     action: ClassVar[str] = "quotes.explain"
     columns = ("method_id", "label", "currency", "offered", "total", "reason")
     payment_id: PaymentId
-    country: Annotated[str, option("The buyer's country: two capital letters.")]
+    country: Annotated[str, option("The buyer's country as a two-letter code, such as TH.")]
 
     async def read(self, context: OperationContext) -> list[QuoteExplanation]:
         payment = (await require_payment(context.database, self.payment_id)).payment
@@ -75,15 +75,15 @@ def _explain(
     is_available: bool,
 ) -> list[QuoteExplanation]:
     if reason := _unavailable_reason(setup, method, is_available=is_available):
-        return [_explanation(method, "", reason)]
+        return [_make_explanation(method, "", reason)]
     quotes = explain_method(payment, setup.merchant, method, quote_country, setup.tax_rates)
     if not quotes:
         currencies = ", ".join(method.currencies)
-        return [_explanation(method, "", f"it accepts {currencies}, not {payment.currency}")]
+        return [_make_explanation(method, "", f"it accepts {currencies}, not {payment.currency}")]
     return [
-        _explanation(method, currency, "", quote.price.total_amount)
+        _make_explanation(method, currency, "", quote.price.total_amount)
         if isinstance(quote, Quote)
-        else _explanation(method, currency, quote.reason)
+        else _make_explanation(method, currency, quote.reason)
         for currency, quote in quotes
     ]
 
@@ -101,7 +101,7 @@ def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_avail
     return ""
 
 
-def _explanation(
+def _make_explanation(
     method: PaymentMethod, currency: str, reason: str, total: str | None = None
 ) -> QuoteExplanation:
     return QuoteExplanation(
