@@ -17,7 +17,7 @@ from payintent.runtime.encryption import Encryption, EncryptionKeyError, mail_co
 from payintent.runtime.log import get_logger
 
 _log = get_logger("mail")
-_BATCH = 10
+_BATCH_SIZE = 10
 _LEASE_S = 900  # enough for ten mails with at most four server round trips each
 MAILS = Counter("payintent_mails_total", "Attempts to send a mail", ["kind", "outcome"])
 #: Composes the receipt for a payment, or returns None if there is no recipient.
@@ -43,7 +43,7 @@ class MailSender:
 
     async def step(self) -> bool:
         """Send a batch; return whether more mail may be due."""
-        records = await mail_store.claim_due(self._database, _BATCH, _LEASE_S)
+        records = await mail_store.claim_due(self._database, _BATCH_SIZE, _LEASE_S)
         to_send = list[tuple[MailRecord, EmailMessage]]()
         for record in records:
             message = await self._compose(record)
@@ -54,7 +54,7 @@ class MailSender:
         results = await self._client.send([message for _, message in to_send]) if to_send else []
         for (record, _), result in zip(to_send, results, strict=True):
             await self._finish(record, result)
-        return len(records) == _BATCH
+        return len(records) == _BATCH_SIZE
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
         """Compose a mail. Failures are returned as results, so they do not block other mails."""
@@ -83,11 +83,11 @@ class MailSender:
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:
         """Schedule a retry, or delete the mail if it was sent or is abandoned."""
-        wait_s = retry_delay_s(record.attempts)
-        if result.outcome is SendOutcome.RETRY and wait_s is not None:
+        delay_s = retry_delay_s(record.attempts)
+        if result.outcome is SendOutcome.RETRY and delay_s is not None:
             MAILS.labels(record.kind, "later").inc()
-            _log.warning("mail_put_off", mail=str(record.id), why=result.reason, in_s=wait_s)
-            await mail_store.schedule_retry(self._database, record.id, wait_s)
+            _log.warning("mail_put_off", mail=str(record.id), why=result.reason, in_s=delay_s)
+            await mail_store.schedule_retry(self._database, record.id, delay_s)
             return
         if result.outcome is SendOutcome.SENT:
             MAILS.labels(record.kind, "sent").inc()

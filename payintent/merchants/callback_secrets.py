@@ -1,4 +1,4 @@
-"""Secrets that sign webhooks. They are stored encrypted."""
+"""Issue, list and rotate the secrets that sign webhooks. They are stored encrypted."""
 
 import secrets
 from collections.abc import Sequence

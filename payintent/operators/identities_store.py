@@ -88,11 +88,11 @@ async def sign_in(tx: Tx, new: NewSignIn) -> SignInResult | None:
     )
     row = await tx.row(
         """
-        INSERT INTO operator_identity AS known (id, issuer, subject, name, role, expires_at)
+        INSERT INTO operator_identity AS i (id, issuer, subject, name, role, expires_at)
         VALUES ($1, $2, $3, $4, $5, clock() + make_interval(hours => $6))
         ON CONFLICT (issuer, subject) DO UPDATE
         SET role = excluded.role, signed_in_at = clock(), expires_at = excluded.expires_at
-        WHERE known.blocked_at IS NULL
+        WHERE i.blocked_at IS NULL
         RETURNING id, name
         """,
         new.id,
