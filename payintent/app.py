@@ -31,7 +31,7 @@ from payintent.db.notify import ChangeFeed
 from payintent.disputes.routes import DisputeRoutes
 from payintent.fraud.model import FraudDeniedError
 from payintent.gateway_accounts.calls import GatewayCallLog
-from payintent.http.address_limits import Attempts
+from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.application import RoutedApplication
 from payintent.http.docs import pages
 from payintent.http.docs.packages import PackageRoutes
@@ -104,7 +104,7 @@ class RouteParts:
 
     service: Service
     merchant_api: MerchantApi
-    attempts: Attempts
+    attempts: AuthenticationAttempts
     viewers: ViewerReader
     addresses: AddressRateLimiter
     concurrent_creates: ConcurrentCreates
@@ -248,7 +248,7 @@ class Application(CommonHeaders):
 
 def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteParts:
     database, viewers = service.database, ViewerReader(settings)
-    attempts = Attempts(settings, viewers)
+    attempts = AuthenticationAttempts(settings, viewers)
     authenticator = Authenticator(
         database,
         service.encryption,

@@ -35,13 +35,15 @@ from payintent.runtime.version import VERSION
 Address = tuple[str, int]
 
 
-def start_processes(count: int, addresses: Mapping[str, Address], retire: signal.Signals) -> Member:
+def start_processes(
+    count: int, addresses: Mapping[str, Address], retire_signal: signal.Signals
+) -> Member:
     """Start supervised processes and return in each of them.
 
     The command fails if an address is already in use.
     """
     try:
-        return supervise(Plan(count, addresses, retire))
+        return supervise(Plan(count, addresses, retire_signal))
     except BindError as error:
         fail(str(error))
 

@@ -10,7 +10,7 @@ from payintent.console.oidc.provider import IdentityProvider
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed
 from payintent.db.replica import ReadDatabase
-from payintent.http.address_limits import Attempts
+from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.application import require_state
 from payintent.http.viewer import ViewerReader
 from payintent.operators.operation import OperationContext
@@ -26,7 +26,7 @@ class ConsoleContext:
     read_database: ReadDatabase  # for lists; may lag by a few seconds
     encryption: Encryption
     operation_context: OperationContext
-    attempts: Attempts
+    attempts: AuthenticationAttempts
     viewers: ViewerReader
     overview: OverviewCache
     endpoints: EndpointComparison

@@ -116,7 +116,7 @@ class AddressBuckets:
         return now + self._limit.burst / self._limit.per_s
 
 
-class Attempts:
+class AuthenticationAttempts:
     """Counts failed authentications per address. Failures above the limit get a 429.
 
     A valid key is accepted even above the limit, because many callers may share an address, for

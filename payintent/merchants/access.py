@@ -15,7 +15,7 @@ from payintent.core.access import RateLimitClass
 from payintent.db.database import Database
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.http.address_limits import (
-    Attempts,
+    AuthenticationAttempts,
     UnauthorizedError,
     mismatch_reason,
     read_bearer_key,
@@ -44,7 +44,7 @@ class Authenticator:
         database: Database,
         encryption: Encryption,
         accounts: GatewayAccounts,
-        attempts: Attempts,
+        attempts: AuthenticationAttempts,
         cache_s: float,
         monotonic: Callable[[], float] = time.monotonic,
         *,

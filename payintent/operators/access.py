@@ -15,7 +15,7 @@ from payintent.core import access as api_key
 from payintent.core.errors import BadRequestError
 from payintent.db.database import Database
 from payintent.http.address_limits import (
-    Attempts,
+    AuthenticationAttempts,
     UnauthorizedError,
     mismatch_reason,
     read_bearer_key,
@@ -36,7 +36,7 @@ class OperatorApi:
 
     database: Database
     encryption: Encryption
-    attempts: Attempts
+    attempts: AuthenticationAttempts
 
     def route(
         self, path: str, handler: OperatorHandler, methods: Sequence[str] = ("GET",)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
 from payintent.fraud.policy_cache import PolicyCache
-from payintent.http.address_limits import Attempts
+from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.application import require_state
 from payintent.operators.operation import OperationContext
 from payintent.payments.lookup import PaymentLookup
@@ -32,7 +32,7 @@ class PortalContext:
     payment_lookup: PaymentLookup
     refund_creator: RefundCreator
     operation_context: OperationContext
-    attempts: Attempts
+    attempts: AuthenticationAttempts
 
     def open_passkey_verifier(self) -> "PasskeyVerifier":
         # Imported here because most processes do not need fido2.

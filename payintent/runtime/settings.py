@@ -148,7 +148,7 @@ class Settings(BaseSettings):
     drain_s: Annotated[float, Field(ge=0, le=15)] = 5.0
 
     # TLS of outgoing requests to gateways, webhook endpoints, chain endpoints and signers
-    ca_file: CaFile = ""  # additional trusted authorities
+    ca_file: CaFile = ""  # additional trusted certificate authorities
 
     # Tracing, with the extra `otel`
     otlp_endpoint: BaseUrl = ""  # a collector such as http://127.0.0.1:4318; "": no tracing
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
     payer_details_days: RetentionDays = 730  # e-mail and metadata, after the payment has ended
     payers_days: RetentionDays = 3650  # payer references; afterwards only accounting data remains
 
-    seal_payer_data: bool = False  # encrypt e-mail, metadata and events with the key ring
+    seal_payer_data: bool = False  # encrypt e-mail, metadata and events with the keyring
 
     # Chains. Endpoints are separated by commas and may contain keys; "" disables a chain.
     rpc_ethereum: SecretStr = SecretStr("")
@@ -264,7 +264,7 @@ class Settings(BaseSettings):
                 "migrations do not work through a pooler"
             )
         if self.amount_min > self.amount_max:
-            raise ValueError("PAYINTENT_AMOUNT_MIN must not be above PAYINTENT_AMOUNT_MAX")
+            raise ValueError("PAYINTENT_AMOUNT_MIN must not exceed PAYINTENT_AMOUNT_MAX")
         if self.oidc_issuer and not (
             self.oidc_client_id and self.oidc_client_secret.get_secret_value() and self.oidc_roles
         ):
@@ -285,11 +285,11 @@ class Settings(BaseSettings):
             )
         if self.payer_details_days and not 0 < self.events_days <= self.payer_details_days:
             raise ValueError(
-                "PAYINTENT_EVENTS_DAYS must not be above PAYINTENT_PAYER_DETAILS_DAYS, because "
+                "PAYINTENT_EVENTS_DAYS must not exceed PAYINTENT_PAYER_DETAILS_DAYS, because "
                 "events contain metadata"
             )
         if self.webhook_lease_s <= self.webhook_timeout_s:
-            raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must be above PAYINTENT_WEBHOOK_TIMEOUT_S")
+            raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must exceed PAYINTENT_WEBHOOK_TIMEOUT_S")
         return self
 
     def connections_per_process(self, processes: int) -> int:
@@ -334,7 +334,7 @@ class Settings(BaseSettings):
 
     @property
     def client_tls(self) -> ssl.SSLContext | None:
-        """The TLS context for outgoing requests; None trusts the system's authorities."""
+        """The TLS context for outgoing requests; None: the system's certificate authorities."""
         return make_tls_context(self.ca_file) if self.ca_file else None
 
     @property

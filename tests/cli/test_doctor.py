@@ -211,7 +211,7 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("SANDBOX", "maybe", "must be true or false"),
     ("DATABASE_POOLED", "true", "needs DATABASE_DIRECT_URL"),
     ("WEBHOOK_LEASE_S", "10", "must be above PAYINTENT_WEBHOOK_TIMEOUT_S"),
-    ("AMOUNT_MIN", "2000000000", "must not be above PAYINTENT_AMOUNT_MAX"),
+    ("AMOUNT_MIN", "2000000000", "must not exceed PAYINTENT_AMOUNT_MAX"),
     ("AMOUNT_MAX", "NaN", "must be a number, above 0 and at most 1000000000000000"),
     ("CLOSING_PATIENCE_S", "nan", "must be a number"),
     ("REQUESTS_MAX", "1.5", "must be a whole number, at least 1 and at most 1000000"),

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from payintent.core import access as api_key
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.http.address_limits import Attempts, UnauthorizedError
+from payintent.http.address_limits import AuthenticationAttempts, UnauthorizedError
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.runtime.settings import Settings
@@ -98,7 +98,7 @@ class _Attempts:
     def __init__(self, settings: Settings, **limits: int) -> None:
         self.now = 1_000.0
         settings = settings.model_copy(update=_LIMITS | limits)
-        self.attempts = Attempts(settings, ViewerReader(settings), lambda: self.now)
+        self.attempts = AuthenticationAttempts(settings, ViewerReader(settings), lambda: self.now)
 
     async def try_key(self, address: str | None, *, good: bool = False) -> str:
         client = (address, 4711) if address else None

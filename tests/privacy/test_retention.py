@@ -238,8 +238,8 @@ async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_lock
     ("changes", "said"),
     [
         ({"events_days": 29}, "EVENTS_DAYS must be 0 or at least 30"),
-        ({"events_days": 731}, "EVENTS_DAYS must not be above"),
-        ({"events_days": 0}, "EVENTS_DAYS must not be above"),
+        ({"events_days": 731}, "EVENTS_DAYS must not exceed"),
+        ({"events_days": 0}, "EVENTS_DAYS must not exceed"),
     ],
 )
 def test_times_that_contradict_each_other_are_refused(

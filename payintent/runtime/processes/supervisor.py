@@ -98,7 +98,7 @@ class Plan:
 
     count: int
     addresses: Mapping[str, tuple[str, int]]
-    retire: signal.Signals  # ends a process whose successor is ready
+    retire_signal: signal.Signals  # ends a process whose successor is ready
 
 
 def supervise(plan: Plan) -> Member:
@@ -402,7 +402,7 @@ class _Supervisor:
         if self._replacement is not None:
             new, old = self._replacement
             if new.is_ready and not old.is_ending:
-                old.end(self._plan.retire)
+                old.end(self._plan.retire_signal)
             if old.pid in self._children:
                 return None
             self._replacement = None
@@ -417,7 +417,7 @@ class _Supervisor:
     def _replace(self, old: Child) -> Member | None:
         """Start a process's successor. If there are too many processes, only retire the process."""
         if len(self._running_children()) > self._plan.count:
-            old.end(self._plan.retire)
+            old.end(self._plan.retire_signal)
             return None
         process = self._start()
         if isinstance(process, Member):
