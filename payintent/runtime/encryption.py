@@ -37,11 +37,11 @@ class Encryption:
         }
 
     def digest(self, text: str) -> bytes:
-        """Digest an API key; its 256 random bits do not need a slow hash."""
+        """Digest an API key. Keys have 256 random bits, so a slow hash is not needed."""
         return hmac.digest(self._pepper, text.encode(), "sha256")
 
     def search_digest(self, text: str, kind: str) -> str:
-        """Digest a search term for encrypted values with the first key of the key ring."""
+        """Digest a search term with the first key of the key ring, to find encrypted values."""
         return _search_digest(self._search_keys[self.current_key_name], text, kind)
 
     def search_digests(self, text: str, kind: str) -> list[str]:
