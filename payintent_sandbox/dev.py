@@ -8,6 +8,7 @@ import signal
 import sys
 import urllib.request
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ from payintent_sandbox.installation import (
     open_installed_service,
     prepare_installation,
 )
+from payintent_sandbox.packages import build_packages
 from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.postgres import Postgres, PostgresError
 from payintent_sandbox.private_files import write_private
@@ -74,7 +76,9 @@ async def _run(
             await _start(dev_chains, stop)
         if stop.is_set():
             return 0
+        packages = asyncio.create_task(asyncio.to_thread(build_packages))
         installation = await prepare_installation(var_dir, ports, database_url, dev_chains)
+        installation = replace(installation, packages_dir=await packages)
         return await _serve(installation, var_dir, dev_chains, stop)
     finally:
         await dev_chains.stop()

@@ -62,6 +62,7 @@ class SandboxInstallation:
     chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain], repr=False)
     #: By role, the link of a member of the first merchant; it works once.
     portal_links: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    packages_dir: str = ""
 
     @property
     def api_url(self) -> str:
@@ -133,6 +134,7 @@ class SandboxInstallation:
                 "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
                 "PAYINTENT_CHECKOUT_PER_ADDRESS_PER_S": "0",
                 "PAYINTENT_DRAIN_S": "0",  # no proxy stands before it
+                "PAYINTENT_PACKAGES_DIR": self.packages_dir,
             }
             | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         )

@@ -1,0 +1,44 @@
+"""Build the Python SDKs of a checkout, so that the sandbox serves them at `/packages/`."""
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+_SDKS = Path(__file__).parents[1] / "sdks"
+_NAMES = ("python", "cli", "mcp")
+_SOURCES = {".py", ".toml", ".md"}
+
+
+def build_packages() -> str:
+    """Return the folder of the SDKs' wheels, built anew if their sources have changed.
+
+    All sandboxes of an environment share the folder. "" if this is not a checkout: an installed
+    release contains its packages.
+    """
+    if not _SDKS.is_dir():
+        return ""
+    folder = Path(sys.prefix) / "packages"
+    folder.mkdir(exist_ok=True)
+    for name in _NAMES:
+        _build(_SDKS / name, folder)
+    return str(folder)
+
+
+def _build(project: Path, folder: Path) -> None:
+    sources = (file for file in project.rglob("*") if file.suffix in _SOURCES)
+    changed_at = max(file.stat().st_mtime for file in sources)
+    record = folder / f".{project.name}"  # its time is the time of the build
+    if record.exists() and record.stat().st_mtime > changed_at:
+        return
+    with TemporaryDirectory(dir=folder) as scratch:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", scratch]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(f"cannot build the package of {project}:\n{done.stderr}", flush=True)
+            return
+        [wheel] = Path(scratch).glob("*.whl")
+        for outdated in folder.glob(f"{wheel.name.partition('-')[0]}-*.whl"):
+            outdated.unlink(missing_ok=True)
+        wheel.replace(folder / wheel.name)
+    record.touch()
