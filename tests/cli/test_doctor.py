@@ -210,7 +210,7 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING, ERROR"),
     ("SANDBOX", "maybe", "must be true or false"),
     ("DATABASE_POOLED", "true", "needs DATABASE_DIRECT_URL"),
-    ("WEBHOOK_LEASE_S", "10", "must be above PAYINTENT_WEBHOOK_TIMEOUT_S"),
+    ("WEBHOOK_LEASE_S", "10", "must exceed PAYINTENT_WEBHOOK_TIMEOUT_S"),
     ("AMOUNT_MIN", "2000000000", "must not exceed PAYINTENT_AMOUNT_MAX"),
     ("AMOUNT_MAX", "NaN", "must be a number, above 0 and at most 1000000000000000"),
     ("CLOSING_PATIENCE_S", "nan", "must be a number"),
