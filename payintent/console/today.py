@@ -56,9 +56,9 @@ class ConversionRow:
 
 
 def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
-    sums = figures.totals(period)
+    totals = figures.totals(period)
     counts = {
-        kind: _total_count(sums, kind) for kind in (*FINAL_STATUSES, "DELIVERED", "UNDELIVERED")
+        kind: _total_count(totals, kind) for kind in (*FINAL_STATUSES, "DELIVERED", "UNDELIVERED")
     }
     return {
         "counted_until": figures.overview.counted_until,
@@ -66,7 +66,7 @@ def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
         "since": figures.since[period],
         "since_text": format_minute(figures.since[period]),
         "tiles": _tiles(figures),
-        "money": _money_by_currency(sums),
+        "money": _money_by_currency(totals),
         "format_money": format_money,
         "ends": FINAL_STATUSES,
         "counts": counts,
@@ -181,11 +181,11 @@ def _chain_tile(figures: Figures) -> Tile:
     )
 
 
-def _money_by_currency(sums: dict[tuple[str, str], Amount]) -> dict[str, dict[str, Amount]]:
+def _money_by_currency(totals: dict[tuple[str, str], Amount]) -> dict[str, dict[str, Amount]]:
     kinds = ("PAID", "REFUNDED", "DISPUTED")
-    currencies = sorted({currency for kind, currency in sums if kind in kinds})
+    currencies = sorted({currency for kind, currency in totals if kind in kinds})
     return {
-        currency: {kind: sums.get((kind, currency), Amount()) for kind in kinds}
+        currency: {kind: totals.get((kind, currency), Amount()) for kind in kinds}
         for currency in currencies
     }
 
@@ -198,8 +198,8 @@ def format_money(amount: Decimal, currency: str) -> str:
     return f"{int(whole):,}{dot}{fraction}"
 
 
-def _total_count(sums: dict[tuple[str, str], Amount], kind: str) -> int:
-    return sum(figure.count for (sum_kind, _), figure in sums.items() if sum_kind == kind)
+def _total_count(totals: dict[tuple[str, str], Amount], kind: str) -> int:
+    return sum(figure.count for (total_kind, _), figure in totals.items() if total_kind == kind)
 
 
 def _conversion_rows(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:

@@ -19,7 +19,7 @@ class MemberSession:
     """A session and its member."""
 
     id: UUID
-    must_rotate: bool  # whether the cookie is older than an hour
+    is_rotation_due: bool  # whether the cookie is older than an hour
     member_id: UUID
     merchant_id: int
     merchant_name: str
@@ -62,7 +62,8 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
     row = await database.row(
         """
         SELECT s.id,
-            s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2) AS must_rotate,
+            s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2)
+                AS is_rotation_due,
             m.id AS member_id, m.merchant_id, r.name AS merchant_name, r.activation, m.email, m.role
         FROM member_session s
         JOIN member m ON m.id = s.member_id

@@ -150,7 +150,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
             if request.method == "POST":
                 form = await read_portal_form(request, context, str(session.id))
             response = await handler(MemberVisit(request, context, session, form))
-            if session.must_rotate and request.method == "GET":
+            if session.is_rotation_due and request.method == "GET":
                 await _rotate(context, session, token, response)
             return response
 
