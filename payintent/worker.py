@@ -103,25 +103,25 @@ async def expire(database: Database, settings: Settings) -> bool:
     limit = settings.expire_batch_max
     has_more = await expire_due_pending(database, limit)
     async with database.transaction() as tx:
-        processing = await expire_processing(tx, limit, settings.closing_patience_s)
-    return has_more or processing == limit
+        expired_processing = await expire_processing(tx, limit, settings.closing_patience_s)
+    return has_more or expired_processing == limit
 
 
 async def prune(database: Database, settings: Settings) -> bool:
     """Delete a batch of old rows from each table; return True if more may remain."""
     limit = settings.prune_batch_max
     keys = await idempotency_store.delete_old_keys(database, limit)
-    unknown = await callback_store.delete_unmatched(
+    unmatched = await callback_store.delete_unmatched(
         database, settings.unknown_callback_hours, limit
     )
-    if unknown:
-        _log.warning("callbacks_forgotten", count=unknown)  # because their sessions do not exist
+    if unmatched:
+        _log.warning("callbacks_forgotten", count=unmatched)  # because their sessions do not exist
     unsent = await mail_store.delete_old(database, limit)
     if unsent:
         _log.warning("mails_forgotten", count=unsent)  # because no mail server is configured
     return limit in (
         keys,
-        unknown,
+        unmatched,
         unsent,
         await callback_store.prune_bodies(database, settings.callback_bodies_days, limit),
         await fraud_store.delete_old(database, settings.fraud_decisions_days, limit),

@@ -233,21 +233,21 @@ def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool
 
 
 def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table":
-    """Build a table that wraps only columns of text, unless the others do not fit either."""
+    """Build a table. Only text columns wrap, unless the other columns do not fit."""
     from rich.table import Table
 
-    longest = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    unwrapped = [
+    longest_cells = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    is_unwrapped = [
         not any(" " in row[at] or len(row[at]) > _UNWRAPPED_MAX for row in cells)
         for at in range(len(names))
     ]
-    needed = sum(
+    needed_width = sum(
         length if no_wrap else _WRAPPED_MIN
-        for length, no_wrap in zip(longest, unwrapped, strict=True)
+        for length, no_wrap in zip(longest_cells, is_unwrapped, strict=True)
     )
-    has_room = needed + 2 * len(names) <= width
+    has_room = needed_width + 2 * len(names) <= width
     table = Table(box=None, pad_edge=False)
-    for name, no_wrap in zip(names, unwrapped, strict=True):
+    for name, no_wrap in zip(names, is_unwrapped, strict=True):
         table.add_column(name, overflow="fold", no_wrap=no_wrap and has_room)
     for row in cells:
         table.add_row(*row)

@@ -20,7 +20,7 @@ RETRY_AFTER_S = 1
 #: Waiting buyers do not occupy a request slot, so their number must be limited separately.
 WAITING_PER_ACCOUNT_MAX = 128
 WAITING_PER_MERCHANT_MAX = 64
-_USERS_MAX = 20_000  # whose use is tracked
+_USERS_MAX = 20_000  # the most recent users, whose use is tracked
 
 REFUSED = Counter(
     "payintent_buyer_calls_refused_total",

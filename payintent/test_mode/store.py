@@ -21,7 +21,7 @@ _SESSION = """
     session_id, account_id, amount_minor, currency, return_url, expires_at, status, card,
     decline_code, decides_at, captured_minor, captured_currency, dispute
 """
-_REFUNDING = {
+_INITIAL_REFUND_STATES = {
     TestRefundBehaviour.IMMEDIATE: GatewayRefundState.DONE,
     TestRefundBehaviour.PENDING: GatewayRefundState.PENDING,
     TestRefundBehaviour.REFUSED: GatewayRefundState.DECLINED,
@@ -52,9 +52,9 @@ async def open_session(database: Database, session: TestSession) -> TestSession:
             session.expires_at,
             session.status,
         )
-        stored = await lock_session(tx, session.session_id)
-    assert stored is not None  # noqa: S101 - it was just stored
-    return stored.session
+        stored_session = await lock_session(tx, session.session_id)
+    assert stored_session is not None  # noqa: S101 - it was just stored
+    return stored_session.session
 
 
 async def close_session(
@@ -65,12 +65,12 @@ async def close_session(
     Returns None if the account has no such session.
     """
     async with database.transaction() as tx:
-        locked = await lock_session(tx, session_id)
-        if locked is None or locked.session.account_id != account_id:
+        locked_session = await lock_session(tx, session_id)
+        if locked_session is None or locked_session.session.account_id != account_id:
             return None
-        closed = close(locked.session)
-        await update_session(tx, closed)
-    return closed
+        closed_session = close(locked_session.session)
+        await update_session(tx, closed_session)
+    return closed_session
 
 
 async def add_refund(
@@ -81,24 +81,26 @@ async def add_refund(
     Returns None if the refund exceeds the remaining amount.
     """
     async with database.transaction() as tx:
-        locked = await lock_session(tx, session_id)
-        if locked is None or locked.session.account_id != account_id:
+        locked_session = await lock_session(tx, session_id)
+        if locked_session is None or locked_session.session.account_id != account_id:
             return None
-        earlier = await find_refund(tx, account_id, refund_id)
-        if earlier is not None:
-            return earlier
-        capture = locked.session.capture
+        existing_refund = await find_refund(tx, account_id, refund_id)
+        if existing_refund is not None:
+            return existing_refund
+        capture = locked_session.session.capture
         if capture is None:
             return None
         if amount_minor + await _sum_refunds(tx, session_id) > capture.amount_minor:
             return None
-        card = TEST_CARDS.get(locked.session.card or "")
+        card = TEST_CARDS.get(locked_session.session.card or "")
         refund = TestGatewayRefund(
             refund_id=refund_id,
             session_id=session_id,
             amount_minor=amount_minor,
-            state=_REFUNDING[card.refund_behaviour if card else TestRefundBehaviour.IMMEDIATE],
-            done_at=locked.now + timedelta(seconds=PENDING_REFUND_S),
+            state=_INITIAL_REFUND_STATES[
+                card.refund_behaviour if card else TestRefundBehaviour.IMMEDIATE
+            ],
+            done_at=locked_session.now + timedelta(seconds=PENDING_REFUND_S),
         )
         await tx.fetch(
             """

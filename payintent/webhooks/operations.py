@@ -86,7 +86,7 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
     ] = None
     tried: Annotated[
         bool,
-        option("Only events with an attempt; with `pending`, the late ones.", flags="--tried"),
+        option("Only events with a delivery attempt; with `pending`, retries.", flags="--tried"),
     ] = False
     since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
@@ -150,7 +150,7 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
 
 
 class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
-    """Resend an event with the same webhook-id, whatever its state."""
+    """Resend an event with the same webhook-id, regardless of its state."""
 
     action: ClassVar[str] = "webhooks.replay"
     needs_role: ClassVar[Role] = Role.SUPPORT
@@ -182,21 +182,21 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         if self.merchant_id is None and self.since is None and self.until is None:
             raise BadRequestError("specify a merchant, a time or both")
         await check_merchant(context.database, self.merchant_id)
-        self._missed()
+        self._build_criteria()
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [f"{await self.total(context)} events are resent"]
 
     async def total(self, context: OperationContext) -> int:
-        return (await delivery_store.count_missed(context.database, self._missed())).events
+        return (await delivery_store.count_missed(context.database, self._build_criteria())).events
 
     async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
-        missed = await delivery_store.count_missed(context.database, self._missed())
+        missed = await delivery_store.count_missed(context.database, self._build_criteria())
         return asdict(missed)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
         event_ids = await delivery_store.replay_missed(
-            tx, self._missed(), self.get_start_id(), BATCH
+            tx, self._build_criteria(), self.get_start_id(), BATCH
         )
         return ReplayedEvents(
             events=len(event_ids),
@@ -204,7 +204,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
             last_event_id=event_ids[-1] if event_ids else None,
         )
 
-    def _missed(self) -> MissedEvents:
+    def _build_criteria(self) -> MissedEvents:
         return MissedEvents(
             merchant_id=self.merchant_id,
             since=to_utc("since", self.since),
