@@ -146,10 +146,8 @@ class RefundCreator:
         refundable_amount = _find_undisputed_remainder(payment, capture, remainder, capabilities)
         amount, amount_text = _parse_refund_amount(payment, request.amount, refundable_amount)
         amount_minor = _to_gateway_units(payment, capture, amount, remainder, capabilities)
-        if (
-            capabilities is None
-            or (capture.account_id, GatewayChannel.REFUNDS) in unavailable_channels
-        ):
+        channel = (capture.account_id, GatewayChannel.REFUNDS)
+        if capabilities is None or channel in unavailable_channels:
             raise RefusedError(
                 ErrorCode.REFUND_PROVIDER_UNAVAILABLE,
                 "refunds at this provider are temporarily unavailable",
