@@ -45,7 +45,7 @@ async def get_openapi_yaml(request: Request) -> Response:
 
 
 async def get_docs_index(request: Request) -> Response:
-    return _respond(request, await asyncio.to_thread(_index), "text/html")
+    return _respond(request, await asyncio.to_thread(_render_index), "text/html")
 
 
 async def get_docs_page(request: Request) -> Response:
@@ -65,24 +65,26 @@ def _respond(
 
 
 @cache
-def _file(name: str) -> bytes:
+def _read_file(name: str) -> bytes:
     return (TEMPLATES / name).read_bytes()
 
 
 @cache
-def _index() -> bytes:
+def _render_index() -> bytes:
     groups = ApiReference(openapi_document()).groups()
-    return _render("index.html", "/docs", contents=[], groups=groups)
+    return _render_template("index.html", "/docs", contents=[], groups=groups)
 
 
 @cache
-def _guide(guide: Guide) -> bytes:
+def _render_guide(guide: Guide) -> bytes:
     contents, body = render_markdown(read_document(guide.path), guide.path)
-    return _render("guide.html", guide.url, contents=contents, body=body, title=guide.title)
+    return _render_template(
+        "guide.html", guide.url, contents=contents, body=body, title=guide.title
+    )
 
 
 @cache
-def _reference() -> bytes:
+def _render_reference() -> bytes:
     reference = ApiReference(openapi_document())
     groups, events, shapes = reference.groups(), reference.events(), reference.shapes()
     contents = [
@@ -91,7 +93,7 @@ def _reference() -> bytes:
         ("x-error-codes", "Error codes"),
         ("components", "Shapes"),
     ]
-    return _render(
+    return _render_template(
         "reference.html",
         "/docs/reference",
         contents=contents,
@@ -103,7 +105,7 @@ def _reference() -> bytes:
 
 
 @cache
-def _search_index() -> bytes:
+def _build_search_index() -> bytes:
     """List the sections of all guides, and the operations and error codes of the reference."""
     sections = [
         {
@@ -139,15 +141,15 @@ def _search_index() -> bytes:
 
 
 _PAGES: dict[str, tuple[Callable[[], bytes], str]] = {
-    **{guide.name: (partial(_guide, guide), "text/html") for guide in GUIDES},
-    "reference": (_reference, "text/html"),
-    "search.json": (_search_index, "application/json"),
-    "search.js": (partial(_file, "search.js"), "text/javascript"),
-    "docs.css": (partial(_file, "docs.css"), "text/css"),
+    **{guide.name: (partial(_render_guide, guide), "text/html") for guide in GUIDES},
+    "reference": (_render_reference, "text/html"),
+    "search.json": (_build_search_index, "application/json"),
+    "search.js": (partial(_read_file, "search.js"), "text/javascript"),
+    "docs.css": (partial(_read_file, "docs.css"), "text/css"),
 }
 
 
-def _render(template: str, url: str, **values: Any) -> bytes:
+def _render_template(template: str, url: str, **values: Any) -> bytes:
     info = openapi_document()["info"]
     page = _templates().get_template(template)
     return page.render(info=info, guides=GUIDES, version=VERSION, here=url, **values).encode()
