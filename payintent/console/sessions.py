@@ -88,10 +88,15 @@ async def add_session(
 
 
 def log_sign_in(
-    context: ConsoleContext, request: Request, new: NewSessionCookie, who: str, by: str
+    context: ConsoleContext, request: Request, new: NewSessionCookie, operator: str, method: str
 ) -> None:
-    address = context.viewers.caller_address(request)
-    _log.info("console_signed_in", who=who, by=by, session=str(new.session_id), address=address)
+    _log.info(
+        "console_signed_in",
+        who=operator,
+        by=method,
+        session=str(new.session_id),
+        address=context.viewers.caller_address(request),
+    )
 
 
 async def find_session(context: ConsoleContext, request: Request) -> OperatorSession | None:

@@ -167,13 +167,12 @@ def _work_tiles(figures: Figures) -> list[Tile]:
 
 
 def _chain_tile(figures: Figures) -> Tile:
-    unwatched = [
-        chain for chain in figures.overview.chains if chain.halted is not None or not chain.watched
-    ]
+    chains = figures.overview.chains
+    unwatched = [chain for chain in chains if chain.halted is not None or not chain.watched]
     halted_count = sum(chain.halted is not None for chain in unwatched)
     return Tile(
         key="chains",
-        figure=f"{len(figures.overview.chains) - len(unwatched)} of {len(figures.overview.chains)}",
+        figure=f"{len(chains) - len(unwatched)} of {len(chains)}",
         label="chains watched",
         note=f"{halted_count} halted" if halted_count else "",
         href="/chains",
@@ -209,14 +208,12 @@ def _conversion_rows(figures: Figures, period: Period, subject: str) -> list[Con
         if figure.subject == subject:
             by_kind = counts.setdefault(figure.value or _NONE_SELECTED, {})
             by_kind[figure.kind] = figures.count_of(figure, period)
-    rows = sorted(
-        (
-            _conversion_row(name, [by_kind], _row_filters(subject, name))
-            for name, by_kind in counts.items()
-        ),
-        key=lambda row: (-row.ended, row.name),
-    )
-    rows = [row for row in rows if row.ended]
+    rows = [
+        _conversion_row(name, [by_kind], _row_filters(subject, name))
+        for name, by_kind in counts.items()
+        if any(by_kind.values())
+    ]
+    rows.sort(key=lambda row: (-row.ended, row.name))
     if len(rows) <= _ROWS_MAX:
         return rows
     rest = [counts[row.name] for row in rows[_ROWS_MAX:]]
