@@ -20,7 +20,7 @@ _CACHED_MAX = 1_000  # merchants, about 10 KiB each
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MerchantSetup:
-    """A merchant, its methods and the tax rates of one configuration version."""
+    """A merchant, its methods and the tax rates, at one configuration version."""
 
     version: ConfigurationVersion
     merchant: Merchant
@@ -29,7 +29,7 @@ class MerchantSetup:
     tax_rates: Mapping[str, Decimal]
 
     def methods_without(self, accounts: Collection[int]) -> list[PaymentMethod]:
-        """Return the methods, with those of the given accounts disabled."""
+        """Return the methods. Methods of the given accounts are disabled."""
         return [
             replace(method, account_enabled=False) if method.account_id in accounts else method
             for method in self.methods
@@ -45,7 +45,7 @@ class MerchantCache:
     """Caches merchants until the configuration version changes.
 
     Every call reads the current version, in a statement shared by concurrent calls. The merchant is
-    read again only if the version has changed.
+    re-read only if the version has changed.
     """
 
     def __init__(self, database: Database, accounts: GatewayAccounts) -> None:
@@ -71,7 +71,7 @@ class MerchantCache:
         await self._versions.close()
 
     async def _read(self, merchant_id: int, version: ConfigurationVersion) -> MerchantSetup:
-        """Read the current setup. If it is newer than `version`, the next call reads it again."""
+        """Read the current setup. If it is newer than `version`, the next call re-reads it."""
         merchant = await merchant_store.get(self._database, merchant_id)
         assert merchant is not None  # noqa: S101 - merchants are never deleted
         methods = tuple(
@@ -80,11 +80,11 @@ class MerchantCache:
                 self._database, merchant_id, version.watched_chains
             )
         )
-        usable = methods if accepts_payments(merchant.activation) else ()
+        usable_methods = methods if accepts_payments(merchant.activation) else ()
         return MerchantSetup(
             version=version,
             merchant=merchant,
             methods=methods,
-            payable=find_payable_methods(merchant.market, usable),
+            payable=find_payable_methods(merchant.market, usable_methods),
             tax_rates=await list_tax_rates(self._database),
         )
