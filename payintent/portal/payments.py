@@ -196,7 +196,7 @@ async def post_refund_form(visit: MemberVisit) -> Response:
             CreateRefundRequest(
                 merchant_id=visit.merchant_id,
                 payment_id=snapshot.payment.id,
-                key=_read_key(form.get("key", "")),
+                key=_parse_idempotency_key(form.get("key", "")),
                 member=visit.session.email,
                 amount=schemas.read_refund_amount(body.amount),
                 reason=body.reason,
@@ -250,7 +250,7 @@ async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[obje
     context = visit.context
     before = visit.request.query_params.get("before") or None
     if before is not None:
-        await _find_payment(visit, before)
+        await _find_payment(visit, before)  # reject the ids of other merchants' payments
     search = SearchPayments(
         text=text, merchant_id=visit.merchant_id, before=before, limit=PAGE_ROWS + 1
     )
@@ -279,12 +279,12 @@ async def _load_payment(visit: MemberVisit) -> PaymentSnapshot:
     return await _find_payment(visit, visit.request.path_params["payment_id"])
 
 
-async def _find_payment(visit: MemberVisit, text: str) -> PaymentSnapshot:
-    """Return a payment; raise `NOT_FOUND` even if it exists but belongs to another merchant."""
-    payment_id = ids.parse_id(ids.PAYMENT, text)
+async def _find_payment(visit: MemberVisit, payment_id: str) -> PaymentSnapshot:
+    """Return a payment; raise `NOT_FOUND` also if it belongs to another merchant."""
+    lookup = visit.context.payment_lookup
     try:
-        return await visit.context.payment_lookup.get_merchant_payment(
-            visit.merchant_id, payment_id
+        return await lookup.get_merchant_payment(
+            visit.merchant_id, ids.parse_id(ids.PAYMENT, payment_id)
         )
     except RefusedError as refusal:
         if refusal.code is not ErrorCode.FORBIDDEN:
@@ -330,8 +330,8 @@ def _order_id(metadata: str) -> str | None:
     return order_id if isinstance(order_id, str) else None
 
 
-def _read_key(text: str) -> UUID:
-    """Parse the form's idempotency key, which prevents a double submission from refunding twice."""
+def _parse_idempotency_key(text: str) -> UUID:
+    """Parse the form's idempotency key, so that a double submission refunds only once."""
     try:
         return UUID(text)
     except ValueError:
