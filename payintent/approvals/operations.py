@@ -1,4 +1,4 @@
-"""Approval of proposals and refunds by a second operator."""
+"""Operations that approve or reject proposals and refunds as a second operator."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
