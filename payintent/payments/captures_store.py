@@ -95,7 +95,7 @@ async def add_unknown(
         capture_id=capture_id,
         account_id=account_id,
         currency=capture.currency,
-        chain=None,  # chain transfers always have a session
+        chain=None,  # chain transfers are stored by `add`
         merchant_id=row["merchant_id"],
         credited=False,
     )
