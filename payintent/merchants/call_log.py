@@ -120,7 +120,7 @@ class CallLogWriter:
         if not calls:
             return
         try:
-            await add_calls(self._database, calls)
+            await add_api_calls(self._database, calls)
         except (StorageUnavailableError, LockTimeoutError):
             DROPPED.inc(len(calls))
 
@@ -153,7 +153,7 @@ class KeyUses:
             await self.flush()
 
 
-async def add_calls(database: Executor, calls: Sequence[NewApiCall]) -> None:
+async def add_api_calls(database: Executor, calls: Sequence[NewApiCall]) -> None:
     await database.fetch(
         """
         INSERT INTO api_call
@@ -175,7 +175,7 @@ async def add_calls(database: Executor, calls: Sequence[NewApiCall]) -> None:
     )
 
 
-async def list_calls(
+async def list_api_calls(
     database: Executor, merchant_id: int, limit: int, *, failed: bool = False
 ) -> list[ApiCallRecord]:
     """List a merchant's latest calls, newest first. `failed` selects those with a status >= 400."""

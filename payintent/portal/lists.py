@@ -175,7 +175,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
 async def get_calls(visit: MemberVisit) -> Response:
     """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
     context, only_failed = visit.context, bool(visit.request.query_params.get("failed"))
-    calls = await call_log.list_calls(
+    calls = await call_log.list_api_calls(
         context.database, visit.merchant_id, _CALLS_MAX, failed=only_failed
     )
     days = context.settings.api_calls_days

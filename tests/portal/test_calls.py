@@ -29,7 +29,7 @@ async def _calls(world: World, count: int) -> list[Any]:
     """Wait until so many calls are stored; newest first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = await call_log.list_calls(world.database, world.merchant_id, 1_000)
+        found = await call_log.list_api_calls(world.database, world.merchant_id, 1_000)
         if len(found) >= count:
             return found
         assert time.monotonic() < deadline
