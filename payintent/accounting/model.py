@@ -247,7 +247,7 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
     )
 
 
-def adoption_entries(
+def assignment_entries(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[LedgerEntry]:
     """Return the entries for a capture in suspense whose payment session is found later."""

@@ -10,7 +10,7 @@ from payintent.accounting.model import (
     CapturedMoney,
     Fact,
     LedgerEntry,
-    adoption_entries,
+    assignment_entries,
     capture_entries,
     quoted_charges,
 )
@@ -145,7 +145,7 @@ async def write_settlements(
 
 async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
     settled_captures = [item.capture for item in settlements if item.capture]
-    entries = [entry for item in settlements if item.capture for entry in _entries(item)]
+    entries = [entry for item in settlements if item.capture for entry in _ledger_entries(item)]
     new_captures = [capture for capture in settled_captures if not capture.is_stored]
     await capture_store.add(
         tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
@@ -161,7 +161,7 @@ async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetim
         await ledger_store.record_disputes(tx, assigned_ids)
 
 
-def _entries(item: Settlement) -> list[LedgerEntry]:
+def _ledger_entries(item: Settlement) -> list[LedgerEntry]:
     capture = item.capture
     assert capture is not None  # noqa: S101 - checked by the caller
     money = CapturedMoney(
@@ -175,7 +175,7 @@ def _entries(item: Settlement) -> list[LedgerEntry]:
     charges = NO_CHARGES
     if capture.credited and item.session is not None:
         charges = quoted_charges(item.session.quote.price, capture.amount_minor)
-    derive = adoption_entries if capture.is_stored else capture_entries
+    derive = assignment_entries if capture.is_stored else capture_entries
     return derive(money, capture.amount_minor, charges)
 
 

@@ -12,7 +12,7 @@ from payintent.accounting.model import (
     Fact,
     GatewayPayout,
     LedgerEntry,
-    adoption_entries,
+    assignment_entries,
     capture_entries,
     case_entries,
     dispute_entries,
@@ -65,11 +65,11 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
     ("of a case", capture_entries(STRAY, 100, CHARGES), [
         ("capture", "suspense", GATEWAY, SUSPENSE, 100)]),
     ("nothing came", capture_entries(STRAY, 0, Charges(0, 0)), []),
-    ("adopted", adoption_entries(PAID, 100, CHARGES), [
+    ("adopted", assignment_entries(PAID, 100, CHARGES), [
         ("capture_adopted", "payable", SUSPENSE, PAYABLE, 90),
         ("capture_adopted", "fee", SUSPENSE, "fee_income", 3),
         ("capture_adopted", "tax", SUSPENSE, "tax_payable", 7)]),
-    ("adopted and not credited", adoption_entries(STRAY, 100, CHARGES), []),
+    ("adopted and not credited", assignment_entries(STRAY, 100, CHARGES), []),
     ("reserved", [refund_entry(Fact.REFUND_RESERVED, PAID, ID, 5)], [
         ("refund_reserved", "whole", PAYABLE, RESERVE, 5)]),
     ("done", [refund_entry(Fact.REFUND_DONE, PAID, ID, 5)], [
