@@ -95,7 +95,7 @@ class PayerSealing:
         """Return whether a value has the form in which it would be stored now.
 
         If sealing is disabled, a sealed value may stay sealed, but only with the first key of the
-        keyring.
+        key ring.
         """
         if stored_value is None or stored_value == _EMPTY:
             return True

@@ -196,7 +196,7 @@ class Settings(BaseSettings):
     payer_details_days: RetentionDays = 730  # e-mail and metadata, after the payment has ended
     payers_days: RetentionDays = 3650  # payer references; afterwards only accounting data remains
 
-    seal_payer_data: bool = False  # encrypt e-mail, metadata and events with the keyring
+    seal_payer_data: bool = False  # encrypt e-mail, metadata and events with the key ring
 
     # Chains. Endpoints are separated by commas and may contain keys; "" disables a chain.
     rpc_ethereum: SecretStr = SecretStr("")
