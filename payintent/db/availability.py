@@ -34,13 +34,15 @@ async def wait_for_database(
     """
     timer = notice and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice)
     try:
-        await _repeat(connect_once, wait_s)
+        await _retry_until_connected(connect_once, wait_s)
     finally:
         if timer:
             timer.cancel()
 
 
-async def _repeat(connect_once: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
+async def _retry_until_connected(
+    connect_once: Callable[[], Awaitable[None]], wait_s: float | None
+) -> None:
     started = monotonic()
     next_log_s = 0.0 if wait_s is None else _LOG_EVERY_S
     why = "the database cannot be reached: it did not respond in time"
