@@ -226,6 +226,17 @@ async def open_database(
     return database
 
 
+def _make_adapters(
+    database: Database,
+    settings: Settings,
+    http: GatewayHttpClient,
+    refunders: RefundSenders,
+) -> dict[str, Gateway]:
+    onchain = OnchainGateway(database, settings.api_base, refunders)
+    http_adapters = {adapter.provider: adapter(http) for adapter in _HTTP_ADAPTERS}
+    return {**http_adapters, onchain.provider: onchain}
+
+
 async def open_service(
     settings: Settings,
     gateways: Mapping[str, Gateway] | None = None,
@@ -235,10 +246,8 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways` replaces the adapters of all gateways except the test gateway, by provider. `process`
-    is the application name of the database connections. `notice` is called if the database does not
-    respond soon.
-
+    `gateways` replaces all adapters except the test gateway's, by provider. `process` names the
+    database connections. `notice` is called if the database does not respond soon.
     Raises `AddressUnusableError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
     """
@@ -250,14 +259,10 @@ async def open_service(
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = await open_database(settings, encryption, process, wait_s, notice)
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
-    test_gateway = TestGateway(database, settings.pages_base)
-    adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway}
     if gateways is None:
-        adapters |= {adapter.provider: adapter(http) for adapter in _HTTP_ADAPTERS}
-        adapters[OnchainGateway.provider] = OnchainGateway(database, settings.api_base, refunders)
-        adapters |= packages
-    else:
-        adapters |= gateways
+        gateways = _make_adapters(database, settings, http, refunders) | packages
+    test_gateway = TestGateway(database, settings.pages_base)
+    adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway, **gateways}
     event_notifier = EventNotifier(settings.direct_url)
     database.on_event = event_notifier.notify
     picture_rules = EgressRules(sandbox=settings.sandbox)  # webhook networks are not allowed

@@ -12,6 +12,7 @@ index on the merchant. The index on all events is slow for merchants with few or
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.db.database import Database, Executor
@@ -166,6 +167,34 @@ async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
     return FeedCursor(row["feed_position"], row["id"]) if row else FEED_START
 
 
+#: `$1` merchant, `$2` position, `$3` types, `$4` page limit, `$5` scan limit.
+_SELECT_PAGE: LiteralString = """
+    WITH scanned AS MATERIALIZED (
+        SELECT id, type, feed_position
+        FROM event
+        WHERE merchant_id = $1 AND feed_position > $2
+        ORDER BY feed_position
+        LIMIT $5
+    ), matching AS (
+        SELECT id, feed_position
+        FROM scanned
+        WHERE type = ANY($3::text[])
+        ORDER BY feed_position
+        LIMIT $4
+    )
+    SELECT l.id AS last_id, l.feed_position AS last_position,
+        (SELECT count(*) FROM scanned) AS scanned,
+        m.feed_position, e.id, e.body, d.state, d.attempts, d.next_at, d.delivered_at
+    FROM (SELECT id, feed_position FROM scanned ORDER BY feed_position DESC LIMIT 1) l
+    LEFT JOIN (
+        matching m
+        JOIN event e ON e.id = m.id
+        JOIN delivery d ON d.event_id = m.id
+    ) ON true
+    ORDER BY m.feed_position
+"""
+
+
 async def page(
     database: Executor, merchant_id: int, after: FeedCursor, types: Sequence[str], limit: int
 ) -> FeedPage:
@@ -174,31 +203,7 @@ async def page(
     At most 1,000 events are scanned. Events that cannot be decrypted are logged and skipped.
     """
     rows = await database.fetch(
-        """
-        WITH scanned AS MATERIALIZED (
-            SELECT id, type, feed_position
-            FROM event
-            WHERE merchant_id = $1 AND feed_position > $2
-            ORDER BY feed_position
-            LIMIT $5
-        ), matching AS (
-            SELECT id, feed_position
-            FROM scanned
-            WHERE type = ANY($3::text[])
-            ORDER BY feed_position
-            LIMIT $4
-        )
-        SELECT l.id AS last_id, l.feed_position AS last_position,
-            (SELECT count(*) FROM scanned) AS scanned,
-            m.feed_position, e.id, e.body, d.state, d.attempts, d.next_at, d.delivered_at
-        FROM (SELECT id, feed_position FROM scanned ORDER BY feed_position DESC LIMIT 1) l
-        LEFT JOIN (
-            matching m
-            JOIN event e ON e.id = m.id
-            JOIN delivery d ON d.event_id = m.id
-        ) ON true
-        ORDER BY m.feed_position
-        """,
+        _SELECT_PAGE,
         merchant_id,
         after.number,
         types,
