@@ -21,7 +21,7 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
         Literal["RUNNING", "ALL"],
         option("RUNNING for disputes that the bank has not decided yet, or ALL.", any_text=True),
     ] = "RUNNING"
-    currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
+    currency: Annotated[str | None, option("Only disputes in this currency, such as THB.")] = None
     before: Annotated[UUID | None, option("The last dispute of the previous page.")] = None
     after: Annotated[
         UUID | None, option("The last dispute of the previous page, oldest first.")

@@ -31,7 +31,7 @@ _AMOUNT_END = Decimal(10) ** 20  # greater than any possible amount
 _BATCH_SIZE, _SCANNED_MAX = 1_000, 10_000
 _COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
 
-PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+PaymentId = Annotated[str, argument("A payment id such as pay_0351NDickobV3yYH8omp8v.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +51,12 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
     action: ClassVar[str] = "payment.list"
     columns = (*_COLUMNS, "created_at")
     merchant_id: fields.MerchantFilter = None
-    status: Annotated[PaymentStatus | None, option("Only this status.")] = None
-    currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
-    provider: Annotated[str | None, option("Only this gateway, such as stripe.")] = None
+    status: Annotated[PaymentStatus | None, option("Only payments with this status.")] = None
+    currency: Annotated[str | None, option("Only payments in this currency, such as THB.")] = None
+    provider: Annotated[str | None, option("Only payments at this gateway, such as stripe.")] = None
     kind: Annotated[
         Literal["card", "redirect", "qr", "onchain"] | None,
-        option("Only this kind of method: card, redirect, qr or onchain.", any_text=True),
+        option("Only this kind of payment method: card, redirect, qr or onchain.", any_text=True),
     ] = None
     country: Annotated[
         str | None, option("Only payments selected for this country, such as TH.")
@@ -75,13 +75,13 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         Literal["PAID", "FAILED", "EXPIRED", "CANCELLED"] | None,
         option("Only this final status; PAID includes refunded payments.", any_text=True),
     ] = None
-    ended_since: Annotated[datetime | None, option("Ended at or after this time, UTC.")] = None
-    ended_until: Annotated[datetime | None, option("Ended before this time, UTC.")] = None
-    payer_uid: Annotated[str | None, option("Only this payer.", name="payer")] = None
+    ended_since: Annotated[datetime | None, option("Ended at or after this time (UTC).")] = None
+    ended_until: Annotated[datetime | None, option("Ended before this time (UTC).")] = None
+    payer_uid: Annotated[str | None, option("Only payments of this payer.", name="payer")] = None
     order_id: Annotated[str | None, option("The `order_id` in the metadata.", name="order")] = None
-    reference: Annotated[str | None, option("A gateway's reference.")] = None
+    reference: Annotated[str | None, option("The gateway's reference.")] = None
     tx_hash: Annotated[
-        str | None, option("The hash of a transaction on a chain, `0x…`.", name="transaction")
+        str | None, option("The transaction hash on a chain, `0x…`.", name="transaction")
     ] = None
     before: _Before = None
     limit: fields.ListLimit = 20
@@ -103,7 +103,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
 
     async def _build_filter(self, database: Executor) -> PaymentFilter:
         if self.currency is not None and self.currency not in CURRENCIES:
-            raise BadRequestError(f"currency {quote_input(self.currency)} is not known")
+            raise BadRequestError(f"currency {quote_input(self.currency)} is not supported")
         for name, amount in (("amount_min", self.amount_min), ("amount_max", self.amount_max)):
             if amount is not None and not (amount.is_finite() and abs(amount) < _AMOUNT_END):
                 raise BadRequestError(f"{name} must be a number below 10^20")
@@ -166,7 +166,7 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
     action: ClassVar[str] = "payment.search"
     columns = (*_COLUMNS, "created_at", "found_by")
     text: Annotated[
-        str, argument("Such as pay_0351NDickobV3yYH8omp8v, A-1001, 0x… or a reference.")
+        str, argument("An id, order id, payer, hash or gateway reference, such as A-1001.")
     ]
     merchant_id: fields.MerchantFilter = None
     before: _Before = None

@@ -195,7 +195,7 @@ def _select_currencies(payment: Payment, country: str, requested: str | None) ->
     if requested is None:
         return payable
     if requested not in TENDER:
-        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {requested!r} is not known")
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {requested!r} is not supported")
     if requested not in payable:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_CURRENCY,

@@ -206,7 +206,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payment.list", {"older_than": "1 hour"}, _BAD, "older_than must be a number and s, m"),
     ("payment.list", {"tx_hash": "0x12"}, _BAD, "tx_hash must be 0x and 64 hexadecimal digits"),
     ("payment.list", {"before": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
-    ("payment.list", {"currency": "XXX"}, _BAD, "currency 'XXX' is not known"),
+    ("payment.list", {"currency": "XXX"}, _BAD, "currency 'XXX' is not supported"),
     ("payment.list", {"amount_min": "1e30"}, _BAD, "amount_min must be a number below"),
     ("payment.timeline", {"page": 0}, _BAD, "page must be from 1 to 10000"),
     ("payment.timeline", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
