@@ -106,27 +106,15 @@ async def test_the_create_with_curl_makes_a_payment(api: Api, tmp_path: Path) ->
     assert payment["metadata"]["order_id"] == "A-1009"
 
 
-async def test_the_create_with_python_makes_a_payment(api: Api, tmp_path: Path) -> None:
-    readme = page("README.md")
-    [exports] = [one for one in blocks(readme, "sh") if one.startswith("export API_URL")]
-    [create] = examples(readme, "python", "create")
-    (tmp_path / "create.py").write_text(create)
-    _write_dev_json(api, tmp_path)
-    said = await _output("bash", "-euc", f"{exports}\npython3 create.py", cwd=tmp_path)
-    payment_id, checkout_url = said.split()
-    assert (await api.get(payment_id)).json["checkout_url"] == checkout_url
-
-
-async def test_the_test_payment_with_curl_is_paid(api: Api, tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
-    readme = page("README.md")
-    [exports] = [one for one in blocks(readme, "sh") if one.startswith("export API_URL")]
-    [pay] = examples(readme, "sh", "a test payment")
+async def test_a_test_payment_is_paid_with_the_request_that_the_readme_names(api: Api) -> None:
+    assert "`POST /v1/test/payments/{payment_id}/pay`" in page("README.md")
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
-    _write_dev_json(api, tmp_path, test={"api_key": issued.api_key})
-    payment = json.loads(await _output("bash", "-euc", exports + pay, cwd=tmp_path))
-    assert (payment["status"], payment["merchant_id"]) == ("PAID", issued.merchant_id)
+    headers = api.bearer(issued.api_key) | {"Idempotency-Key": str(uuid4())}
+    order = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-17"}
+    created = await api.send("POST", "/v1/payments", json=order, headers=headers)
+    path = f"/v1/test/payments/{created.json['id']}/pay"
+    paid = await api.send("POST", path, headers=api.bearer(issued.api_key))
+    assert paid.json["status"] == "PAID"
 
 
 async def test_the_listing_follows_the_cursor_to_the_end(

@@ -56,8 +56,12 @@ async def shoot_for_the_docs(
         context = await screen(browser, viewport={"width": _WIDE_PX, "height": height})
         await gallery.sign_in(context, CONSOLE_PAGES[name].operator or "")
         page, _ = await gallery.show(context, name)
-        taken = Image.open(BytesIO(await page.screenshot()))
-        few = taken.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
-        few.save(folder / f"console-{name}.png", optimize=True)
+        save_small(await page.screenshot(), folder / f"console-{name}.png")
         await context.close()
     return len(heights)
+
+
+def save_small(screenshot: bytes, path: Path) -> None:
+    """Save a screenshot with few colours."""
+    picture = Image.open(BytesIO(screenshot)).convert("RGB")
+    picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)

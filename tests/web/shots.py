@@ -12,7 +12,12 @@ from payintent.members.model import MemberRole
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
 from tests.web.console_gallery import CONSOLE_PAGES, open_console
-from tests.web.console_shots import IN_THE_DOCS, shoot_console, shoot_for_the_docs
+from tests.web.console_shots import (
+    IN_THE_DOCS,
+    save_small,
+    shoot_console,
+    shoot_for_the_docs,
+)
 from tests.web.gallery import Gallery, open_gallery
 from tests.web.portal_pages import FINANCE_PAGES, PAGES, arrange_portal, sign_in_by_link
 from tests.web.states import STATES
@@ -24,6 +29,7 @@ _CONSOLE = "console-"  # what the name of a page of the console begins with
 _USUAL_PX = 640
 _WIDE_PX = 1280
 _PORTAL = "portal"  # in place of a state: every page of the merchant portal
+_README_STATE = "choose-shop"
 _DOCS = "docs"  # the pictures of `docs/operate/console.md`, which are kept
 _DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -78,6 +84,16 @@ async def _looks(context: BrowserContext, gallery: Gallery, folder: Path, name: 
     await page.close()
 
 
+async def shoot_checkout_for_the_docs(gallery: Gallery, browser: Browser) -> int:
+    """Take the picture of the checkout that README.md shows; gives how many."""
+    context = await screen(browser)
+    page = (await look_at(context, gallery, _README_STATE)).page
+    await page.set_viewport_size({"width": 900, "height": 1_000})
+    save_small(await page.screenshot(), _DOCS_FOLDER / "checkout.png")
+    await context.close()
+    return 1
+
+
 async def _arabic(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
     page = (await look_at(context, gallery, name, "ar")).page
     await _take(page, folder / f"{name}-ar.png", _USUAL_PX)
@@ -108,6 +124,9 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
                     count += await shoot(gallery, browser, folder, buyers)
                     if _PORTAL in wanted:
                         count += await shoot_portal(gallery, browser, folder)
+            if _DOCS in wanted:
+                async with open_gallery(server_url) as gallery:
+                    count += await shoot_checkout_for_the_docs(gallery, browser)
             if operators or _DOCS in wanted:
                 async with open_console(server_url) as console:
                     count += await shoot_console(console, browser, folder, operators)
