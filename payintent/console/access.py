@@ -126,7 +126,7 @@ async def _read_form(request: Request, session: OperatorSession) -> Mapping[str,
 
 
 async def read_same_origin_form(request: Request) -> dict[str, str]:
-    """Read a form; raise `FORBIDDEN` if it was sent from another origin. Needs no session."""
+    """Read a form; raise `FORBIDDEN` if it was sent from another origin. No session is required."""
     settings = get_console_context(request).settings
     check_host(request, settings)
     if request.headers.getlist("origin") != [own_origin(request, settings)]:

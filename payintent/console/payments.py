@@ -122,9 +122,9 @@ async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dic
 
 
 async def _list_event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
-    parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    assert parsed is not None  # noqa: S101 - the payment was read by it
-    subjects = await history_store.list_subject_ids(visit.context.database, parsed)
+    payment_uuid = ids.parse_id(ids.PAYMENT, payment_id)
+    assert payment_uuid is not None  # noqa: S101 - a payment with this id was read
+    subjects = await history_store.list_subject_ids(visit.context.database, payment_uuid)
     return [subject_id for kind, subject_id in subjects if kind == "event"]
 
 

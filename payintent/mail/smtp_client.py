@@ -93,15 +93,15 @@ class SmtpClient:
 def _send_message(server: smtplib.SMTP, message: EmailMessage) -> SendResult:
     try:
         server.send_message(message)
-    except smtplib.SMTPRecipientsRefused as refused:
-        [(code, _)] = refused.recipients.values()
+    except smtplib.SMTPRecipientsRefused as error:
+        [(code, _)] = error.recipients.values()
         return _failure_result(code)
-    except smtplib.SMTPSenderRefused as refused:  # a problem with our account, not with this mail
+    except smtplib.SMTPSenderRefused as error:  # a problem with our account, not with this mail
         return SendResult(
-            SendOutcome.RETRY, f"the server returned {refused.smtp_code} for our address"
+            SendOutcome.RETRY, f"the server returned {error.smtp_code} for our address"
         )
-    except smtplib.SMTPResponseException as refused:
-        return _failure_result(refused.smtp_code)
+    except smtplib.SMTPResponseException as error:
+        return _failure_result(error.smtp_code)
     except smtplib.SMTPNotSupportedError:
         return SendResult(SendOutcome.REFUSED, "the server does not support SMTPUTF8")
     return SendResult(SendOutcome.SENT)

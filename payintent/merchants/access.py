@@ -78,8 +78,8 @@ class Authenticator:
     async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT, api_key.MERCHANT_TEST)
         merchant = await access_store.find_by_public_id(self._database, key.public_id)
-        expected = self._encryption.digest(key.text)
-        if merchant is None or not hmac.compare_digest(merchant.digest, expected):
+        key_digest = self._encryption.digest(key.text)
+        if merchant is None or not hmac.compare_digest(merchant.digest, key_digest):
             self._merchants.remove(digest)
             raise UnauthorizedError(api_key.MERCHANT, mismatch_reason(merchant and merchant.digest))
         methods = [
@@ -121,7 +121,7 @@ class MerchantApi:
         """
         try:
             headers = await self.limiter.take_token(merchant, kind)
-        except RateLimitExceededError as exceeded:
-            add_headers(request.scope, exceeded.headers)
+        except RateLimitExceededError as error:
+            add_headers(request.scope, error.headers)
             raise
         add_headers(request.scope, headers)

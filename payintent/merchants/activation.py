@@ -155,8 +155,8 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
         database = context.database
         merchant = await require_merchant(database, self.merchant_id)
         record = await merchant_store.get_activation(database, merchant.id)
-        watched = (await method_store.get_version(database)).watched_chains
-        methods = await method_store.list_for_merchant(database, merchant.id, watched)
+        chains = (await method_store.get_version(database)).watched_chains
+        methods = await method_store.list_for_merchant(database, merchant.id, chains)
         keys = await access_store.list_keys(database, merchant.id, LISTED_MAX)
         return [
             _key_step(sum(key.revoked_at is None for key in keys)),
@@ -224,7 +224,7 @@ def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) ->
     usable = [method for method in methods if method.enabled and method.account_enabled]
     currencies = record.requested_currencies or record.currencies
     countries = record.requested_countries or record.countries
-    unsupported = [
+    unsupported_codes = [
         code
         for code in currencies or ()
         if not any(_accepts(method, code, countries) for method in usable)
@@ -234,12 +234,12 @@ def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) ->
         says = "none: add a method"
     elif not usable:
         says = "no method is usable: accounts, gateways or chains are disabled"
-    elif unsupported:
-        codes = ", ".join(unsupported[:_MESSAGE_CURRENCIES_MAX])
+    elif unsupported_codes:
+        codes = ", ".join(unsupported_codes[:_MESSAGE_CURRENCIES_MAX])
         says = f"no method accepts {codes} in the requested countries"
     return ChecklistStep(
         step="Accounts and methods",
-        done=bool(usable) and not unsupported,
+        done=bool(usable) and not unsupported_codes,
         says=says,
         action="method.add",
     )
@@ -254,11 +254,11 @@ def _accepts(method: PaymentMethod, currency: str, countries: Sequence[str] | No
 
 def _market_step(record: ActivationRecord) -> ChecklistStep:
     is_applied = record.activation not in {ActivationStatus.NEW, ActivationStatus.REQUESTED}
-    requested = (record.requested_countries, record.requested_currencies)
+    requested_market = (record.requested_countries, record.requested_currencies)
     is_pending = (
         is_applied
         and record.requested_countries is not None
-        and requested != (record.countries, record.currencies)
+        and requested_market != (record.countries, record.currencies)
     )
     says = "the requested market is applied" if is_applied else "payments are not accepted yet"
     return ChecklistStep(

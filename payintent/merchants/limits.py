@@ -134,8 +134,8 @@ class MerchantRateLimiter:
             bucket.failures += 1
             raise StorageUnavailableError(_UNAVAILABLE) from error
         bucket.full_at = now + grant.full_in_s
-        missing = (grant.full_in_s - _ROUNDING) * limit.per_s
-        bucket.remaining = math.floor(limit.burst - missing)
+        missing_tokens = (grant.full_in_s - _ROUNDING) * limit.per_s
+        bucket.remaining = math.floor(limit.burst - missing_tokens)
         if grant.granted == 0:
             # Wait until a whole batch is available, so that not every rejection costs a statement.
             wait_s = grant.full_in_s - (limit.burst - size) / limit.per_s

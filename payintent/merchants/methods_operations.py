@@ -140,8 +140,8 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
         await require_merchant(context.database, self.merchant_id)
-        watched = (await method_store.get_version(context.database)).watched_chains
-        return await method_store.list_for_merchant(context.database, self.merchant_id, watched)
+        chains = (await method_store.get_version(context.database)).watched_chains
+        return await method_store.list_for_merchant(context.database, self.merchant_id, chains)
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -183,11 +183,11 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         _check_terms(self.label, self.currencies, countries, self.fee_rate, self.position)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        method = await _require_method(tx, self.method_id)
-        await merchant_store.lock(tx, method.merchant_id)  # waits for a concurrent activation
+        merchant_id = (await _require_method(tx, self.method_id)).merchant_id
+        await merchant_store.lock(tx, merchant_id)  # waits for a concurrent activation
         before = await _lock_method(tx, self.method_id)
         check_approved(context, needs_approval=await self._needs_approval(tx, before))
-        changed = replace(
+        method = replace(
             before,
             label=self.label or before.label,
             currencies=tuple(self.currencies or before.currencies),
@@ -197,8 +197,8 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
             position=before.position if self.position is None else self.position,
             limits=before.limits if self.limits is None else tuple(self.limits),
         )
-        await method_store.update(tx, changed)
-        return changed
+        await method_store.update(tx, method)
+        return method
 
 
 class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):

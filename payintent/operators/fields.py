@@ -222,10 +222,10 @@ def list_fields(operation: type[msgspec.Struct]) -> Iterator[OperationField]:
     for field in msgspec.structs.fields(operation):
         if get_origin(field.type) is not Annotated:
             continue
-        annotated, meta = get_args(field.type)
+        annotated_type, meta = get_args(field.type)
         yield OperationField(
             name=field.name,
-            type=_without_none(annotated),
+            type=_without_none(annotated_type),
             is_required=field.required,
             default=None if field.required else field.default,
             help_text=meta.description,

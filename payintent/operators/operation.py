@@ -284,15 +284,16 @@ def check_approved(context: OperationContext, *, needs_approval: bool) -> None:
 
 def check_role(context: OperationContext, operation: Operation[Any]) -> None:
     """Raise `FORBIDDEN` if the actor's role may not run the operation."""
-    role, required = context.actor.role, operation.required_role()
+    role, lowest_role = context.actor.role, operation.required_role()
     if role is None:
         if not context.settings.sandbox:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
                 "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN to your operator token",
             )
-    elif not role.includes(required):
+    elif not role.includes(lowest_role):
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            f"{operation.action} requires the role {required}; {context.who} has the role {role}",
+            f"{operation.action} requires the role {lowest_role}; "
+            f"{context.who} has the role {role}",
         )
