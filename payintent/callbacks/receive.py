@@ -119,23 +119,23 @@ class CallbackReceiver:
             CallbackResult(incoming.key in payment_ids, payment_ids.get(incoming.key))
             for incoming in batch
         ]
-        new = [
+        new_callbacks = [
             (incoming, result.payment_id)
             for incoming, result in zip(batch, results, strict=True)
             if result.is_new
         ]
-        await self._settle_sessions(tx, new)
-        for incoming, payment_id in new:
+        await self._settle_sessions(tx, new_callbacks)
+        for incoming, payment_id in new_callbacks:
             if payment_id is None:
                 await _add_unknown_capture(tx, incoming)
         return results
 
     async def _settle_sessions(
-        self, tx: Tx, new: Sequence[tuple[_IncomingCallback, UUID | None]]
+        self, tx: Tx, new_callbacks: Sequence[tuple[_IncomingCallback, UUID | None]]
     ) -> None:
         reports = [
             ReportedSession(payment_id, incoming.callback.session_id, incoming.callback.report)
-            for incoming, payment_id in new
+            for incoming, payment_id in new_callbacks
             if payment_id and incoming.callback.session_id and incoming.callback.report
         ]
         if len({item.payment_id for item in reports}) < len(reports):

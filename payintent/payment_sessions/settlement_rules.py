@@ -61,7 +61,7 @@ def completes_selection(payment: Payment, session: Session, report: SessionRepor
     """Return whether a report proves that the gateway has opened an `opening` session.
 
     A callback may arrive before the gateway's response, or our process may have died before the
-    response arrived. The buyer's cancellation of a PENDING payment is no such proof.
+    response arrived. The buyer's cancellation of a PENDING payment does not prove it.
     """
     is_proof = report.state in {GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED}
     return session.status is SessionStatus.OPENING and payment.status in OPEN and is_proof
