@@ -46,7 +46,7 @@ class TestRequest:
     key: UUID | None
     action: SessionAction
 
-    def to_idempotent(self, merchant_id: int, key: UUID) -> IdempotentRequest:
+    def to_idempotent_request(self, merchant_id: int, key: UUID) -> IdempotentRequest:
         return IdempotentRequest(
             merchant_id=merchant_id,
             key=key,
@@ -103,7 +103,7 @@ class BuyerSimulator:
 
     async def _apply(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
         async with self.selection.database.transaction() as tx:
-            is_new = request.key is None or await _claim(tx, payment, request, request.key)
+            is_new = request.key is None or await _claim_key(tx, payment, request, request.key)
             after = await _apply_action(
                 tx, session_id, request.action if is_new else _leave_unchanged
             )
@@ -130,7 +130,7 @@ class BuyerSimulator:
         )
         if first is None:
             return False
-        require_match(first, request.to_idempotent(payment.merchant_id, request.key))
+        require_match(first, request.to_idempotent_request(payment.merchant_id, request.key))
         return True
 
     async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
@@ -194,9 +194,9 @@ async def _apply_action(tx: Tx, session_id: UUID, action: SessionAction) -> Test
     return after
 
 
-async def _claim(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
-    attempt = request.to_idempotent(payment.merchant_id, key)
-    return await claim_or_match(tx, request.operation, attempt, payment.id) is None
+async def _claim_key(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
+    idempotent_request = request.to_idempotent_request(payment.merchant_id, key)
+    return await claim_or_match(tx, request.operation, idempotent_request, payment.id) is None
 
 
 def _is_at_test_gateway(session: Session) -> bool:
