@@ -104,7 +104,7 @@ def test_doctor_looks_at_the_chains(sandbox: Sandbox) -> None:
         told = "\n".join(line for line in lines if line.startswith(slug))
         assert "2 blocks after the last final block" in told
         assert "decimals" in told
-        assert "pays to" in told
+        assert "has our code and pays" in told
         assert "FAIL" not in told
 
 

@@ -175,7 +175,7 @@ async def test_the_code_is_compared_again_when_it_is_approved(site: Site) -> Non
     proposal = await service.submit(site.operation(), _ADA)
     assert isinstance(proposal, Proposal)
     site.set_code("0x6001")
-    with pytest.raises(RefusedError, match=r"native-1: contract .* has other code"):
+    with pytest.raises(RefusedError, match=r"native-1: contract .* has code that differs"):
         await service.run_operation(
             Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), _ALAN
         )

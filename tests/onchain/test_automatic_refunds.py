@@ -225,7 +225,7 @@ async def test_a_days_gas_is_spent_once_and_the_rest_waits_for_a_person(on_chain
     assert await on_chain.refunds() == [SENT, SENT, FAILED, FAILED]
     assert len(on_chain.signer.sent) == 2
     [row] = await on_chain.world.rows("SELECT note FROM refund WHERE status = 'FAILED' LIMIT 1")
-    assert "gas of the day" in row["note"]
+    assert "daily gas budget" in row["note"]
     await on_chain.world.move_clock(_DAY_S)
     await on_chain.orphan()
     await on_chain.work()

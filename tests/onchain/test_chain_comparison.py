@@ -251,7 +251,7 @@ async def test_where_what_is_taken_out_is_entered_a_balance_that_is_lower_is_a_c
     assert expected == ledger
     [subject] = await _subjects(ground)
     assert subject.startswith(
-        f"native receiver {ground.deployment.receiver.lower()}: {ledger} USDT"
+        f"native receiver {ground.deployment.receiver.lower()}: the balance is {ledger} USDT below"
     )
     again = await _next_day(ground)
     assert (again.run.status, again.run.opened) == ("differs", 0)

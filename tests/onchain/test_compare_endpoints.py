@@ -98,7 +98,7 @@ async def test_one_endpoint_alone_agrees_with_none() -> None:
 async def test_what_does_not_answer_says_why_and_delays_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_ANSWER_S", 60.0)
+    monkeypatch.setattr(module, "_REQUEST_TIMEOUT_S", 60.0)
     async with reading([Node(), Node(network=1)], "http://127.0.0.1:1/key") as reader:
         states = await compare_endpoints(reader)
     assert [state.problem for state in states] == [

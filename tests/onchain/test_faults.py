@@ -10,7 +10,7 @@ import pytest
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.rpc import WRONG_ANSWERS
-from payintent.onchain.watcher import LATE, RANGES_MAX
+from payintent.onchain.watcher import LATE_LOGS, RANGES_MAX
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.rpc import open_chain
@@ -183,13 +183,13 @@ async def test_a_log_that_everybody_left_out_is_found_by_the_second_look(
     assert await ground.dispositions() == []
     for node in nodes:
         node.faults = HONEST
-    before = LATE.labels("native")._value.get()
+    before = LATE_LOGS.labels("native")._value.get()
     await ground.turn()
     assert await ground.status(payment) == "PROCESSING"  # not at every look
     await ground.move_clock(601)
     await ground.turn()
     assert await ground.status(payment) == "PAID"
-    assert LATE.labels("native")._value.get() == before + 1
+    assert LATE_LOGS.labels("native")._value.get() == before + 1
 
 
 async def test_a_second_look_in_small_steps_comes_to_its_end(

@@ -63,7 +63,7 @@ async def proven(
 ) -> LogProof:
     fields: dict[str, Any] = {
         "supplier": "native-1",
-        "claimed": (),
+        "claimed_logs": (),
         "pending": {log.tx_hash},
         "contracts": [log.contract],
         "last": await ground.height() - 2,

@@ -44,7 +44,7 @@ async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
     assert [right for right, _ in told] == [True] * 3
     signer, coins, token = (text for _, text in told)
     refunder = to_checksum_address(bytes.fromhex(refunding.refunder[2:]))
-    assert signer == f"the signer has a key of {refunder}"
+    assert signer == f"the signer has a key for {refunder}"
     assert coins.startswith(f"the refunder {refunder} has ")
     assert coins.endswith(" NATIVED")
     assert token.endswith("has 1000000, may refund all of it")

@@ -14,7 +14,7 @@ from payintent.evm.rpc import WRONG_ANSWERS
 from payintent.onchain import refund_logs_store as refund_logs
 from payintent.onchain.operations import SetChain
 from payintent.onchain.settle_logs import REFUNDS
-from payintent.onchain.watcher import LATE
+from payintent.onchain.watcher import LATE_LOGS
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
@@ -110,11 +110,11 @@ async def test_a_refund_that_everybody_left_out_is_found_by_the_second_look(
     assert await world.stands(refund) == SENT
     for node in nodes:
         node.faults = Faults()
-    before = LATE.labels("native")._value.get()
+    before = LATE_LOGS.labels("native")._value.get()
     await world.ground.move_clock(601)
     await world.ground.look()
     assert await world.stands(refund) == DONE
-    assert LATE.labels("native")._value.get() == before + 1
+    assert LATE_LOGS.labels("native")._value.get() == before + 1
     assert await world.ground.status(payment) == "REFUNDED"
 
 

@@ -174,7 +174,7 @@ async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:
     assert head.endswith(", 2 blocks after the last final block")
     assert token.endswith("has 6 decimals")
     assert "has our code and pays" in contract
-    assert contract.endswith(f"pays to {address(ethereum.deployment.receiver)}")
+    assert contract.endswith(f"pays {address(ethereum.deployment.receiver)}")
 
 
 async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> None:

@@ -51,7 +51,7 @@ async def test_a_contract_with_other_code_halts_its_chain_until_it_is_retired(
     with capture_logs() as lines:
         async with watched(ethereum):
             await until(lambda: _is_halted(ethereum))
-            assert "a contract is not ours" in (await halted(ethereum) or "")
+            assert "a contract has unexpected code" in (await halted(ethereum) or "")
             assert not await read(ethereum), "nothing is credited"
             assert await ethereum.status(payment) == "PROCESSING"
             wrong = [text for right, text in await found(ethereum) if not right]
