@@ -36,8 +36,8 @@ class SealedCredentials:
     sealed: bytes
 
 
-async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
-    """Return the fingerprint of the database's pepper; if there is none, store `ours`."""
+async def get_or_set_pepper_fingerprint(database: Executor, default: str) -> str:
+    """Return the fingerprint of the database's pepper; if there is none, store `default`."""
     return await database.value(
         """
         INSERT INTO installation AS i (pepper_mark)
@@ -46,7 +46,7 @@ async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
         SET pepper_mark = coalesce(i.pepper_mark, excluded.pepper_mark)
         RETURNING pepper_mark
         """,
-        ours,
+        default,
     )
 
 
@@ -76,8 +76,8 @@ async def lock_all_keys(tx: Tx) -> None:
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
 
 
-async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[str]:
-    """Retire all keys except `writer` and `needed`; return the names of the retired keys."""
+async def retire_other_keys(tx: Tx, writer: str, keys_in_use: Sequence[str]) -> list[str]:
+    """Retire all keys except `writer` and `keys_in_use`; return the names of the retired keys."""
     rows = await tx.fetch(
         """
         UPDATE ring_key
@@ -86,7 +86,7 @@ async def retire_other_keys(tx: Tx, writer: str, needed: Sequence[str]) -> list[
         RETURNING name
         """,
         writer,
-        needed,
+        keys_in_use,
     )
     return [row["name"] for row in rows]
 
@@ -107,7 +107,7 @@ async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[E
     return [EncryptedRow(**row) for row in rows]
 
 
-async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix: bytes) -> int:
+async def count_callback_secrets_with_old_keys(database: Executor, writer_prefix: bytes) -> int:
     """Count the callback secrets that are encrypted with a different key."""
     return await database.value(
         """

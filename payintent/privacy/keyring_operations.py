@@ -69,7 +69,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         )
         return {
             "writer": writer,
-            "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
+            "callback_secrets": await encryption_keys.count_callback_secrets_with_old_keys(
                 context.database, encryption.current_key_prefix
             ),
             "provider_accounts": sum(
@@ -120,7 +120,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
     """Raise `EncryptionKeyError` if the pepper or the key ring does not match the database."""
     if (
-        await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_fingerprint)
+        await encryption_keys.get_or_set_pepper_fingerprint(database, encryption.pepper_fingerprint)
         != encryption.pepper_fingerprint
     ):
         raise EncryptionKeyError("the pepper does not belong to this database")
