@@ -260,5 +260,5 @@ async def test_a_defect_is_a_page_too(operator: Api, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("payintent.console.payments.read_query", fail)
     page = await visitor.get("/payments")
     assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
-    assert "the log has the details" in words(page)
+    assert "see the log for details" in words(page)
     assert b"planted" not in page.body
