@@ -220,7 +220,7 @@ async def test_without_an_amount_all_that_is_left_is_refunded(api: Api, finance:
         ({"amount": "x"}, 400, "amount"),
         ({"amount": "1", "reason": "x" * 501}, 400, "reason"),
         ({"amount": "1", "destination": "0x"}, 422, "destination"),
-        ({"amount": "1", "key": "x"}, 400, "reload the page"),
+        ({"amount": "1", "key": "x"}, 400, "Reload the page"),
     ],
 )
 async def test_what_the_api_refuses_the_form_says_and_keeps_what_was_typed(
