@@ -15,6 +15,7 @@ import pytest
 
 from payintent.cli import doctor
 from payintent.runtime.settings import Settings
+from payintent.service import open_service
 from tests.docs.reading import blocks, page
 from tests.support.roles import (
     OWNER,
@@ -219,8 +220,11 @@ async def test_doctor_says_when_a_role_could_change_the_audit_log(
     for role in ("payintent_api", OWNER):
         for sandbox in (False, True):
             changed = {"database_url": roles[role], "sandbox": sandbox}
-            async with doctor._running_service(settings.model_copy(update=changed)) as service:
+            service = await open_service(settings.model_copy(update=changed))
+            try:
                 await doctor._check_rights(doctor._Report(), service)
+            finally:
+                await service.close()
             said[role, sandbox] = capsys.readouterr().out
     warned = {where for where, text in said.items() if "WARN" in text}
     assert all("can change the audit log" in said[where] for where in warned)
