@@ -20,6 +20,7 @@ from payintent.core.addresses import (
 )
 from payintent.core.countries import UNKNOWN_COUNTRY, is_edge_country
 from payintent.runtime.log import get_logger
+from payintent.runtime.setting_types import split_list
 from payintent.runtime.settings import Settings
 
 _QUOTE = '"'
@@ -102,15 +103,12 @@ class ViewerReader:
         self._country_header = settings.edge_country_header
         self._secret_header = settings.edge_secret_header
         self._secret = settings.edge_secret.get_secret_value().encode()
-        self._trusted: Sequence[Network] = [
-            parse_ip_network(network.strip())
-            for network in settings.edge_trusted_proxies.split(",")
-            if network.strip()
-        ]
+        proxies = split_list(settings.edge_trusted_proxies)
+        self._trusted_networks: Sequence[Network] = list(map(parse_ip_network, proxies))
         header = settings.edge_address_header
         self._address_headers = (header,) if header else (_X_FORWARDED_FOR, _FORWARDED)
         self._monotonic = monotonic
-        self._log_again_at: dict[str, float] = {}  # by reason
+        self._next_log_at: dict[str, float] = {}  # by reason
 
     def viewer_country(self, request: Request) -> str | None:
         """Return the viewer's country, or None if there is no trusted header.
@@ -144,7 +142,7 @@ class ViewerReader:
         return country if is_edge_country(country) else UNKNOWN_COUNTRY
 
     def _read_address(self, request: Request) -> str | None:
-        if not self._trusted:
+        if not self._trusted_networks:
             return None
         try:
             return str(self._find_address(request))
@@ -190,8 +188,8 @@ class ViewerReader:
     def _record_unreadable(self, error: _UnreadableError) -> None:
         UNREADABLE.labels(error.reason).inc()
         now = self._monotonic()
-        if now >= self._log_again_at.get(error.reason, now):
-            self._log_again_at[error.reason] = now + _LOG_INTERVAL_S
+        if now >= self._next_log_at.get(error.reason, now):
+            self._next_log_at[error.reason] = now + _LOG_INTERVAL_S
             _log.warning(
                 "viewer_address_unreadable", reason=error.reason, hop=error.hop[:_HOP_CHARS_MAX]
             )
@@ -206,7 +204,7 @@ class ViewerReader:
         return peer or address if address in {None, UNREADABLE_ADDRESS} else address
 
     def _trusts(self, address: Address | None) -> bool:
-        return address is not None and any(address in network for network in self._trusted)
+        return address is not None and any(address in network for network in self._trusted_networks)
 
 
 def _read_cached(request: Request, name: str, read: Callable[[Request], str | None]) -> str | None:
