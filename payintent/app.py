@@ -106,7 +106,7 @@ class RouteParts:
     merchant_api: MerchantApi
     attempts: AuthenticationAttempts
     viewers: ViewerReader
-    addresses: AddressRateLimiter
+    address_limiter: AddressRateLimiter
     concurrent_creates: ConcurrentCreates
     payment_changes: ChangeFeed[UUID]
     event_changes: ChangeFeed[int]  # notifies of new events, by merchant ID
@@ -141,7 +141,7 @@ def api_routes(parts: RouteParts) -> list[Route]:
         *TestModeRoutes(api, database, lookup, service.buyer_simulator, settings).routes(),
         *PublicRoutes(service.policies, settings.api_base, body_max).routes(),
         *OnchainRoutes(
-            database, service.wallet_handoff, parts.viewers, parts.addresses, body_max
+            database, service.wallet_handoff, parts.viewers, parts.address_limiter, body_max
         ).routes(),
         *HealthRoutes(parts.readiness).routes(),
         *PackageRoutes(settings.packages_dir).routes(),
@@ -262,7 +262,7 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RoutePar
         merchant_api=MerchantApi(authenticator, MerchantRateLimiter(database, settings)),
         attempts=attempts,
         viewers=viewers,
-        addresses=AddressRateLimiter(settings),
+        address_limiter=AddressRateLimiter(settings),
         concurrent_creates=ConcurrentCreates(),
         payment_changes=ChangeFeed(
             partial(payment_store.change_markers, database),
@@ -294,7 +294,7 @@ def _make_checkout_context(parts: RouteParts) -> CheckoutContext:
         buyer_simulator=service.buyer_simulator,
         pictures=service.pictures,
         viewers=parts.viewers,
-        address_limiter=parts.addresses,
+        address_limiter=parts.address_limiter,
         change_feed=parts.payment_changes,
     )
 

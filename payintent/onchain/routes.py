@@ -35,7 +35,7 @@ class OnchainRoutes:
     database: Database
     handoff: WalletHandoff
     viewers: ViewerReader
-    addresses: AddressRateLimiter
+    address_limiter: AddressRateLimiter
     body_bytes_max: int
 
     def routes(self) -> list[Route]:
@@ -81,4 +81,4 @@ class OnchainRoutes:
         return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)
 
     def _limit_address(self, request: Request) -> None:
-        self.addresses.take_token(self.viewers.viewer_address(request))
+        self.address_limiter.take_token(self.viewers.viewer_address(request))
