@@ -60,11 +60,12 @@ def role_of_claim(roles: Mapping[str, Role], claim: object) -> Role | None:
     return next((role for role in reversed(Role) if role in claimed_roles), None)
 
 
+#: Prefixes of API keys and operator tokens.
 MERCHANT = "sk_live"
 MERCHANT_TEST = "sk_test"  # test mode
 OPERATOR = "op"
 PUBLIC_CHARS = 8
-MARK_CHARS = 2
+MARK_CHARS = 2  # of the public part; see the setting `key_mark`
 SECRET_CHARS = 43  # 256 bits
 _CHECKSUM_CHARS = 6
 _KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})", re.ASCII)
@@ -113,5 +114,5 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    remaining: int
-    full_in_s: float
+    remaining: int  # requests
+    full_in_s: float  # until `remaining` equals the burst again

@@ -144,7 +144,7 @@ class DrainingServer(uvicorn.Server):
 
     @property
     def is_shared(self) -> bool:
-        """Whether this process shares its sockets with other processes."""
+        """Whether the sockets are shared with other processes."""
         return self._listener is not None
 
     @property
