@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from payintent.http.address_limits import Attempts, UnauthorizedError
+from payintent.http.address_limits import AuthenticationAttempts, UnauthorizedError
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.access import Authenticator
 from payintent.merchants.access_operations import IssueApiKey, ListApiKeys
@@ -24,7 +24,7 @@ def uses(world: World) -> KeyUses:
 @pytest.fixture
 def authenticator(world: World, uses: KeyUses) -> Authenticator:
     service = world.service
-    attempts = Attempts(service.settings, ViewerReader(service.settings))
+    attempts = AuthenticationAttempts(service.settings, ViewerReader(service.settings))
     return Authenticator(
         service.database, service.encryption, service.accounts, attempts, _KEPT_S, uses=uses
     )

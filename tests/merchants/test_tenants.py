@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from payintent.core import access as api_key
 from payintent.core.errors import RefusedError
-from payintent.http.address_limits import Attempts
+from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.access import Authenticator
 from payintent.merchants.access_operations import IssueApiKey, RevokeApiKey
@@ -302,7 +302,7 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
 async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
     now = 100.0
     service = world.service
-    attempts = Attempts(service.settings, ViewerReader(service.settings))
+    attempts = AuthenticationAttempts(service.settings, ViewerReader(service.settings))
     keeping = Authenticator(
         service.database,
         service.encryption,
