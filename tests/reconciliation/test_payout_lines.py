@@ -18,8 +18,7 @@ from payintent.accounting.payouts_operations import (
 from payintent.cases.operations import ListCases
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.database import Executor, Tx
-from payintent.reconciliation import file as payout_lines
-from payintent.reconciliation import runs_store
+from payintent.reconciliation import listed_payouts, runs_store
 from payintent.reconciliation.file import HEADER, HEADER_WITH_FEE
 from payintent.reconciliation.operations import ListReconciliationRuns, ShowReconciliationRun
 from payintent.reconciliation.runs import compare_new_files
@@ -182,7 +181,7 @@ async def test_what_is_no_payout_of_the_account_fails_the_run_in_one_line(
     assert (await files.take()).problem == "line 4: duplicate of line 2"
     files.put(_PAYMENT, *(_PAYOUT.replace("po_1", f"po_{number}") for number in range(3)))
     with monkeypatch.context() as patch:
-        patch.setattr(payout_lines, "PAYOUTS_MAX", 2)
+        patch.setattr(listed_payouts, "PAYOUTS_MAX", 2)
         assert (await files.take()).problem == "line 5: a file has at most 2 payouts"
     files.put(_PAYMENT, _PAYOUT.replace("THB", "EUR"))
     context = with_capabilities(world.service.reconciliation_context, decimals={"THB": 2})
