@@ -20,14 +20,9 @@ from payintent.runtime.tracing import SpanKind
 from payintent.runtime.waiting import wait_for_event
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks import outbox_store
-from payintent.webhooks.model import (
-    SIGNATURES_MAX,
-    AttemptResult,
-    CircuitReport,
-    OutgoingDelivery,
-    next_retry_wait_s,
-)
+from payintent.webhooks.model import SIGNATURES_MAX, AttemptResult, CircuitReport, OutgoingDelivery
 from payintent.webhooks.outbox_store import AttemptRecord
+from payintent.webhooks.retry_schedule import next_retry_wait_s
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 from payintent.http.docs.documents import openapi_document
 from payintent.payments.model import PaymentStatus
 from payintent.runtime.settings import Settings
-from payintent.webhooks.model import ATTEMPTS_MAX, WAITS_S, EventType, event_payload_fields
+from payintent.webhooks.model import EventType, event_payload_fields
+from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent_sandbox.emulators.ecpay.cards import CARDS as ECPAY_CARDS
 from payintent_sandbox.emulators.simulator.cards import CARDS
 from payintent_sandbox.emulators.stripe.model import CARDS as STRIPE_CARDS

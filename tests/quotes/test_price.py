@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from payintent.core.money import format_rate
 from payintent.merchants.model import FeeMode, Price
-from payintent.quotes.model import PriceRates, make_price
+from payintent.quotes.price import PriceRates, make_price
 
 
 def _quote(

@@ -25,14 +25,10 @@ from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher, to_record
-from payintent.webhooks.model import (
-    ATTEMPTS_MAX,
-    WAITS_S,
-    AttemptOutcome,
-    AttemptResult,
-)
+from payintent.webhooks.model import AttemptOutcome, AttemptResult
 from payintent.webhooks.operations import ReplayMissedEvents
 from payintent.webhooks.outbox_store import AttemptRecord
+from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, EndpointWindows
 from tests.support import processes

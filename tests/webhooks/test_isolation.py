@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from payintent.webhooks.model import next_retry_wait_s
+from payintent.webhooks.retry_schedule import next_retry_wait_s
 from payintent.webhooks.windows import CircuitChange, EndpointWindows
 
 EVENTS_PER_S = 200

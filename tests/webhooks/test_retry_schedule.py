@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.webhooks.model import ATTEMPTS_MAX, WAITS_S, next_retry_wait_s
+from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S, next_retry_wait_s
 
 MIDDLE = 0.5
 
