@@ -1,6 +1,8 @@
-# One image for `api`, `worker`, `migrate` and every other command. The base is named with its digest, which
-# is not here because it changes with every mend of the base; how to learn it: docs/operate/kubernetes.md.
+# One image for `api`, `worker`, `migrate` and every other command. Pass the base image with its digest, which
+# changes with every update of the base. docs/operate/kubernetes.md shows how to find it.
 #   docker build --build-arg PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:… --tag payintent .
+# `--build-arg WHEEL=dist/payintent-….whl` installs the wheel of a release, which contains the packages for
+# merchants. Otherwise the wheel is built from this folder, without them.
 ARG PYTHON_IMAGE
 FROM ${PYTHON_IMAGE} AS build
 ARG PYTHON_IMAGE
@@ -9,25 +11,26 @@ WORKDIR /source
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 COPY requirements/build.txt requirements/run.txt requirements/
-# The service's own environment has no pip: that of the build installs into it.
+# The service's environment has no pip. The build's pip installs into it.
 RUN python -m venv /build \
     && /build/bin/pip install --require-hashes -r requirements/build.txt \
     && python -m venv --without-pip /opt/payintent \
     && /build/bin/pip --python /opt/payintent/bin/python install --require-hashes -r requirements/run.txt
 
 COPY . .
-RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
-    && /build/bin/pip --python /opt/payintent/bin/python install --no-deps --no-index dist/*.whl
+ARG WHEEL
+RUN if [ -z "$WHEEL" ]; then /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .; fi \
+    && /build/bin/pip --python /opt/payintent/bin/python install --no-deps --no-index ${WHEEL:-/wheels/*.whl}
 
 FROM ${PYTHON_IMAGE}
-# What installs packages is no part of a service that runs.
+# A running service needs no package installer.
 RUN python -m pip uninstall --yes --quiet setuptools wheel pip
 COPY --from=build /opt/payintent /opt/payintent
 ENV PATH=/opt/payintent/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 WORKDIR /
 USER 10001:10001
 EXPOSE 8080
-# Of the API; the worker's is in deploy/compose.yaml.
+# This check is for the API. deploy/compose.yaml has the worker's.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=70s \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/healthz', timeout=4)"]
 ENTRYPOINT ["payintent"]

@@ -5,6 +5,7 @@ import configparser
 import re
 import shlex
 import tomllib
+from fnmatch import fnmatch
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -187,14 +188,20 @@ def test_the_last_stage_of_the_image_has_nothing_that_installs() -> None:
 
 def test_only_what_the_wheel_is_made_of_goes_into_the_images_build() -> None:
     lines = [one for one in page(".dockerignore").splitlines() if one[:1] != "#"]
-    allowed = {one[1:].rstrip("/") for one in lines if one.startswith("!")}
+    allowed = [one[1:].rstrip("/") for one in lines if one.startswith("!")]
     assert lines[0] == "*"
     project = tomllib.loads(page("pyproject.toml"))
-    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    build = project["tool"]["hatch"]["build"]
+    wheel = build["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel.get("force-include", {}), project["project"]["readme"]}
-    needed |= {"pyproject.toml", "requirements"}
-    assert {Path(one).parts[0] for one in needed} <= allowed
-    assert not allowed & {"var", "deploy", "tests", ".git"}
+    needed |= {"pyproject.toml", "requirements", build["hooks"]["custom"]["path"]}
+    for one in needed:
+        assert any(fnmatch(path, rule) for path in _parents(one) for rule in allowed), one
+    assert not {Path(rule).parts[0] for rule in allowed} & {"var", "deploy", "tests", ".git"}
+
+
+def _parents(path: str) -> list[str]:
+    return [path, *(str(parent) for parent in Path(path).parents)][:-1]
 
 
 def test_the_example_of_a_host_starts_commands_of_the_service_and_lets_them_finish() -> None:

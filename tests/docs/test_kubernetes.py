@@ -207,7 +207,8 @@ def test_the_ingress_publishes_what_the_proxy_does() -> None:
 def test_the_chart_has_the_version_and_the_grants_of_the_service() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = tomllib.loads(page("pyproject.toml"))["project"]["version"]
-    assert (chart["version"], chart["appVersion"]) == (version, version)
+    semantic = re.sub(r"(\d)rc(\d+)$", r"\1-rc.\2", version)  # Helm needs semantic versions
+    assert (chart["version"], chart["appVersion"]) == (semantic, version)
     grants = CHART / "files" / "grants.sql"
     assert grants.read_text() == page("deploy/database/grants.sql")
 
