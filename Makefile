@@ -41,6 +41,7 @@ check: tools ## Check format, lint, types, layers, dependencies and their vulner
 	$(BIN)/deptry --config payintent_sandbox/pyproject.toml payintent_sandbox
 	$(BIN)/python -m tools.web.check
 	$(BIN)/python -m tools.openapi.check
+	$(BIN)/python -m tools.migrations
 	@$(BIN)/python -m tools.audit
 	@$(BIN)/python -m tools.sbom $(VAR_DIR)
 
