@@ -6,17 +6,22 @@ import pytest
 
 from tests.docs.reading import ROOT, links, page
 
-_PAGE = page("docs/contribute/threat-model.md")
+_PAGES = [
+    page(f"docs/contribute/threat-model-{part}.md")
+    for part in ("clients", "payments", "operations")
+]
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _SPAN = re.compile(r"`([^`]+)`")
 _ROW_CELLS = 4
 
 
 def _controls() -> list[list[str]]:
-    """Give the rows of every border: threat, control, code, test."""
-    lines = _PAGE.partition("\n## Borders\n")[2].splitlines()
+    """Return the rows of all tables: threat, control, code, test."""
     cells = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for text in _PAGES
+        for line in text.splitlines()
+        if line[:1] == "|"
     ]
     return [row for row in cells if row[0] != "Threat" and not set(row[0]) <= {"-"}]
 
@@ -40,7 +45,7 @@ def test_every_control_names_its_code_and_its_test(row: list[str]) -> None:
 
 
 def test_there_are_borders_with_controls() -> None:
-    borders = re.findall(r"^### (.+)$", _PAGE, re.MULTILINE)
+    borders = [title for text in _PAGES for title in re.findall(r"^## (.+)$", text, re.MULTILINE)]
     assert len(borders) > 5
     assert len(CONTROLS) > 50
 
