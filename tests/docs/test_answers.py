@@ -11,7 +11,7 @@ from tests.docs.reading import PAGES, name, page, prose, rows, section
 
 _ANSWER = re.compile(r"\b([1-5]\d\d) `([A-Z]+(?:_[A-Z]+)*)`")
 _STATUSES = {one["code"]: set(one["status"]) for one in openapi_document()["x-error-codes"]}
-_EXTEND = page("docs/contribute/add-a-gateway.md")
+_PORT = page("docs/contribute/gateway-port.md")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -29,9 +29,9 @@ def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> No
 
 
 def test_the_tables_of_the_port_have_every_capability_and_every_state() -> None:
-    port = section(_EXTEND, "## The port").partition("| Field |")[2].partition("\n\n")[0]
+    port = section(_PORT, "## The port").partition("| Field |")[2].partition("\n\n")[0]
     assert _firsts(port) == set(GatewayCapabilities.__dataclass_fields__)
-    outcomes = section(_EXTEND, "## What each outcome means")
+    outcomes = section(_PORT, "## What each outcome means")
     for head, states in (
         ("`GatewaySessionState`", GatewaySessionState),
         ("`GatewayRefundState`", GatewayRefundState),

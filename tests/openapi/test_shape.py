@@ -181,7 +181,7 @@ def test_adapters_are_told_of_the_next_actions_that_the_contract_has() -> None:
         type_: _named(_named(by_type[type_])["properties"][type_]["$ref"])["properties"].keys()
         for type_ in by_type.keys() - OWN_ACTIONS
     }
-    text = (_ROOT / "docs" / "contribute" / "add-a-gateway.md").read_text()
+    text = (_ROOT / "docs" / "contribute" / "gateway-port.md").read_text()
     table = text.partition("| `T` | Members |")[2].partition("\n\n")[0]
     rows = [re.findall(r"`(\w+)`", row) for row in table.splitlines()[2:]]
     assert {name: set(named) - {"GET", "POST"} for name, *named in rows} == members
