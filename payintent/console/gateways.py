@@ -125,8 +125,8 @@ def runbook_section(heading: str) -> str:
     """
     _, _, text = read_document(RUNBOOK).partition(f"\n### {heading}\n")
     section = text.partition("\n### ")[0].partition("\n## ")[0]
-    _, _, steps = section.partition("\n\n- **See**")
-    return _LINK_TAG.sub("", render_markdown("- **See**" + steps)[1])
+    _, _, steps = section.partition("\n\n- **Symptoms**")
+    return _LINK_TAG.sub("", render_markdown("- **Symptoms**" + steps)[1])
 
 
 def _finality(chain: ChainRecord) -> str:

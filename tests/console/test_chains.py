@@ -27,7 +27,7 @@ async def test_a_halted_chain_is_resumed(operator: Api, world: World) -> None:
     await world.rows(CURSOR, "bsc", REASON)
     page = words(await visitor.get("/chains"))
     assert f"halted {REASON}" in page
-    assert "A chain is halted from the runbook See" in page
+    assert "A chain is halted from the runbook Symptoms" in page
     assert "the block in explorers that are not your endpoints" in page
     assert "0 of 1 chains watched 1 halted" in words(await visitor.get("/"))
     assert b'href="/operations/chain/resume?chain=bsc"' in (await visitor.get("/chains")).body
@@ -70,8 +70,8 @@ async def test_a_chain_that_is_not_watched_has_its_runbook_beside_it(
 @pytest.mark.parametrize("heading", ["A chain is halted", "A chain is not watched"])
 def test_the_runbook_has_the_sections_that_the_page_shows(heading: str) -> None:
     section = runbook_section(heading)
-    assert section.startswith("<ul>\n<li><strong>See</strong>")
-    assert "<strong>Over</strong>" in section
+    assert section.startswith("<ul>\n<li><strong>Symptoms</strong>")
+    assert "<strong>Resolved</strong>" in section
     assert "<a " not in section
 
 

@@ -92,7 +92,9 @@ def test_every_password_of_the_files_is_one_to_change() -> None:
 
 
 def test_the_page_names_every_fault_and_every_package() -> None:
-    named = re.findall(r"`([\w-]+)`", section(_PAGE, "## The drill").rpartition("with commas:")[2])
+    named = re.findall(
+        r"`([\w-]+)`", section(_PAGE, "## Run the failover drill").rpartition("comma-separated:")[2]
+    )
     assert named == [fault.name for fault in FAULTS]
     titles = [line.split("|")[1].strip() for line in _PAGE.splitlines() if line.startswith("| ")]
     assert [fault.title for fault in FAULTS if fault.title not in titles] == []

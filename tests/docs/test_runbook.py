@@ -16,19 +16,20 @@ from tests.docs.reading import ROOT, anchors, blocks, page, prose, section, span
 from tests.docs.test_named import _calls, _constants, _events, _trees
 from tests.support.tools import tool
 
-_PAGE = page("docs/operate/runbook.md")
+_PATHS = ("docs/operate/runbook.md", "docs/operate/runbook-payments.md")
+_PAGE = "\n".join(page(path) for path in _PATHS)
 _ALERTS = "deploy/prometheus/alerts.yaml"
 _HEADINGS = re.findall(r"^### (.+)$", prose(_PAGE), re.MULTILINE)
-_PARTS = ["See", "How bad", "Check", "Do", "Over"]
+_PARTS = ["Symptoms", "Impact", "Diagnose", "Fix", "Resolved"]
 _OF_OTHERS = {"up", "probe_success"}  # Prometheus's own, and the blackbox exporter's
 _TARGETS = {"job", "instance"}  # labels that Prometheus gives to everything
 _METRIC = re.compile(r"\bpayintent_\w+")
 _SELECTOR = re.compile(r"\b([a-z_]+)\{([^}]*)\}")
 #: What an operator must be ready for, alert or not.
 _INCIDENTS = {
-    "The database is away",
+    "The database is unavailable",
     "The disk is full",
-    "A gateway is away",
+    "A gateway is unavailable",
     "A chain is halted",
     "Webhooks pile up",
     "A merchant's key has leaked",
@@ -67,8 +68,13 @@ def _section(heading: str) -> str:
 def _line(heading: str, start: str) -> str:
     """Give what a section says of its alerts, or of where it was tried, up to the first part."""
     head = " ".join(_section(heading).partition("\n- **")[0].split())
-    [said] = re.findall(rf"{start}: (.*?)(?: Tried: |$)", head)
+    [said] = re.findall(rf"{start}: (.*?)(?: Tests: |$)", head)
     return said
+
+
+def _path(heading: str) -> str:
+    [path] = [path for path in _PATHS if f"\n### {heading}\n" in page(path)]
+    return path
 
 
 def _anchor(heading: str) -> str:
@@ -78,7 +84,7 @@ def _anchor(heading: str) -> str:
 
 def test_every_alert_has_one_section_and_every_alert_on_the_page_exists() -> None:
     led_to = [
-        (name, f"docs/operate/runbook.md#{_anchor(heading)}")
+        (name, f"{_path(heading)}#{_anchor(heading)}")
         for heading in _HEADINGS
         for name in spans(_line(heading, "Alerts"))
         if not _line(heading, "Alerts").startswith("none")
@@ -91,7 +97,7 @@ def test_every_alert_has_one_section_and_every_alert_on_the_page_exists() -> Non
 def test_every_incident_kind_has_a_section_that_was_tried() -> None:
     assert set(_HEADINGS) >= _INCIDENTS
     for heading in _HEADINGS:
-        tried = [ROOT / one for one in spans(_line(heading, "Tried"))]
+        tried = [ROOT / one for one in spans(_line(heading, "Tests"))]
         assert tried, heading
         assert [str(one) for one in tried if not one.is_file()] == [], heading
 
@@ -101,7 +107,7 @@ def test_every_section_says_what_is_seen_how_bad_it_is_and_what_to_do(heading: s
     parts = re.findall(r"^- \*\*(.+?)\*\*: ", _section(heading), re.MULTILINE)
     assert parts == _PARTS
     [bad] = re.findall(
-        r"^- \*\*How bad\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
+        r"^- \*\*Impact\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
     )
     assert len(bad) > 20
 
@@ -129,7 +135,7 @@ def test_every_event_that_is_to_be_seen_is_one_of_the_code() -> None:
     logged = _events({"info", "warning", "error", "exception", "critical"})
     for heading in _HEADINGS:
         [seen] = re.findall(
-            r"^- \*\*See\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
+            r"^- \*\*Symptoms\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
         )
         names = {one for one in spans(seen) if re.fullmatch(r"[a-z]+(_[a-z]+)+", one)}
         names -= {one for one in names if one.startswith("payintent_")} | _OTHER_NAMES

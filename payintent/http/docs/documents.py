@@ -13,7 +13,7 @@ TEMPLATES = resources.files("payintent") / "http" / "docs" / "templates"
 _CHECKOUT = Path(__file__).parents[3]
 OPENAPI = "docs/openapi.yaml"
 OPENAPI_PAGES = "docs/openapi-pages.yaml"
-RUNBOOK = "docs/operate/runbook.md"
+RUNBOOK = "docs/operate/runbook-payments.md"
 
 
 @dataclass(frozen=True, slots=True)
