@@ -48,9 +48,9 @@ class CaseDetails:
     tx_hash: str | None
     payer: str | None
     token: str | None
-    subject: str | None  # the list line, dispute, fraud warning or chain log
+    subject: str | None  # the settlement file line, dispute, fraud warning or chain log
     refund_id: str | None  # the refund that caused the case
-    refund: CaseRefund | None  # the latest refund of the case's money
+    refund: CaseRefund | None  # the latest refund made for this case
     dispute: CaseDispute | None
     came: CaseAmount | None  # the received amount
     expected: CaseAmount | None = None  # the quoted amount; None in lists
@@ -68,7 +68,7 @@ _COLUMNS: LiteralString = """
     d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
     t.decimals AS token_decimals
 """
-#: The tables of `_COLUMNS`; `f` is the latest refund of the case's money.
+#: The tables of `_COLUMNS`; `f` is the case's latest refund.
 _SOURCES: LiteralString = """
     FROM money_case m
     LEFT JOIN capture c ON c.id = m.capture_id
@@ -211,7 +211,7 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Payment
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseMoney:
     expected: CaseAmount | None  # the total of the session's quote
-    received: CaseAmount | None  # by the capture or the transfer
+    received: CaseAmount | None  # the amount of the capture or transfer
 
 
 async def get_money(database: Executor, case_id: UUID) -> CaseMoney:

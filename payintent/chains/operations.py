@@ -243,7 +243,7 @@ class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=Tru
             await chain_store.retire_contract(tx, self.account_id) if account else None
         )
         if account is None or retired_contract is None:
-            raise NotFoundError(f"no contract has account {self.account_id}")
+            raise NotFoundError(f"account {self.account_id} does not belong to a contract")
         await account_store.update(tx, replace(account, enabled=False))
         return retired_contract
 
@@ -253,7 +253,7 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "chain.resume"
     chain: ChainSlug
-    block: Annotated[int | None, option("The last block that has been read.")] = None
+    block: Annotated[int | None, option("The block to treat as the last one read.")] = None
 
     async def check(self, context: OperationContext) -> None:
         await require_chain(context.database, self.chain)
@@ -280,7 +280,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         bool | None, option("Whether an allowance must be reset to zero before it is changed.")
     ] = None
     minimum: Annotated[
-        int | None, option("The minimum payment of our contract, in the smallest unit.")
+        int | None, option("The minimum payment that our contract accepts, in smallest units.")
     ] = None
     enabled: Annotated[
         bool | None, option("Whether the token is offered to buyers.", flags="--enabled/--disabled")

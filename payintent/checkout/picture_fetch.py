@@ -123,7 +123,7 @@ class PictureFetcher:
         """Return the content at a URL; raise `NoPictureError` on any failure."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._get_following_redirects(url)
+                return await self._fetch_with_redirects(url)
         except NoPictureError:
             raise
         except EgressRefusedError as error:
@@ -145,7 +145,7 @@ class PictureFetcher:
         if resolver is not None:
             await resolver.close()
 
-    async def _get_following_redirects(self, url: str) -> bytes:
+    async def _fetch_with_redirects(self, url: str) -> bytes:
         for _ in range(REDIRECTS_MAX + 1):
             target = check_callback_url(encode_unsendable(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):

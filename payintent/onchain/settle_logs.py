@@ -1,8 +1,8 @@
 """Classifies and settles each final log exactly once.
 
-Transfers are settled in the transaction that moves the cursor. Refund logs are only stored in it.
-Each is settled later in a separate transaction, which locks the payment, the capture and the refund
-like every refund settlement.
+Transfers are settled in the transaction that moves the cursor. That transaction only stores
+refund logs. Each one is settled later in a transaction of its own, which locks the payment, the
+capture and the refund, as every refund settlement does.
 """
 
 import collections
@@ -85,15 +85,15 @@ async def settle_transfers(
         chain, contracts, referenced, records.payments, records.sessions, records.now, set()
     )
     new_transfers: list[NewTransfer] = []
-    decisions: list[Settlement] = []
+    settlements: list[Settlement] = []
     for log in sorted(new_logs, key=log_position):
         transfer, settlement = _decide(batch, tx.id_generator, log)
         new_transfers.append(transfer)
-        decisions.append(settlement)
+        settlements.append(settlement)
         if settlement.decision.credited and settlement.payment:
             batch.paid_ids.add(settlement.payment.id)
     await transfer_store.add(tx, new_transfers, records.now)  # captures and cases reference them
-    await apply_settlements(tx, decisions, records.now)
+    await apply_settlements(tx, settlements, records.now)
     return collections.Counter(transfer.disposition for transfer in new_transfers)
 
 

@@ -54,7 +54,7 @@ class PaymentFilter:
         return self.unselected or any(value is not None for value in properties)
 
     def bounds(self) -> tuple[datetime, datetime, UUID]:
-        """Return the first creation time, and the earlier of `created_before` and `before`."""
+        """Return the earliest creation time, and the earlier of `created_before` and `before`."""
         until = (self.created_before, UUID(int=0)) if self.created_before else _MAX_POSITION
         return self.created_from or _MIN_TIME, *min(until, self.before or _MAX_POSITION)
 
@@ -85,12 +85,12 @@ class NewestPayments:
         condition: LiteralString = " AND payer_uid = $8" + _MATCHES
         self.by_payer: LiteralString = _newest_query(combinations, condition, order, "$5")
 
-    def build(self, payments: PaymentFilter) -> tuple[LiteralString, tuple[object, ...]]:
+    def build(self, payment_filter: PaymentFilter) -> tuple[LiteralString, tuple[object, ...]]:
         """Return the query and arguments for a filter."""
-        arguments = (payments.merchant_id, *payments.bounds(), payments.limit)
-        codes, statuses = list(payments.currencies), list(payments.statuses)
-        if payments.payer_uid is not None:
-            return self.by_payer, (*arguments, codes, statuses, payments.payer_uid)
+        arguments = (payment_filter.merchant_id, *payment_filter.bounds(), payment_filter.limit)
+        codes, statuses = list(payment_filter.currencies), list(payment_filter.statuses)
+        if payment_filter.payer_uid is not None:
+            return self.by_payer, (*arguments, codes, statuses, payment_filter.payer_uid)
         if (len(codes), len(statuses)) == (len(CURRENCIES), len(PaymentStatus)):
             return self.all, arguments
         return self.by_status, (*arguments, codes, statuses)

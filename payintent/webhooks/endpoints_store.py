@@ -12,11 +12,11 @@ from payintent.webhooks.model import CircuitReport
 
 COUNTED_MAX = 1_000  # deliveries per endpoint and state
 _RECENT_EVENTS = 20  # events per endpoint that the attempt statistics cover
-_ANSWERS_MAX = 5
+_ATTEMPTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointAnswer:
+class EndpointAttempt:
     event_id: UUID
     at: datetime
     outcome: str
@@ -42,14 +42,14 @@ class EndpointRecord:
     slowest_ms: int | None
     open_since: datetime | None  # None: the circuit is closed
     open_until: datetime | None  # when the next attempt may be made
-    trips: int  # how often the circuit has opened in a row
+    trips: int  # how many times in a row the circuit has opened
     open_detail: str | None  # outcome of the attempt that opened the circuit
     last_at: datetime | None
     last_outcome: str | None
     last_status: int | None
     last_detail: str | None
     last_answer: str | None
-    answers: list[EndpointAnswer]  # the five most recent, newest first
+    answers: list[EndpointAttempt]  # the five most recent, newest first
 
 
 _ENDPOINTS: LiteralString = """
@@ -118,7 +118,7 @@ _ENDPOINTS: LiteralString = """
     ORDER BY m.id
     LIMIT $3
 """
-_ANSWERS: LiteralString = """
+_ATTEMPTS: LiteralString = """
     SELECT m.id AS merchant_id, a.event_id, a.started_at AS at, a.outcome, a.status, a.detail,
         a.answer, a.duration_ms
     FROM unnest($1::bigint[]) AS m (id)
@@ -151,24 +151,24 @@ async def list_endpoints(
     If `merchant_id` is set, only that merchant's endpoint is listed.
     """
     rows = await database.fetch(_ENDPOINTS, merchant_id, after, limit, COUNTED_MAX, _RECENT_EVENTS)
-    answers = await _list_answers(database, [row["merchant_id"] for row in rows])
-    return [_to_record(row, answers[row["merchant_id"]]) for row in rows]
+    attempts = await _list_attempts(database, [row["merchant_id"] for row in rows])
+    return [_to_record(row, attempts[row["merchant_id"]]) for row in rows]
 
 
-async def _list_answers(
+async def _list_attempts(
     database: Executor, merchant_ids: Sequence[int]
-) -> defaultdict[int, list[EndpointAnswer]]:
-    limit = _ANSWERS_MAX * len(merchant_ids)
-    rows = await database.fetch(_ANSWERS, merchant_ids, _RECENT_EVENTS, _ANSWERS_MAX, limit)
-    answers = defaultdict[int, list[EndpointAnswer]](list)
+) -> defaultdict[int, list[EndpointAttempt]]:
+    limit = _ATTEMPTS_MAX * len(merchant_ids)
+    rows = await database.fetch(_ATTEMPTS, merchant_ids, _RECENT_EVENTS, _ATTEMPTS_MAX, limit)
+    attempts = defaultdict[int, list[EndpointAttempt]](list)
     for row in rows:
         fields = dict(row)
-        answers[fields.pop("merchant_id")].append(EndpointAnswer(**fields))
-    return answers
+        attempts[fields.pop("merchant_id")].append(EndpointAttempt(**fields))
+    return attempts
 
 
-def _to_record(row: Row, answers: list[EndpointAnswer]) -> EndpointRecord:
-    last = answers[0] if answers else None
+def _to_record(row: Row, attempts: list[EndpointAttempt]) -> EndpointRecord:
+    last = attempts[0] if attempts else None
     return EndpointRecord(
         **row,
         last_at=last and last.at,
@@ -176,7 +176,7 @@ def _to_record(row: Row, answers: list[EndpointAnswer]) -> EndpointRecord:
         last_status=last and last.status,
         last_detail=last and last.detail,
         last_answer=last and last.answer,
-        answers=answers,
+        answers=attempts,
     )
 
 
@@ -205,7 +205,7 @@ async def close_circuit(database: Executor, merchant_id: int) -> None:
 
 
 async def delete_old(database: Executor, limit: int) -> int:
-    """Delete up to `limit` outages that ended an hour ago without a new attempt; return the count.
+    """Delete up to `limit` outages whose `until` passed more than an hour ago; return the count.
 
     Workers discard the in-memory state of an idle endpoint after the same period.
     """
