@@ -243,7 +243,7 @@ class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=Tru
             await chain_store.retire_contract(tx, self.account_id) if account else None
         )
         if account is None or retired_contract is None:
-            raise NotFoundError(f"account {self.account_id} does not belong to a contract")
+            raise NotFoundError(f"no contract uses account {self.account_id}")
         await account_store.update(tx, replace(account, enabled=False))
         return retired_contract
 

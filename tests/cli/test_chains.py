@@ -93,7 +93,7 @@ def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: 
         ("chain set native --finality soon", 2, "'soon' is not one of 'finalized', 'confirm"),
         ("chain set-token native DAI", 1, "no token 'DAI' on native; use one of NATIVED, USDT"),
         (f"chain add-contract bsc {_ADDRESS.lower()}", 2, "Missing option '--receiver'"),
-        ("chain retire-contract 7", 1, "account 7 does not belong to a contract"),
+        ("chain retire-contract 7", 1, "no contract uses account 7"),
         ("chain resume bsc", 1, "no contract is registered on bsc"),
         ("case show case_x", 1, "no case 'case_x'"),
         ("case list --status LOST", 2, "'LOST' is not one of 'OPEN', 'ACCEPTED'"),

@@ -195,7 +195,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.add-contract", {"deployed_block": 2**63}, _BAD, "deployed_block must be a block"),
     ("chain.add-contract", {"name": "x" * 101}, _BAD, "name must have 1 to 100"),
     ("chain.add-contract", {"chain": "bsc"}, _CONFLICT, "0xfb.* on bsc is already registered"),
-    ("chain.retire-contract", {"account_id": 1}, _UNKNOWN, "account 1 does not belong to a contract"),
+    ("chain.retire-contract", {"account_id": 1}, _UNKNOWN, "no contract uses account 1"),
     ("chain.resume", {"chain": "ethereum"}, _UNKNOWN, "no contract is registered on ethereum"),
     ("chain.resume", {"block": -1}, _BAD, "block must be a block number"),
     *((f"case.{verb}", {"case_id": "x"}, _UNKNOWN, "no case 'x'") for verb in ("show", "resolve")),
