@@ -23,8 +23,8 @@ def test_every_status_on_a_page_is_one_that_its_code_is_sent_with(path: Path) ->
 
 def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> None:
     types = openapi_document()["components"]["schemas"]["NextAction"]["discriminator"]["mapping"]
-    text = section(page("docs/integrate/guide.md"), "## The checkout").partition("| Type |")[2]
-    table = text.partition("\n\n")[0]
+    text = section(page("docs/integrate/checkout.md"), "### Select a method")
+    table = text.partition("| Type |")[2].partition("\n\n")[0]
     assert sorted(cells[0].strip("`") for cells in rows(table)) == sorted(types)
 
 

@@ -19,7 +19,7 @@ from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.model import encode_secret
 from payintent.webhooks.model import sign
 from payintent_sandbox.installation import Ports, SandboxInstallation
-from tests.docs.reading import blocks, examples, page
+from tests.docs.reading import ROOT, blocks, examples, page
 from tests.refunds.requests import ask, paid, send
 from tests.support.world import Api
 
@@ -31,7 +31,7 @@ _ID = "01a1fd8e-30f1-7452-8742-48e063df9146"
 _BODY = '{"type":"payment.completed","data":{"payment":{"metadata":{"note":"ก"}}}}'.encode()
 _VERIFIERS = {
     f"{path} {number}": code
-    for path in ("README.md", "docs/integrate/guide.md")
+    for path in ("README.md", "docs/integrate/webhooks.md")
     for number, code in enumerate(examples(page(path), "python", "verify a webhook"), 1)
 }
 
@@ -57,8 +57,8 @@ def _signed(*keys: bytes, at: float | None = None) -> dict[str, str]:
 
 
 def test_both_pages_show_how_to_verify_a_webhook() -> None:
-    guide = "docs/integrate/guide.md"
-    assert list(_VERIFIERS) == ["README.md 1", f"{guide} 1", f"{guide} 2"]
+    webhooks = "docs/integrate/webhooks.md"
+    assert list(_VERIFIERS) == ["README.md 1", f"{webhooks} 1", f"{webhooks} 2"]
 
 
 def test_a_webhook_of_ours_is_verified(verify: Any) -> None:
@@ -207,7 +207,8 @@ async def test_the_loop_heals_a_shop_that_was_away(
 def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str, Any]:
     monkeypatch.setenv("API_URL", f"{api.base}/v1")
     monkeypatch.setenv("API_KEY", api.world.api_key)
-    [code] = examples(page("docs/integrate/guide.md"), "python", title)
+    guides = "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/integrate/*.md")))
+    [code] = examples(guides, "python", title)
     return _run(code)
 
 

@@ -1,4 +1,4 @@
-"""The merchant's page: its codes, cards, fields and waits are those of the code."""
+"""The merchant's pages: their codes, cards, fields and waits are those of the code."""
 
 import json
 import re
@@ -15,22 +15,25 @@ from payintent_sandbox.emulators.stripe.model import CARDS as STRIPE_CARDS
 from payintent_sandbox.emulators.twoc2p.cards import CARDS as TWOC2P_CARDS
 from tests.docs.reading import blocks, page, rows, section, spans
 
-_INTEGRATE = page("docs/integrate/guide.md")
+_PAYMENTS = page("docs/integrate/payments.md")
+_REFERENCE = page("docs/integrate/reference.md")
+_TESTING = page("docs/integrate/testing.md")
+_WEBHOOKS = page("docs/integrate/webhooks.md")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
 
 
 def test_the_table_of_statuses_has_all_of_them() -> None:
-    named = [cells[0] for cells in rows(section(_INTEGRATE, "### Statuses"))]
+    named = [cells[0] for cells in rows(section(_PAYMENTS, "## Statuses"))]
     assert spans("\n".join(named)) == [status.value for status in PaymentStatus]
 
 
 def test_the_table_of_cards_is_that_of_the_simulator() -> None:
-    cards = [cells[0].strip("`") for cells in rows(section(_INTEGRATE, "### Of the simulator"))]
+    cards = [cells[0].strip("`") for cells in rows(section(_TESTING, "### Simulator"))]
     assert cards == list(CARDS)
 
 
 def test_the_tables_of_cards_are_those_of_the_other_gateways() -> None:
-    text = section(_INTEGRATE, "### Of the other gateways")
+    text = section(_TESTING, "### Stripe, ECPay and 2C2P")
     cards = [cells[0].strip("`") for cells in rows(text)]
     assert cards == [*STRIPE_CARDS, *ECPAY_CARDS, *TWOC2P_CARDS]
 
@@ -38,14 +41,14 @@ def test_the_tables_of_cards_are_those_of_the_other_gateways() -> None:
 def test_each_event_is_documented_with_its_fields_in_order() -> None:
     documented = {
         cells[0].strip("`"): spans(cells[1])
-        for cells in rows(section(_INTEGRATE, "## Webhooks"))
+        for cells in rows(_WEBHOOKS)
         if cells[0].strip("`").startswith("payment.")
     }
     assert documented == {kind.value: list(event_payload_fields(kind)) for kind in EventType}
 
 
 def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
-    text = section(_INTEGRATE, "### Attempts")
+    text = section(_WEBHOOKS, "## Retries")
     [line] = [one for one in text.splitlines() if one.startswith("at once, ")]
     waits = re.findall(r"(\d+) (s|min|h)\b", line)
     read = [timedelta(**{_UNITS[unit]: int(number)}).total_seconds() for number, unit in waits]
@@ -55,14 +58,14 @@ def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
 
 
 def test_the_denial_on_the_page_is_one_of_the_contract() -> None:
-    [denial] = [json.loads(one) for one in blocks(_INTEGRATE, "json") if "fds" in one]
+    [denial] = [json.loads(one) for one in blocks(_PAYMENTS, "json") if "fds" in one]
     fds = openapi_document()["components"]["schemas"]["FraudDecision"]
     assert list(denial["fds"]) == fds["required"]
     assert denial["fds"]["risk_level"] in fds["properties"]["risk_level"]["enum"]
 
 
 def test_the_limits_on_the_page_are_the_defaults() -> None:
-    text = section(_INTEGRATE, "### Rate limits")
+    text = section(_REFERENCE, "## Rate limits")
     defaults = {name: field.default for name, field in Settings.model_fields.items()}
     assert f"{defaults['rate_create_per_s']} and {defaults['rate_read_per_s']:,} a second" in text
     assert f"q={defaults['rate_create_per_s']};w=1" in text

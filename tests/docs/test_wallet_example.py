@@ -24,7 +24,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def test_the_steps_are_chosen_by_the_allowance(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [code] = examples(page("docs/integrate/guide.md"), "python", "what a wallet has to send")
+    [code] = examples(page("docs/integrate/stablecoins.md"), "python", "what a wallet has to send")
     scope: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, "example", "exec"), scope)  # noqa: S102 - our own page
     monkeypatch.setenv("API_URL", f"{api.base}/v1")

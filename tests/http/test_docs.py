@@ -125,7 +125,7 @@ def test_a_link_to_what_is_not_served_is_plain_text_and_markup_stays_text() -> N
     contents, body = render_markdown(
         "# A\n\n## B, and C\n\n[one](operate.md#x) [two](#b-and-c) [three](https://a.example/) "
         "[four](javascript:alert(1)) [five](glossary.md#x) <script>alert(1)</script>",
-        "docs/integrate/guide.md",
+        "docs/integrate/start.md",
     )
     assert contents == [("b-and-c", "B, and C")]
     assert '<h2 id="b-and-c">' in body

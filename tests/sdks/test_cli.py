@@ -30,7 +30,7 @@ from tests.support.world import Api
 pytestmark = pytest.mark.full
 
 _README = (CLI_PROJECT / "README.md").read_text()
-_INTEGRATE = (Path(__file__).parents[2] / "docs/integrate/guide.md").read_text()
+_WEBHOOKS = (Path(__file__).parents[2] / "docs/integrate/webhooks.md").read_text()
 
 
 @dataclass
@@ -429,4 +429,4 @@ def test_its_command_is_not_the_operators() -> None:
 def test_the_readme_and_the_guide_have_every_command() -> None:
     for name in ("listen --forward-to", "logs tail", "open pay_", "trigger payment", "login"):
         assert f"payintent-cli {name}" in _README
-    assert "payintent-cli listen --forward-to" in _INTEGRATE
+    assert "payintent-cli listen --forward-to" in _WEBHOOKS

@@ -118,7 +118,7 @@ def test_every_script_and_style_that_we_serve_is_looked_at() -> None:
 
 def test_the_documented_browsers_are_those_that_are_checked() -> None:
     queries = json.loads((HERE / "package.json").read_text())["browserslist"]
-    page = (ROOT / "docs" / "integrate" / "guide.md").read_text()
+    page = (ROOT / "docs" / "integrate" / "checkout.md").read_text()
     versions = dict(query.split(" >= ") for query in queries)
     for name, title in {
         "chrome": "Chrome",

@@ -33,16 +33,52 @@ class Guide:
 #: The pages for merchants, in reading order.
 GUIDES = (
     Guide(
+        "integrate",
+        "docs/integrate/start.md",
+        "The four things your shop does",
+        "Create a payment, redirect the buyer, handle the webhook, refund.",
+    ),
+    Guide(
         "quickstart",
         "docs/integrate/quickstart.md",
         "Quickstart",
         "Take a test payment from creation to its webhook, on your own machine.",
     ),
     Guide(
-        "integrate",
-        "docs/integrate/guide.md",
-        "Integration guide",
-        "Create payments, send buyers to the checkout, and handle webhooks.",
+        "payments",
+        "docs/integrate/payments.md",
+        "Create payments",
+        "Create, read, cancel and list payments, and retry requests safely.",
+    ),
+    Guide(
+        "checkout",
+        "docs/integrate/checkout.md",
+        "The checkout and the return",
+        "Redirect buyers, open a popup, embed a widget, or build your own page.",
+    ),
+    Guide(
+        "webhooks",
+        "docs/integrate/webhooks.md",
+        "Webhooks",
+        "Verify webhooks, and recover events that your server missed.",
+    ),
+    Guide(
+        "refunds",
+        "docs/integrate/refunds.md",
+        "Refunds, disputes and statements",
+        "Refund payments, and read disputes, your balance and statements.",
+    ),
+    Guide(
+        "stablecoins",
+        "docs/integrate/stablecoins.md",
+        "Stablecoins",
+        "Accept tokens from the buyer's wallet, and build your own wallet page.",
+    ),
+    Guide(
+        "testing",
+        "docs/integrate/testing.md",
+        "Testing",
+        "Use test keys, test cards and the test clock to produce every outcome.",
     ),
     Guide(
         "sdk-python",
@@ -74,7 +110,18 @@ GUIDES = (
         "Integration checks",
         "Run automated checks against your webhook receiver.",
     ),
-    Guide("glossary", "docs/integrate/glossary.md", "Glossary", "The terms of the API."),
+    Guide(
+        "errors-limits-routes",
+        "docs/integrate/reference.md",
+        "Errors, limits and routes",
+        "Handle errors and rate limits, and find a route.",
+    ),
+    Guide(
+        "glossary",
+        "docs/integrate/glossary.md",
+        "Glossary",
+        "Look up the terms of the API.",
+    ),
 )
 
 
