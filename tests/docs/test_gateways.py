@@ -53,7 +53,7 @@ def test_a_page_has_every_part(provider: str) -> None:
 
 @pytest.mark.parametrize("provider", sorted(ADAPTERS.keys() - {OnchainGateway.provider}))
 def test_a_page_lists_what_no_published_document_shows(provider: str) -> None:
-    assert section(_text(provider), "## What no published document shows").count("\n- ") > 2
+    assert section(_text(provider), "## Unconfirmed behaviour").count("\n- ") > 2
 
 
 @each_adapter
