@@ -282,7 +282,7 @@ async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
 async def test_what_is_to_be_watched_can_be_asked_by_the_role_that_looks(
     roles: dict[str, str],
 ) -> None:
-    queries = blocks(page("docs/operate/install.md"), "sql")
+    queries = blocks(page("docs/operate/go-live.md"), "sql")
     [query] = [query for query in queries if "example: watch" in query]
     await run(roles["payintent_read"], query)
 
