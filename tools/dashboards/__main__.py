@@ -22,7 +22,7 @@ DASHBOARDS = {
 
 
 def dashboard(name: str) -> str:
-    """Give a dashboard as Grafana imports it."""
+    """Return a dashboard as Grafana's JSON."""
     return json.dumps(_dashboard(name, DASHBOARDS[name]), indent=2) + "\n"
 
 

@@ -1,12 +1,12 @@
-"""What is known of chains, webhooks and the database."""
+"""Panels for chains, webhooks and the database."""
 
 from tools.dashboards.queries import Panel, most, quantiles, rate
 
 _REQUESTS = "payintent_http_request_seconds"
 CHAINS = [
-    Panel("Watched", "short", {"{{chain}}": most("payintent_chain_watched", "chain")}),
-    Panel("Halted", "short", {"{{chain}}": most("payintent_chain_halted", "chain")}),
-    Panel("Behind the head", "s", {"{{chain}}": most("payintent_chain_lag_seconds", "chain")}),
+    Panel("Chain is watched", "short", {"{{chain}}": most("payintent_chain_watched", "chain")}),
+    Panel("Chain is halted", "short", {"{{chain}}": most("payintent_chain_halted", "chain")}),
+    Panel("Watcher lag", "s", {"{{chain}}": most("payintent_chain_lag_seconds", "chain")}),
     Panel(
         "Blocks behind the head",
         "short",
@@ -18,11 +18,11 @@ CHAINS = [
         },
     ),
     Panel(
-        "Payments that wait",
+        "Delayed payments",
         "short",
         {
-            "{{chain}} for a watcher": most("payintent_chain_waiting", "chain"),
-            "{{chain}} not final in time": most("payintent_chain_overdue", "chain"),
+            "{{chain}} sessions not watched": most("payintent_chain_waiting", "chain"),
+            "{{chain}} payments not final in time": most("payintent_chain_overdue", "chain"),
         },
     ),
     Panel(
@@ -34,7 +34,11 @@ CHAINS = [
         "Final refunds",
         "ops",
         {"{{chain}} {{disposition}}": rate("payintent_chain_refunds_total", "chain, disposition")}
-        | {"{{chain}} waits, {{why}}": rate("payintent_chain_refunds_waiting_total", "chain, why")},
+        | {
+            "{{chain}} not sent, {{why}}": rate(
+                "payintent_chain_refunds_waiting_total", "chain, why"
+            )
+        },
     ),
     Panel(
         "Gas left for automatic refunds today",
@@ -42,37 +46,41 @@ CHAINS = [
         {"{{chain}}": most("payintent_chain_auto_refund_gas_left", "chain")},
     ),
     Panel(
-        "Endpoints that fail",
+        "Endpoint errors",
         "ops",
         {
             "{{chain}} {{endpoint}} {{kind}}": rate(
                 "payintent_chain_rpc_errors_total", "chain, endpoint, kind"
             ),
-            "{{chain}} looks": rate("payintent_chain_failures_total", "chain"),
+            "{{chain}} failed passes": rate("payintent_chain_failures_total", "chain"),
         },
     ),
     Panel(
-        "Endpoints that lie",
+        "Wrong endpoint answers",
         "ops",
         {
             "{{chain}} {{endpoint}} {{kind}}": rate(
                 "payintent_chain_incidents_total", "chain, endpoint, kind"
             ),
-            "{{chain}} {{what}}": rate("payintent_chain_lies_total", "chain, what"),
-            "{{chain}} not proven": rate("payintent_chain_set_aside_total", "chain"),
-            "{{chain}} left out": rate("payintent_chain_late_logs_total", "chain"),
+            "{{chain}} disproved, {{what}}": rate("payintent_chain_lies_total", "chain, what"),
+            "{{chain}} unproven logs": rate("payintent_chain_set_aside_total", "chain"),
+            "{{chain}} omitted logs": rate("payintent_chain_late_logs_total", "chain"),
         },
     ),
 ]
 
 WEBHOOKS = [
-    Panel("Attempts", "ops", {"{{outcome}}": rate("payintent_webhook_attempts_total", "outcome")}),
-    Panel("From the event to its arrival", "s", quantiles("payintent_webhook_delay_seconds")),
-    Panel("Time of an attempt", "s", quantiles("payintent_webhook_attempt_seconds")),
-    Panel("Not arrived", "short", {"{{state}}": most("payintent_deliveries", "state")}),
-    Panel("Past its time", "s", {"webhook": most("payintent_webhook_overdue_seconds")}),
     Panel(
-        "Feed of events",
+        "Delivery attempts",
+        "ops",
+        {"{{outcome}}": rate("payintent_webhook_attempts_total", "outcome")},
+    ),
+    Panel("Time from event to delivery", "s", quantiles("payintent_webhook_delay_seconds")),
+    Panel("Duration of an attempt", "s", quantiles("payintent_webhook_attempt_seconds")),
+    Panel("Undelivered events", "short", {"{{state}}": most("payintent_deliveries", "state")}),
+    Panel("Oldest overdue delivery", "s", {"webhook": most("payintent_webhook_overdue_seconds")}),
+    Panel(
+        "Event feed requests",
         "reqps",
         {"{{status}}": rate(f"{_REQUESTS}_count", "status", 'route="/v1/events"')},
     ),
@@ -83,41 +91,41 @@ DATABASE = [
     Panel(
         "Waits for a connection", "ops", {"waits": rate("payintent_database_wait_seconds_count")}
     ),
-    Panel("Time of a wait", "s", quantiles("payintent_database_wait_seconds")),
+    Panel("Time to get a connection", "s", quantiles("payintent_database_wait_seconds")),
     Panel(
-        "Requests refused",
+        "Requests refused by a database outage",
         "reqps",
         {"{{code}}": rate("payintent_database_refusals_total", "code")},
     ),
     Panel(
-        "Statements of lists",
+        "List queries by server",
         "ops",
         {"{{server}}": rate("payintent_list_reads_total", "server")},
     ),
     Panel(
-        "Not recorded",
+        "Dropped log entries",
         "ops",
         {
-            "merchants' calls": rate("payintent_api_calls_dropped_total"),
-            "requests of gateways": rate("payintent_gateway_calls_dropped_total"),
+            "merchant API calls": rate("payintent_api_calls_dropped_total"),
+            "gateway requests": rate("payintent_gateway_calls_dropped_total"),
         },
     ),
     Panel(
-        "Steps of workers that failed",
+        "Failed worker steps",
         "ops",
         {"{{step}}": rate("payintent_worker_failures_total", "step")},
     ),
     Panel(
-        "Rows that retention took away, a worker sealed, or that do not open",
+        "Deleted, sealed and unreadable rows",
         "ops",
         {
-            "{{rule}}": rate("payintent_retention_rows_total", "rule"),
+            "deleted, {{rule}}": rate("payintent_retention_rows_total", "rule"),
             "sealed, {{table}}": rate("payintent_payer_rows_sealed_total", "table"),
             "unreadable, {{table}}": rate("payintent_payer_rows_unreadable_total", "table"),
         },
     ),
     Panel(
-        "Processor",
+        "CPU",
         "percentunit",
         {"{{job}} {{instance}}": rate("process_cpu_seconds_total", "job, instance")},
     ),

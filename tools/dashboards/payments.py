@@ -1,4 +1,4 @@
-"""What an operator looks at first, and what is known of gateways."""
+"""Panels of the overview and the gateways."""
 
 from tools.dashboards.queries import Panel, most, quantiles, rate
 
@@ -7,9 +7,11 @@ _REQUESTS = "payintent_http_request_seconds"
 _OPEN = {"{{kind}}": f"sum by (kind) ({most('payintent_cases_open', 'kind, provider')}) > 0"}
 
 OVERVIEW = [
-    Panel("Payments that ended", "ops", {"{{end}}": rate("payintent_payments_total", "end")}),
     Panel(
-        "Share of payments that were paid",
+        "Completed payments by result", "ops", {"{{end}}": rate("payintent_payments_total", "end")}
+    ),
+    Panel(
+        "Share of paid payments",
         "percentunit",
         {
             "paid": rate("payintent_payments_total", match='end="PAID"')
@@ -18,15 +20,15 @@ OVERVIEW = [
         },
     ),
     Panel(
-        "Money moves",
+        "Captures and refunds",
         "ops",
         {
             "captures": rate("payintent_captures_total"),
-            "refunds of {{of}}s": rate("payintent_refunds_total", "of"),
+            "{{of}} refunds": rate("payintent_refunds_total", "of"),
         },
     ),
     Panel("Requests by status", "reqps", {"{{status}}": rate(f"{_REQUESTS}_count", "status")}),
-    Panel("Time of the API's answers", "s", quantiles(_REQUESTS, _API)),
+    Panel("API response time", "s", quantiles(_REQUESTS, _API)),
     Panel(
         "Slowest routes (p95)",
         "s",
@@ -36,59 +38,59 @@ OVERVIEW = [
         },
     ),
     Panel(
-        "Waits longest",
+        "Oldest overdue work",
         "s",
         {
             "PROCESSING": most("payintent_processing_oldest_seconds"),
-            "PENDING past its time": most("payintent_pending_overdue_seconds"),
-            "webhook past its time": most("payintent_webhook_overdue_seconds"),
+            "PENDING past its deadline": most("payintent_pending_overdue_seconds"),
+            "webhook": most("payintent_webhook_overdue_seconds"),
             "mail": most("payintent_mail_overdue_seconds"),
         },
     ),
     Panel("Open cases", "short", _OPEN),
     Panel(
-        "Must be 0",
+        "Errors (expected: 0)",
         "short",
         {
-            "accounts of the ledger that differ": most("payintent_ledger_imbalance_accounts"),
-            "defects": "sum(increase(payintent_bugs_total[1h]))",
-            "defects of workers": "sum(increase(payintent_worker_failures_total[1h]))",
+            "ledger accounts that do not match": most("payintent_ledger_imbalance_accounts"),
+            "request errors": "sum(increase(payintent_bugs_total[1h]))",
+            "worker step errors": "sum(increase(payintent_worker_failures_total[1h]))",
         },
     ),
     Panel(
-        "Gateways' lists",
+        "Reconciliation",
         "short",
         {
-            "{{status}}, within a day": "max by (status) (payintent_reconciliation_runs)",
+            "{{status}}, last day": "max by (status) (payintent_reconciliation_runs)",
             "{{status}}": "sum by (status) (increase(payintent_reconciliation_ended_total[1h]))",
-            "{{source}} not read": "sum by (source) "
+            "{{source}} failed": "sum by (source) "
             "(increase(payintent_reconciliation_source_failures_total[1h]))",
         },
     ),
     Panel(
-        "Refused unread",
+        "Shed requests",
         "reqps",
         {
             "shed, {{lane}}": rate("payintent_requests_shed_total", "lane"),
-            "hung up, {{lane}}": rate("payintent_requests_abandoned_total", "lane"),
+            "client disconnected, {{lane}}": rate("payintent_requests_abandoned_total", "lane"),
         },
     ),
     Panel(
-        "Viewers without a readable address",
+        "Unreadable viewer addresses",
         "reqps",
         {"{{reason}}": rate("payintent_viewer_addresses_unreadable_total", "reason")},
     ),
     Panel(
-        "Failed authentications",
+        "Authentication failures",
         "reqps",
         {
-            "beyond the limit, {{holder}}": rate(
+            "above the limit, {{holder}}": rate(
                 "payintent_authentication_attempts_refused_total", "holder"
             ),
             "{{holder}} {{reason}}": rate(
                 "payintent_authentication_failures_total", "holder, reason"
             ),
-            "the provider cannot be asked, {{reason}}": rate(
+            "identity provider, {{reason}}": rate(
                 "payintent_oidc_provider_failures_total", "reason"
             ),
         },
@@ -98,20 +100,20 @@ OVERVIEW = [
         "short",
         {
             "{{job}} {{state}}": "sum by (job, state) (payintent_processes)",
-            "{{job}} died": "sum by (job) (increase(payintent_process_ends_total[1h]))",
-            "{{job}} answers": 'sum by (job) (up{job=~"payintent-.*"})',
+            "{{job}} exited": "sum by (job) (increase(payintent_process_ends_total[1h]))",
+            "{{job}} reachable": 'sum by (job) (up{job=~"payintent-.*"})',
         },
     ),
 ]
 
 GATEWAYS = [
     Panel(
-        "Payments that ended",
+        "Completed payments by result",
         "ops",
         {"{{provider}} {{end}}": rate("payintent_payments_total", "provider, end")},
     ),
     Panel(
-        "Share of payments that were paid",
+        "Share of paid payments",
         "percentunit",
         {
             "{{provider}}": rate("payintent_payments_total", "provider", 'end="PAID"')
@@ -135,29 +137,31 @@ GATEWAYS = [
         "Callbacks",
         "reqps",
         {
-            "answered {{status}}": rate(
+            "status {{status}}": rate(
                 f"{_REQUESTS}_count", "status", 'route="/v1/callbacks/{provider}/{account_id}"'
             ),
-            "not signed well, {{provider}}": rate("payintent_callbacks_refused_total", "provider"),
+            "invalid signature, {{provider}}": rate(
+                "payintent_callbacks_refused_total", "provider"
+            ),
         },
     ),
     Panel(
-        "Time to answer a callback",
+        "Callback response time",
         "s",
         quantiles(_REQUESTS, 'route="/v1/callbacks/{provider}/{account_id}"'),
     ),
     Panel(
-        "Time to select, with the gateway's answer",
+        "Method selection time, including the gateway",
         "s",
         quantiles(_REQUESTS, 'route="/v1/checkout/{checkout_id}/quotes",method="POST"'),
     ),
     Panel(
-        "Held back",
+        "Outages and throttling",
         "ops",
         {
             "outages, {{channel}}": rate("payintent_gateway_outages_total", "channel"),
             "throttled, {{channel}}": rate("payintent_gateway_throttled_total", "channel"),
-            "buyers' calls without room": rate("payintent_buyer_calls_refused_total"),
+            "buyer calls refused": rate("payintent_buyer_calls_refused_total"),
             "slow answers, {{channel}}": rate("payintent_gateway_slow_answers_total", "channel"),
         },
     ),

@@ -1,4 +1,4 @@
-"""Queries of PromQL that the panels share."""
+"""PromQL queries shared by the panels."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ _RATE = "rate({}[$__rate_interval])"
 
 
 class Panel(NamedTuple):
-    """A graph: its queries by the legend of their series."""
+    """A graph. `queries` maps a legend to its query."""
 
     title: str
     unit: str
@@ -14,13 +14,13 @@ class Panel(NamedTuple):
 
 
 def rate(name: str, by: str = "", match: str = "") -> str:
-    """Add up what a counter gains in a second."""
+    """Return the summed rate of a counter per second."""
     summed = _RATE.format(f"{name}{{{match}}}" if match else name)
     return f"sum by ({by}) ({summed})" if by else f"sum({summed})"
 
 
 def quantiles(name: str, match: str = "") -> dict[str, str]:
-    """Take what half, and all but a few, of a histogram's observations stay below."""
+    """Return the 50th, 95th and 99th percentile of a histogram."""
     buckets = rate(f"{name}_bucket", "le", match)
     return {
         f"p{share:.0f}": f"histogram_quantile({share / 100:g}, {buckets})" for share in (50, 95, 99)
@@ -28,5 +28,5 @@ def quantiles(name: str, match: str = "") -> dict[str, str]:
 
 
 def most(name: str, by: str = "") -> str:
-    """Take a gauge that every worker has alike from any of them: the largest one."""
+    """Return the maximum of a gauge over all workers, which report the same value."""
     return f"max by ({by}) ({name})" if by else f"max({name})"
