@@ -32,7 +32,9 @@ LEDGER_IMBALANCE = Gauge(
     "payintent_ledger_imbalance_accounts", "Ledger accounts that differ from their sources"
 )
 RECONCILIATIONS = Gauge(
-    "payintent_reconciliation_runs", "Runs of the last day that did not match", ["status"]
+    "payintent_reconciliation_runs",
+    "Reconciliation runs of the last day that differ or failed",
+    ["status"],
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])
 

@@ -20,7 +20,7 @@ from payintent.runtime.log import get_logger
 
 T = TypeVar("T")
 
-STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
+STEP_FAILURES = Counter("payintent_worker_failures_total", "Failed worker steps", ["step"])
 
 _log = get_logger("workers")
 _IN_FLIGHT_MAX = 200

@@ -41,7 +41,7 @@ _POSITION: LiteralString = """
 
 _log = get_logger("replica")
 
-READS = Counter("payintent_list_reads_total", "Statements of lists by server", ["server"])
+READS = Counter("payintent_list_reads_total", "List queries by server", ["server"])
 
 
 @dataclass(frozen=True, slots=True)

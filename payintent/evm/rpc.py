@@ -32,17 +32,17 @@ ROUNDS_UNTIL_LARGER_BATCH = 256
 
 ERRORS = Counter(
     "payintent_chain_rpc_errors_total",
-    "Failed or unusable answers of an endpoint",
+    "Failed requests and unusable answers by endpoint",
     ["chain", "endpoint", "kind"],
 )
 INCIDENTS = Counter(
     "payintent_chain_incidents_total",
-    "Answers of an endpoint that are impossible on this chain",
+    "Endpoint answers that are impossible on this chain",
     ["chain", "endpoint", "kind"],
 )
 WRONG_ANSWERS = Counter(
     "payintent_chain_lies_total",
-    "Answers of an endpoint that a different endpoint disproved",
+    "Endpoint answers that another endpoint disproved",
     ["chain", "what"],
 )
 

@@ -49,7 +49,7 @@ THROTTLED = Counter(
 )
 SLOW = Counter(
     "payintent_gateway_slow_answers_total",
-    "Answers that came too late and counted as failures",
+    "Gateway answers that arrived too late and counted as failures",
     ["channel"],
 )
 

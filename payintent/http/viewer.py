@@ -82,7 +82,7 @@ _log = get_logger("api")
 
 UNREADABLE = Counter(
     "payintent_viewer_addresses_unreadable_total",
-    "Requests with an unclear viewer address from a declared proxy",
+    "Requests from a declared proxy without a readable viewer address",
     ["reason"],
 )
 

@@ -29,7 +29,7 @@ _MERCHANTS_MAX = 200
 _US = 1_000_000
 DROPPED = Counter(
     "payintent_api_calls_dropped_total",
-    "API calls missing in the log of merchants' calls: there were too many, or storing them failed",
+    "API calls missing from the log, because there were too many or the database failed",
 )
 
 #: Method, route, status, error code, request id, time of the response, and duration.

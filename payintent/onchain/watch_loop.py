@@ -50,15 +50,15 @@ _LOCK_RETRY_S = 5.0
 _CASES_MAX = 100  # per step: cases opened for each chain, and cases closed
 
 FAILURES = Counter("payintent_chain_failures_total", "Failed passes over a chain", ["chain"])
-HEAD = Gauge("payintent_chain_head", "The newest block of all endpoints", ["chain"])
+HEAD = Gauge("payintent_chain_head", "The newest block that any endpoint reported", ["chain"])
 LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read", ["chain"])
 WATCHED = Gauge(
     "payintent_chain_watched", "1 while a chain is watched and offered to buyers", ["chain"]
 )
-WAITING = Gauge("payintent_chain_waiting", "Sessions of a chain that is not watched", ["chain"])
+WAITING = Gauge("payintent_chain_waiting", "Open sessions of an unwatched chain", ["chain"])
 AUTOMATIC_GAS_LEFT = Gauge(
     "payintent_chain_auto_refund_gas_left",
-    "Gas that remains today for automatic refunds",
+    "Remaining gas for automatic refunds today",
     ["chain"],
 )
 

@@ -54,7 +54,9 @@ _RECHECKED_RANGES_MAX = 20  # per pass
 RECEIPTS = Counter(
     "payintent_chain_receipts_total", "Finalized logs by disposition", ["chain", "disposition"]
 )
-LATE_LOGS = Counter("payintent_chain_late_logs_total", "Logs that only a recheck found", ["chain"])
+LATE_LOGS = Counter(
+    "payintent_chain_late_logs_total", "Logs that were first found by a recheck", ["chain"]
+)
 FINAL = Gauge("payintent_chain_final", "The newest final block", ["chain"])
 CURSOR = Gauge("payintent_chain_cursor", "The last block that was read", ["chain"])
 HALTED = Gauge("payintent_chain_halted", "1 while the chain needs manual review", ["chain"])

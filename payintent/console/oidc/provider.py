@@ -36,7 +36,7 @@ _BASIC, _POST = "client_secret_basic", "client_secret_post"
 _CODE_CHARS_MAX = 4_096
 FAILURES = Counter(
     "payintent_oidc_provider_failures_total",
-    "Failed requests of sign-ins to the identity provider",
+    "Failed requests to the identity provider during sign-in",
     ["reason"],
 )
 
