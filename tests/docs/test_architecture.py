@@ -1,14 +1,18 @@
-"""The architecture page: its constraints stand in the database, its layers are those checked."""
+"""The architecture pages match the tree, the layers and the database."""
 
 import asyncio
+import re
 import tomllib
 
 import asyncpg
 
+from payintent.payments.model import PaymentStatus
 from tests.docs.reading import ROOT, blocks, page, rows, section, spans
 
 _ARCHITECTURE = page("docs/contribute/architecture.md")
+_INVARIANTS = page("docs/contribute/invariants.md")
 _PACKAGE = ROOT / "payintent"
+_MODULE = re.compile(r"\w+/\w+\.py")
 _NO_CONSTRAINTS = {"version", "installation", "ring_key"}  # a column and tables
 _NAMES = """
 SELECT conname FROM pg_constraint
@@ -20,7 +24,7 @@ UNION SELECT relname FROM pg_class WHERE relkind = 'i'
 def test_every_constraint_that_the_page_names_stands_in_the_database(database_url: str) -> None:
     named = {
         span
-        for line in section(_ARCHITECTURE, "## The invariants, twice").splitlines()
+        for line in _INVARIANTS.splitlines()
         if line.startswith("| ")
         for span in spans(line.rstrip("| ").rpartition("|")[2])
     }
@@ -44,14 +48,36 @@ def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
 
 
 def test_the_map_on_the_page_is_the_tree() -> None:
-    shown = _places(section(_ARCHITECTURE, "## The map"))
+    shown = _places(section(_ARCHITECTURE, "### Packages of the service"))
     modules = {one.stem for one in _PACKAGE.glob("*.py")} - {"__init__", "__main__"}
     assert shown == _folders() | {f"payintent/{one}.py" for one in modules}
 
 
+def test_the_map_on_the_page_shows_every_folder_of_the_repository() -> None:
+    shown = _places(section(_ARCHITECTURE, "### Folders of the repository"))
+    top = {f"{one.name}/" for one in ROOT.iterdir() if one.is_dir() and one.name[0] not in "._"}
+    assert top - {"var/", "dist/", "build/"} == shown
+
+
+def test_the_modules_in_the_picture_of_a_payments_life_exist() -> None:
+    [picture] = blocks(_ARCHITECTURE, "mermaid")
+    modules = set(_MODULE.findall(picture))
+    assert len(modules) > 20
+    assert [one for one in sorted(modules) if not (_PACKAGE / one).is_file()] == []
+
+
+def test_the_picture_shows_every_status_and_every_node_is_connected() -> None:
+    [picture] = blocks(_ARCHITECTURE, "mermaid")
+    statuses = [word for text in re.findall(r'\(\["(.*?)"\]\)', picture) for word in text.split()]
+    assert set(statuses) - {"or"} == set(PaymentStatus)
+    nodes = re.findall(r"^    (\w+)[(\[]", picture, re.MULTILINE)
+    arrows = [line for line in picture.splitlines() if "-->" in line]
+    named = {word for line in arrows for word in re.findall(r"\w+", re.sub(r'".*?"', "", line))}
+    assert named == set(nodes)
+
+
 def _folders() -> set[str]:
-    inside = {f"payintent/{one.parent.name}/" for one in _PACKAGE.glob("*/__init__.py")}
-    return inside | {"payintent_sandbox/"}
+    return {f"payintent/{one.parent.name}/" for one in _PACKAGE.glob("*/__init__.py")}
 
 
 def _places(map_: str) -> set[str]:

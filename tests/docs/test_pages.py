@@ -14,7 +14,7 @@ from tests.support.routes import OPERATOR_ROUTES, ROUTES
 _MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|tmp)/|\bshared[/]")
 _ROUTE = re.compile(r"(GET|POST|PATCH|PUT|DELETE) (/[^\s`]+)")
 _TARGET = re.compile(r"\bmake ([a-z0-9-]+)")
-_PLACE = re.compile(r"(?!var/)[\w.]+(?:/[\w.]*)+|\w+\.py")
+_PLACE = re.compile(r"(?!(?:var|dist)/)[\w.]+(?:/[\w.]*)+|\w+\.py")
 _DEFINITION = re.compile(r"`((?:\w+/)+\w+\.py)` `(\w+)`")
 _MODULES = [one.name for one in ROOT.glob("payintent*/**/*.py")]
 
