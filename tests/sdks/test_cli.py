@@ -362,7 +362,7 @@ async def test_login_keeps_a_key_where_only_its_owner_reads_it(
     assert (status, "--live" in error) == (2, True)
     kept = await ran(home, "login", "--base-url", api.base, text=f"{key}\n")
     path = home / ".config/payintent/keys.json"
-    assert kept == (0, f"kept in {path}\n", "")
+    assert kept == (0, f"stored in {path}\n", "")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     payment = await created(api, key)
     assert (await ran(home, "open", payment, "--print"))[0] == 0
@@ -402,7 +402,7 @@ def delete_password(service, name): _FILE.write_text(json.dumps({}))
 async def test_login_uses_the_keyring_where_there_is_one(api: Api, key: str, home: Path) -> None:
     (home / "extra").mkdir()
     (home / "extra/keyring.py").write_text(_KEYRING)  # a stand-in: no desktop is here
-    assert (await ran(home, "login", text=key))[1] == "kept in the keyring\n"
+    assert (await ran(home, "login", text=key))[1] == "stored in the keyring\n"
     assert not (home / ".config").exists()
     payment = await created(api, key)
     assert (await ran(home, "open", payment, "--print", "--base-url", api.base))[0] == 0

@@ -153,7 +153,7 @@ async def test_it_says_to_programs_and_to_people_where_a_shop_cannot_even_be_pai
             graded(*shop, "--json"),
             graded(f"{base}/x/webhooks", f"{base}/x/nothing", _BROKEN_SECRET),
         )
-    left = f"0 of 1 passed; {len(FAULTS) - 1} were not tried: mend this first\n"
+    left = f"0 of 1 passed; {len(FAULTS) - 1} were not run: fix this first\n"
     assert (text[0], text[1].endswith(left)) == (1, True), text
     assert (as_json[0], json.loads(as_json[1])["passed"]) == (1, False)
     assert (nobody[0], "404" in nobody[2]) == (2, True)
@@ -181,7 +181,7 @@ async def test_it_tries_the_checks_that_are_named_and_knows_their_names() -> Non
             graded(*shop, "--only", "late,rotation"), graded(*shop, "--only", "late,real")
         )
     assert (named[0], named[1].endswith("3 of 3 passed\n")) == (0, True), named
-    assert (unknown[0], "needs --key: real" in unknown[2]) == (2, True), unknown
+    assert (unknown[0], "need --key: real" in unknown[2]) == (2, True), unknown
 
 
 async def test_it_reports_what_it_has_tried_where_it_cannot_go_on() -> None:
@@ -196,11 +196,11 @@ async def test_it_reports_what_it_has_tried_where_it_cannot_go_on() -> None:
             graded(*shop, "--only", "late", "--key", "sk_test_x", "--base-url", api.url),
             graded(f"{base}/x/webhooks", f"{base}/x/nothing", _BROKEN_SECRET, "--json"),
         )
-    left = "1 of 2 passed; {} not tried: the grader could not go on\n"
+    left = "1 of 2 passed; {} not run: the grader could not continue\n"
     assert (text[0], text[1].endswith(left.format("2 were"))) == (2, True), text
     assert "FAIL  late: " in text[1]
     assert re.fullmatch(
-        r"payintent-cli: changed_order: POST http://\S+/change: answered 500\n", text[2]
+        r"payintent-cli: changed_order: POST http://\S+/change: responded 500\n", text[2]
     ), text
     card = json.loads(as_json[1])
     assert (as_json[0], card["passed"], failed(card["checks"])) == (2, False, ["late"])

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from payintent_cli.keys import Access
 
 _HELP = {
-    "listen": "Forward every event to a server of yours, signed as the service signs.",
-    "logs": "Show events and how far their webhooks are: logs tail.",
-    "open": "Print and open the checkout of a payment.",
-    "trigger": "Make a test payment end: payment.completed, .failed, .cancelled or .expired.",
-    "grade": "Try a shop's receiver of webhooks with what goes wrong.",
-    "login": "Keep an API key in the keyring, or in a file of your own.",
-    "logout": "Remove a kept API key.",
+    "listen": "Forward every event to a local server, signed like a webhook.",
+    "logs": "Show events and the state of their webhooks: logs tail.",
+    "open": "Print the checkout URL of a payment and open it in the browser.",
+    "trigger": "Create a test payment and end it, with payment.completed for example.",
+    "grade": "Check how a shop's webhook receiver handles faults.",
+    "login": "Store an API key in the keyring, or in a file that only you can read.",
+    "logout": "Delete a stored API key.",
 }
 
 
@@ -76,32 +76,38 @@ def _arguments() -> argparse.ArgumentParser:
     def command(name: str, do: Callable[[Any], None]) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=_HELP[name], description=_HELP[name])
         one.add_argument("--live", action="store_true", help="use the live key, with real money")
-        one.add_argument("--base-url", help="where the service is, without /v1")
+        one.add_argument("--base-url", help="URL of the service, without /v1")
         one.set_defaults(do=do)
         return one
 
     listen = command("listen", _listen)
-    listen.add_argument("--forward-to", required=True, metavar="URL", help="a server of yours")
+    listen.add_argument("--forward-to", required=True, metavar="URL", help="URL of your server")
     listen.add_argument("--insecure", action="store_true", help=_INSECURE)
-    listen.add_argument("--events", metavar="TYPES", help="only these, separated by commas")
-    listen.add_argument("--resume", action="store_true", help="from where the last one ended")
-    listen.add_argument("--tries", type=int, default=5, help="of each delivery (5)")
+    listen.add_argument("--events", metavar="TYPES", help="only these types, separated by commas")
+    listen.add_argument(
+        "--resume", action="store_true", help="continue where the last listener stopped"
+    )
+    listen.add_argument("--tries", type=int, default=5, help="attempts for each delivery (5)")
     logs = command("logs", _tail)
     logs.add_argument("what", choices=["tail"])
-    logs.add_argument("--from-start", action="store_true", help="the last 30 days first")
-    logs.add_argument("--no-follow", action="store_true", help="end after what there is")
+    logs.add_argument("--from-start", action="store_true", help="start 30 days ago")
+    logs.add_argument("--no-follow", action="store_true", help="exit after the existing events")
     opened = command("open", _open)
     opened.add_argument("payment_id", metavar="PAYMENT")
-    opened.add_argument("--print", action="store_true", dest="only_print", help="open nothing")
+    opened.add_argument(
+        "--print", action="store_true", dest="only_print", help="do not open the browser"
+    )
     triggered = command("trigger", _trigger)
     triggered.add_argument(
         "kind",
         choices=["payment.completed", "payment.failed", "payment.cancelled", "payment.expired"],
     )
-    triggered.add_argument("--amount", default="1590.00", help="in whole units (1590.00)")
-    triggered.add_argument("--currency", default="THB", help="one that you take (THB)")
+    triggered.add_argument(
+        "--amount", default="1590.00", help="amount in the main currency unit (1590.00)"
+    )
+    triggered.add_argument("--currency", default="THB", help="a currency that you accept (THB)")
     graded = command("grade", _grade)
-    graded.add_argument("--webhook-url", required=True, metavar="URL", help="the receiver")
+    graded.add_argument("--webhook-url", required=True, metavar="URL", help="your webhook receiver")
     graded.add_argument("--orders-url", required=True, metavar="URL", help="your order endpoint")
     graded.add_argument("--insecure", action="store_true", help=_INSECURE)
     graded.add_argument(
@@ -109,11 +115,13 @@ def _arguments() -> argparse.ArgumentParser:
         nargs="?",
         const="",
         metavar="sk_test_…",
-        help="also try payments that are really made; without a value, with the key of `login`",
+        help="also check real test payments; without a value, use the stored test key",
     )
-    graded.add_argument("--only", metavar="CHECKS", help="these alone, separated by commas")
-    graded.add_argument("--settle", type=float, default=0.5, help="seconds for slow work (0.5)")
-    graded.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+    graded.add_argument("--only", metavar="CHECKS", help="only these checks, separated by commas")
+    graded.add_argument(
+        "--settle", type=float, default=0.5, help="seconds to wait for background work (0.5)"
+    )
+    graded.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     command("login", _login)
     command("logout", _logout)
     return parser
@@ -203,7 +211,7 @@ def _test_access(wanted: argparse.Namespace) -> Access:
         else _access(wanted)
     )
     if wanted.live or not access.key.startswith(TEST_KEY):
-        raise UsageError("a shop is graded with a test key (sk_test_) alone")
+        raise UsageError("grade accepts only a test key (sk_test_)")
     return access
 
 
@@ -212,7 +220,7 @@ def _login(wanted: argparse.Namespace) -> None:
 
     asked = sys.stdin.isatty()
     key = getpass.getpass("API key: ") if asked else sys.stdin.readline()
-    print(f"kept in {keep(key, live=wanted.live, base_url=wanted.base_url)}")
+    print(f"stored in {keep(key, live=wanted.live, base_url=wanted.base_url)}")
 
 
 def _logout(wanted: argparse.Namespace) -> None:

@@ -76,7 +76,7 @@ def _try_all(parts: list[list[Check]], shop: Shop, outcomes: list[Outcome]) -> s
 def _chosen(parts: list[list[Check]], names: Collection[str]) -> list[list[Check]]:
     unknown = set(names) - {check.name for part in parts for check in part}
     if unknown:
-        raise UsageError(f"no such check, or one that needs --key: {', '.join(sorted(unknown))}")
+        raise UsageError(f"unknown checks, or checks that need --key: {', '.join(sorted(unknown))}")
     return [[part[0], *(check for check in part[1:] if check.name in names)] for part in parts]
 
 

@@ -26,7 +26,7 @@ class Check:
 
 def said(status: int | None) -> str:
     """Write down an answer."""
-    return "no answer" if status is None else f"answered {status}"
+    return "no response" if status is None else f"responded {status}"
 
 
 def paid_once(shop: Shop, order: Order, status: int | None) -> Verdict:

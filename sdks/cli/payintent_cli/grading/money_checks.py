@@ -37,7 +37,7 @@ def _real(service: Service, shop: Shop, order: Order) -> Verdict:
 def _real_change(service: Service, shop: Shop, order: Order) -> Verdict:
     changed = shop.change(order)
     if changed is None:
-        return True, "changes no order that is placed"
+        return True, "does not change placed orders"
     differs = _differs(service, changed)
     return (False, differs) if differs else _pay(service, shop, changed)
 
@@ -74,7 +74,7 @@ def _paid_late(service: Service, shop: Shop, order: Order) -> Verdict:
         return True, saw
     now, given = shop.look(order, expect_paid=False), service.given_back(order)
     all_back = now.handed_out == 0 and given == Decimal(order.amount)
-    return all_back, f"{saw}, {given} given back"
+    return all_back, f"{saw}, {given} refunded"
 
 
 def _late_money(service: Service, shop: Shop, order: Order) -> Verdict:
@@ -90,7 +90,7 @@ def _refund_twice(service: Service, shop: Shop, order: Order) -> Verdict:
     answers = shop.refund_at_once(order, [(name, part), (name, part)])
     answers.append(shop.refund(order, name, part))
     accepted, given = _accepted(answers), service.given_back(order)
-    return given == (part if accepted else 0), f"{given} given back for one return of {part}"
+    return given == (part if accepted else 0), f"{given} refunded for one return of {part}"
 
 
 def _refund_race(service: Service, shop: Shop, order: Order) -> Verdict:
@@ -102,7 +102,7 @@ def _refund_race(service: Service, shop: Shop, order: Order) -> Verdict:
     answered = all(answer in {*ACCEPTED, REFUSED} for answer in answers)
     return (
         answered and given == accepted * most,
-        f"said yes to {accepted} of 2 returns of {most}; {given} given back",
+        f"accepted {accepted} of 2 returns of {most}; {given} refunded",
     )
 
 
@@ -126,7 +126,7 @@ def _differs(service: Service, order: Order) -> str:
     if (Decimal(real.amount), real.currency) == (Decimal(order.amount), order.currency):
         return ""
     ordered = f"{order.amount} {order.currency}"
-    return f"the payment is of {real.amount} {real.currency}, the order of {ordered}"
+    return f"the payment amount is {real.amount} {real.currency}, but the order is {ordered}"
 
 
 def _pay(service: Service, shop: Shop, order: Order, card: str | None = None) -> Verdict:
@@ -151,7 +151,7 @@ def _shows(service: Service, shop: Shop, order: Order) -> Verdict:
     """Tell whether the shop shows as given back what was given back."""
     given = service.given_back(order)
     shown = shop.look_refunded(order, given)
-    return shown == given, f"shows {shown} given back, where {given} was"
+    return shown == given, f"shows {shown} refunded; the actual amount is {given}"
 
 
 def _share(order: Order, share: str) -> Decimal:
@@ -175,74 +175,74 @@ def checks_with(service: Service) -> list[Check]:
 _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "real",
-        "the order's payment, really made and paid with a test card",
-        "create the payment with the amount and the currency of the order",
+        "a real payment of the order, paid with a test card",
+        "create the payment with the amount and currency of the order",
         _real,
     ),
     (
         "real_change",
-        "an order whose amount changes before it is really paid",
-        "create another payment, with a new Idempotency-Key, for the new amount",
+        "an order whose amount changes before a real payment",
+        "create a new payment with a new Idempotency-Key for the new amount",
         _real_change,
     ),
     (
         "buyer_cancelled",
-        "a buyer who cancels on the checkout, which sends no event, and clicks Buy again",
-        "read the payment before you reuse it; if it has ended, begin an attempt with a new key",
+        "a buyer who cancels on the checkout, which sends no event, then clicks Buy again",
+        "read the payment before you reuse it; if it has ended, start an attempt with a new key",
         _cancelled,
     ),
     (
         "failed_again",
-        "a card that is declined, and a buyer who clicks Buy again",
-        "begin another attempt, with a new Idempotency-Key, after payment.failed",
+        "a declined card, then the buyer clicks Buy again",
+        "after payment.failed, start a new attempt with a new Idempotency-Key",
         _failed,
     ),
     (
         "expired_again",
-        "a buyer who clicks Buy again before the shop hears that the first payment has expired",
+        "a buyer who clicks Buy again before the payment.expired event of the first payment",
         "read the payment before you reuse it; its late event does not end the new attempt",
         _expired,
     ),
     (
         "double_click_again",
-        "a buyer who cancels on the checkout, and then clicks Buy twice at the same time",
-        "number the attempts in the order, and make the Idempotency-Key of order and number",
+        "a buyer who cancels on the checkout, then clicks Buy twice at the same time",
+        "number the attempts, and derive the Idempotency-Key from the order and the number",
         _clicked_twice_again,
     ),
     (
         "paid_late",
-        "a payment whose time is over while the buyer's bank still decides, and then pays",
-        "let payment.expired alone end an order; hand out what is paid late, or refund all of it",
+        "a payment that passes its expiry while the bank decides, and is then paid",
+        "expire an order only after payment.expired; deliver or fully refund a late payment",
         _paid_late,
     ),
     (
         "late_money",
-        "a card that is declined and paid afterwards: the service keeps such money as a case",
-        "hand out for payment.completed alone; money of a case goes back by itself",
+        "a card that is declined, then charged: the service records the money as a case",
+        "deliver only after payment.completed; the money of a case is refunded automatically",
         _late_money,
     ),
     (
         "refund_twice",
-        "two clicks on Refund for one return at the same time, then one more",
-        "give the return one Idempotency-Key, kept with it before the service is asked",
+        "two concurrent clicks on Refund for one return, then another click",
+        "store one Idempotency-Key with the return before you call the service",
         _refund_twice,
     ),
     (
         "refund_race",
-        "two returns at the same time, together more than was paid",
-        "say yes to a refund where the service answers 201 alone",
+        "two concurrent returns whose sum exceeds the payment",
+        "accept a refund only if the service responds with 201",
         _refund_race,
     ),
     (
         "refunded_elsewhere",
-        "a refund of the shop while the payment is refunded elsewhere",
-        "read refunded_amount of the payment; do not add up the shop's own refunds",
+        "a refund in the shop after a refund outside the shop",
+        "read the payment's refunded_amount; do not sum the shop's own refunds",
         _refunded_elsewhere,
     ),
     (
         "refund_declined",
-        "a refund that is accepted, and that the card then declines",
-        "wait until a refund is SUCCEEDED; one that is FAILED gave nothing back",
+        "a refund that is accepted, then declined",
+        "wait until the refund is SUCCEEDED; a FAILED refund returned no money",
         _refund_declined,
     ),
 ]

@@ -6,7 +6,7 @@ from payintent_cli.grading.events import Order, event
 from payintent_cli.grading.judging import Check, Verdict, kept, one_order, paid_once
 from payintent_cli.grading.shop import Shop
 
-_ONE_PAYMENT = "an order has one payment"
+_ONE_PAYMENT = "has one payment per order"
 
 
 def _double_click(shop: Shop, order: Order) -> Verdict:
@@ -18,7 +18,7 @@ def _changed(shop: Shop, order: Order) -> Verdict:
     changed = shop.change(order)
     if changed is None:
         good, saw = paid_once(shop, order, shop.send(event(order)))
-        return good, f"changes no order that is placed; {saw}"
+        return good, f"does not change placed orders; {saw}"
     shop.send(event(order))
     return kept(shop, changed)
 
@@ -43,25 +43,25 @@ CHECKS = [
     Check(
         name="double_click",
         tried="two clicks on Buy for one cart",
-        mend="give the cart one order, and its payment one Idempotency-Key",
+        mend="create one order per cart, and use one Idempotency-Key for its payment",
         run=_double_click,
     ),
     Check(
         name="changed_order",
-        tried="an order whose amount changes while its payment is open, and that payment",
-        mend="make another payment for the new amount; the old one no longer pays the order",
+        tried="an order whose amount changes while its payment is open, then the old payment",
+        mend="create a new payment for the new amount; the old payment no longer pays the order",
         run=_changed,
     ),
     Check(
         name="expired_first",
-        tried="a second payment of an order, whose first one expires while the buyer pays",
-        mend="an order waits for any of its payments; one that expires ends only itself",
+        tried="an order with two payments; the first expires while the buyer pays the second",
+        mend="accept any payment of the order; an expired payment does not end the order",
         run=_expired_first,
     ),
     Check(
         name="both_paid",
-        tried="two payments of one order, both paid",
-        mend="hand out once; refund what was paid too much",
+        tried="an order with two payments, both paid",
+        mend="deliver once, and refund the second payment",
         run=_both_paid,
     ),
 ]

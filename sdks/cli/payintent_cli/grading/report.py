@@ -9,17 +9,17 @@ from payintent_cli.grading.checks import Grade, Outcome
 
 
 def as_text(grade: Grade) -> str:
-    """Write one paragraph for each check; the way to mend it where it failed."""
+    """Describe each check, and how to fix it if it failed."""
     lines = [line for outcome in grade.outcomes for line in _paragraph(outcome)]
     passed = sum(outcome.passed for outcome in grade.outcomes)
-    why = "mend this first" if grade.stopped is None else "the grader could not go on"
+    why = "fix this first" if grade.stopped is None else "the grader could not continue"
     count = "1 was" if grade.untried == 1 else f"{grade.untried} were"
-    untried = f"; {count} not tried: {why}" if grade.untried else ""
+    untried = f"; {count} not run: {why}" if grade.untried else ""
     return "\n".join([*lines, f"{passed} of {len(grade.outcomes)} passed{untried}"])
 
 
 def as_json(grade: Grade) -> str:
-    """Write all of it as JSON."""
+    """Return the grade as JSON."""
     checks = [asdict(outcome) for outcome in grade.outcomes]
     card = {"passed": grade.passed, "stopped": grade.stopped, "checks": checks}
     return json.dumps(card, indent=2)
@@ -28,4 +28,4 @@ def as_json(grade: Grade) -> str:
 def _paragraph(outcome: Outcome) -> list[str]:
     grade = "pass" if outcome.passed else "FAIL"
     lines = [f"{grade}  {outcome.name}: {outcome.tried}", f"      the shop: {outcome.saw}"]
-    return lines if outcome.passed else [*lines, f"      mend it: {outcome.mend}"]
+    return lines if outcome.passed else [*lines, f"      fix: {outcome.mend}"]

@@ -38,8 +38,8 @@ class Standing:
     handed_out: int
 
     def __str__(self) -> str:
-        times = {0: "nothing handed out", 1: "handed out once"}
-        return f"{self.status}, {times.get(self.handed_out, f'handed out {self.handed_out} times')}"
+        times = {0: "not delivered", 1: "delivered once"}
+        return f"{self.status}, {times.get(self.handed_out, f'delivered {self.handed_out} times')}"
 
 
 class Shop:
@@ -193,7 +193,9 @@ class Shop:
         said = self._ask("GET", f"{self._orders_url}/{order.id}")
         status, handed_out = said.get("status"), said.get("handed_out")
         if not isinstance(status, str) or not isinstance(handed_out, int):
-            raise UsageError(f"{self._orders_url}/{order.id} answers without status, handed_out")
+            raise UsageError(
+                f"{self._orders_url}/{order.id} returns no valid status and handed_out"
+            )
         return Standing(status=status, handed_out=handed_out)
 
     def _refunded(self, order: Order) -> Decimal:
@@ -201,7 +203,7 @@ class Shop:
         try:
             return Decimal(str(self._ask("GET", url)["refunded"]))
         except (KeyError, InvalidOperation):
-            raise UsageError(f"{url} answers without refunded") from None
+            raise UsageError(f"{url} returns no valid refunded") from None
 
     def _ask(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
         return _object(self._request(method, url, body))
@@ -229,7 +231,7 @@ class Shop:
 def _object(answer: httpx.Response) -> dict[str, Any]:
     what = f"{answer.request.method} {answer.request.url}"
     if not answer.is_success:
-        raise UsageError(f"{what}: answered {answer.status_code}")
+        raise UsageError(f"{what}: responded {answer.status_code}")
     try:
         return as_object(answer.json())
     except ValueError as error:
@@ -239,7 +241,7 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
 def _order(url: str, said: dict[str, Any], cart_id: str) -> Order:
     names = ("order_id", "payment_id", "amount", "currency")
     if not all(isinstance(said.get(name), str) for name in names):
-        raise UsageError(f"{url} answers without {', '.join(names)}")
+        raise UsageError(f"{url} returns no valid {', '.join(names)}")
     order_id, payment_id, amount, currency = (said[name] for name in names)
     return Order(
         id=order_id, cart_id=cart_id, payment_id=payment_id, amount=amount, currency=currency

@@ -103,107 +103,105 @@ def _huge(shop: Shop, order: Order) -> Verdict:
     good, saw = refused(shop, order, status)
     still, after = paid_once(shop, order, shop.send(event(order)))
     # Where a server hangs up while the body comes, a status is chance.
-    return (
-        good and still,
-        f"{'accepted it' if status in ACCEPTED else saw.partition('; ')[2]}; then {after}",
-    )
+    first = "accepted the large body" if status in ACCEPTED else saw.partition("; ")[2]
+    return good and still, f"{first}; then {after}"
 
 
 PAID = Check(
     name="paid",
-    tried="payment.completed, as the service sends it",
-    mend="verify the raw body, mark the order paid, answer 2xx",
+    tried="payment.completed as sent by the service",
+    mend="verify the raw body, mark the order as paid and respond with 2xx",
     run=_plain,
 )
 CHECKS = [
     Check(
         name="crowd",
-        tried=f"{PAYMENTS_AT_ONCE} payments at the same time, 15 seconds for each answer",
-        mend="store the event and answer 2xx at once; do slow work behind the answer",
+        tried=f"{PAYMENTS_AT_ONCE} concurrent payments, each with a timeout of 15 seconds",
+        mend="store the event and respond with 2xx; do slow work in the background",
         run=_crowd,
     ),
     Check(
         name="duplicate",
-        tried="the same event again, signed anew a minute later",
-        mend="remember each webhook-id in the transaction that hands out the goods; answer 2xx",
+        tried="the same event again, with a new signature one minute later",
+        mend="store each webhook-id in the transaction that delivers the goods; respond with 2xx",
         run=_duplicate,
     ),
     Check(
         name="race",
-        tried="the same webhook twice at the same time, then once more",
-        mend="let a unique constraint on webhook-id decide, not a look before the write",
+        tried="the same webhook twice concurrently, then again",
+        mend="use a unique constraint on webhook-id instead of a check before the write",
         run=_race,
     ),
     Check(
         name="crash",
-        tried="a sender that does not wait for the answer, then the same webhook",
-        mend="remember the webhook-id with the goods, not when the answer is sent",
+        tried="a webhook whose sender disconnects before the response, then the same webhook",
+        mend="store the webhook-id when you deliver the goods, not when you respond",
         run=_hung_up,
     ),
     Check(
         name="reordered",
-        tried="payments of two orders, the newer event first",
-        mend="handle each payment's event by itself; events come in no order",
+        tried="events of two orders, the newer event first",
+        mend="handle each event independently; events arrive in any order",
         run=_reordered,
     ),
     Check(
         name="late",
-        tried="an event of three days ago, sent now",
-        mend="let webhook-timestamp alone be checked for its age; the event may be old",
+        tried="a three-day-old event, sent now",
+        mend="check only the age of webhook-timestamp; the event itself can be old",
         run=_late,
     ),
     Check(
         name="ended",
         tried="payment.expired after payment.completed",
-        mend="let an order end once: a later event does not change a paid one",
+        mend="make the final state of an order permanent; ignore later events for a paid order",
         run=_ended,
     ),
     Check(
         name="wrong_signature",
-        tried="payment.completed signed with another secret",
-        mend="verify webhook-signature before anything is parsed; answer 401",
+        tried="payment.completed signed with a wrong secret",
+        mend="verify webhook-signature before you parse the body; respond with 401",
         run=_wrong_signature,
     ),
     Check(
         name="old_timestamp",
-        tried="a good signature of an hour ago",
-        mend="refuse a webhook-timestamp that is more than 300 seconds from now",
+        tried="a valid signature from one hour ago",
+        mend="reject a webhook-timestamp that differs from your clock by more than 300 seconds",
         run=_old,
     ),
     Check(
         name="rotation",
-        tried="two signatures, the good one second",
-        mend="accept a webhook if any of its signatures is good",
+        tried="two signatures, of which the second is valid",
+        mend="accept a webhook if any of its signatures is valid",
         run=_rotated,
     ),
     Check(
         name="unknown_field",
-        tried="a field of the payment that is new",
-        mend="ignore fields that you do not know",
+        tried="a payment with a new field",
+        mend="ignore unknown fields",
         run=_new_fields,
     ),
     Check(
         name="unknown_kind",
-        tried="an event of a kind that is new",
-        mend="answer 2xx to kinds that you do not know, and do nothing",
+        tried="an event of a new type",
+        mend="respond with 2xx to unknown types and do nothing",
         run=_new_kind,
     ),
     Check(
         name="other_amount",
-        tried="payment.completed with another amount than the order's",
-        mend="compare the amount with the order's; a person looks at one that differs",
+        tried="payment.completed with a different amount than the order",
+        mend="compare the amount with the order; review a difference manually",
         run=_other_amount,
     ),
     Check(
         name="other_currency",
-        tried="payment.completed with the order's amount in another currency",
+        tried="payment.completed with the same amount in a different currency",
         mend="compare the currency too: 20 rupiah are not 20 baht",
         run=_other_currency,
     ),
     Check(
         name="huge_body",
-        tried="10 MB, then a good webhook",
-        mend="bound the body, to 64 KiB for example, before it is read into memory",
+        tried="a body of 10 MB, then a valid webhook",
+        mend="limit the size of the body, for example to 64 KiB, before you read it into memory",
         run=_huge,
     ),
 ]
