@@ -52,8 +52,9 @@ format: $(VENV)/dev ## Format, and fix what ruff can fix
 bench: $(VENV)/dev ## Measure every figure of the README, in one run on this machine
 	$(BIN)/python -m bench
 
-docs: tools ## Write the generated files: schema, dashboards, compiled contracts, grader reports
+docs: tools ## Write the generated files: schema, table of settings, dashboards, compiled contracts, grader reports
 	$(BIN)/python -m tools.schema
+	$(BIN)/python -m tools.settings_page
 	$(BIN)/python -m tools.dashboards
 	$(BIN)/python -m tools.contract
 	REWRITE_GRADER_REPORTS=1 $(BIN)/pytest -k reports_of_the_page tests/sdks/test_grader.py

@@ -63,9 +63,14 @@ def _database_names(field: str) -> AliasChoices:
 
 
 class Settings(BaseSettings):
-    """Settings from the environment variables `PAYINTENT_…` and `DATABASE_URL`."""
+    """Settings from the environment variables `PAYINTENT_…` and `DATABASE_URL`.
 
-    model_config = SettingsConfigDict(env_prefix="PAYINTENT_", frozen=True, extra="ignore")
+    The docstrings are the descriptions in docs/operate/settings.md (`make docs`).
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="PAYINTENT_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     # Database
     database_url: str = Field(
@@ -73,177 +78,355 @@ class Settings(BaseSettings):
         repr=False,  # it contains a password
         validation_alias=_database_names("database_url"),
     )
+    """URL of the database. `PAYINTENT_DATABASE_URL` is also accepted."""
     database_direct_url: str | None = Field(
         default=None,
         repr=False,
         validation_alias=_database_names("database_direct_url"),
-        description="bypasses a pooler for LISTEN, migrations and locks; default: database_url",
     )
+    """URL that bypasses a pooler, for LISTEN, locks and migrations. Default: `DATABASE_URL`."""
     database_read_url: str | None = Field(
         default=None,
         repr=False,
         validation_alias=_database_names("database_read_url"),
-        description="a replica for lists and reports; default: none",
     )
-    database_read_lag_max_s: Seconds = 5.0  # the maximum age of listed data
-    database_pooled: bool = False  # behind PgBouncer: no statement cache
-    #: Per `api` or `worker` command, divided among its processes.
+    """URL of a streaming replica for lists and reports. Default: lists are read from
+    `DATABASE_URL`.
+    """
+    database_read_lag_max_s: Seconds = 5.0
+    """Maximum age of data that is read from the replica."""
+    database_pooled: bool = False
+    """Set to true behind PgBouncer in transaction mode."""
     database_connections_max: Annotated[int, Field(ge=1, le=1_000)] = 32
+    """Connections of one `api` or `worker` command, divided among its processes, with at least 4
+    for each process.
+    """
     database_acquire_timeout_s: Timeout = 5.0
+    """How long a request waits for a connection."""
     database_statement_timeout_ms: Milliseconds = 5_000
-    database_lock_timeout_ms: Milliseconds = 2_000  # a duplicate request waits this long
+    """Statement timeout. If the server does not respond, the connection is closed one second
+    later.
+    """
+    database_lock_timeout_ms: Milliseconds = 2_000
+    """How long a duplicate request waits for the first request."""
 
     # Secrets, which have no defaults in any environment
-    pepper: SecretStr  # base64 of 32 bytes, for digests of API keys
-    keyring: SecretStr  # `name:base64,name:base64`, 32 bytes each; the first key encrypts
+    pepper: SecretStr
+    """Base64 of 32 bytes. Digests of API keys, operator tokens, portal links and buyer addresses
+    depend on it. It can never change.
+    """
+    keyring: SecretStr
+    """Encryption keys as `name:base64,name:base64`, 32 bytes each. The first key encrypts."""
 
     # Our URLs
-    checkout_base: BaseUrl = ""  # "": responses omit checkout_url
-    api_base: BaseUrl = "http://127.0.0.1:8080/v1"  # for gateways; its origin serves flags
-    console_base: Origin = ""  # the console behind a TLS proxy; "": loopback, without TLS
-    #: The merchant portal. Passkeys are permanently bound to its host. "": `/merchant` at the
-    #: origin of api_base.
+    checkout_base: BaseUrl = ""
+    """URL of the hosted checkout, such as `https://pay.example.com/c`. If empty, responses omit
+    `checkout_url`.
+    """
+    api_base: BaseUrl = "http://127.0.0.1:8080/v1"
+    """URL under which gateways reach callbacks. Flags are served from its origin."""
+    console_base: Origin = ""
+    """Origin at which a TLS proxy serves the operator console, such as
+    `https://console.example.com`. If empty, the console is only available on loopback.
+    """
     portal_base: BaseUrl = ""
-    packages_dir: str = ""  # packages for merchants; "": the packages of the release
-    #: The start of the public part of new API keys, which lets a proxy route to an installation.
+    """URL of the merchant portal, such as `https://pay.example.com/merchant`. Passkeys are
+    permanently bound to its host. Default: `/merchant` at the origin of `PAYINTENT_API_BASE`.
+    """
+    packages_dir: str = ""
+    """Folder with the packages that `/packages/` serves. Default: the SDKs and plugins of the
+    release.
+    """
     key_mark: KeyMark = "00"
-    sandbox: bool = False  # allow webhooks to loopback and private addresses
+    """Two letters or digits at the start of the public part of new API keys. If you run several
+    installations, give each a different value, so that a proxy can route by key. Existing keys
+    stay valid.
+    """
+    sandbox: bool = False
+    """Sandbox mode: webhooks may go to loopback and private addresses, and a terminal needs no
+    operator token. Never set it in production.
+    """
 
     # Console sign-in with OpenID Connect; without an issuer, operators need tokens
-    oidc_issuer: Issuer = ""  # such as https://login.example.com/realms/staff
+    oidc_issuer: Issuer = ""
+    """Issuer URL of the OpenID Connect provider, exactly as in its tokens, such as
+    `https://login.example.com/realms/staff`. If empty, operators sign in with tokens only.
+    """
     oidc_client_id: str = ""
+    """Client ID of the console at the provider."""
     oidc_client_secret: SecretStr = SecretStr("")
-    oidc_claim: str = "groups"  # the claim with the roles, a string or a list of strings
-    oidc_roles: ClaimRoles = ""  # `value=role,value=role`
+    """Client secret of the console at the provider."""
+    oidc_claim: str = "groups"
+    """ID token claim with the roles: a string or a list of strings."""
+    oidc_roles: ClaimRoles = ""
+    """Mapping from claim values to roles as `value=role`, separated by commas, such as
+    `payments-admins=admin,staff=viewer`. The highest matching role applies. Users without a
+    matching role are rejected.
+    """
 
     # Mail for invitations and receipts; without a host, no mail is sent
     smtp_host: MailHost = ""
+    """Mail server. If empty, no mail is sent."""
     smtp_port: PortNumber = 587
+    """Port of the mail server."""
     smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    """`starttls`, `tls` (TLS from the first byte, usually on port 465), or `none`, which is only
+    allowed for a server on this machine.
+    """
     smtp_user: str = ""
+    """User name at the mail server. If empty, the service does not authenticate."""
     smtp_password: SecretStr = SecretStr("")
+    """Password at the mail server."""
     smtp_from: MailAddress = ""
+    """Sender address of mail, such as `payments@example.com`."""
 
     # The edge network reports the viewer's country. It is only trusted if it sends the secret.
-    edge_country_header: str = "CloudFront-Viewer-Country"  # or CF-IPCountry
+    edge_country_header: str = "CloudFront-Viewer-Country"
+    """Header in which the edge network sends the viewer's country, such as `CF-IPCountry`."""
     edge_secret_header: str = "X-Edge-Secret"  # noqa: S105 - a header's name
-    edge_secret: SecretStr = SecretStr("")  # "": no sender is trusted
-    edge_trusted_proxies: Networks = ""  # addresses and networks, separated by commas
-    #: The header with client addresses. "": both are accepted, but they must agree.
+    """Header in which the edge network sends the shared secret."""
+    edge_secret: SecretStr = SecretStr("")
+    """Shared secret of the edge network. If empty, country headers are ignored."""
+    edge_trusted_proxies: Networks = ""
+    """Addresses and networks of trusted proxies, separated by commas."""
     edge_address_header: Literal["", "X-Forwarded-For", "Forwarded"] = ""
+    """Header in which the proxies send client addresses. If empty, both headers are accepted, but
+    they must agree.
+    """
 
     # Incoming HTTP
     body_bytes_max: Size = 64 * 1024
+    """Maximum size of a JSON request body."""
     header_bytes_max: Size = 32 * 1024
+    """Maximum size of a request line and headers."""
     header_timeout_s: Timeout = 10.0
-    body_timeout_s: Timeout = 30.0  # from the headers to the end of the body
+    """How long a client may take to send the headers."""
+    body_timeout_s: Timeout = 30.0
+    """How long a client may take to send the body, and to receive the response."""
     callback_bytes_max: Size = 256 * 1024
-    connections_max: Count = 4_000  # per process, limited by its open files
-    requests_max: Count = 64  # concurrent requests per lane: merchants, buyers, gateways, others
-    requests_waiting_max: Limit = 512  # per lane; further requests are shed at once
-    request_wait_s: Seconds = 1.0  # the maximum wait for a slot before the request is shed
-    readiness_cache_s: Seconds = 1.0  # for /readyz
-    #: How long requests are accepted after SIGTERM, while /readyz returns 503. Must exceed the time
-    #: that a proxy keeps idle connections, and that a load balancer needs to notice the 503.
+    """Maximum size of a gateway callback. Adapters have their own limits: 16 KiB, except for
+    Stripe.
+    """
+    connections_max: Count = 4_000
+    """Connections to one process, including streams. The limit of open files may reduce it."""
+    requests_max: Count = 64
+    """Concurrent requests of one process in each lane (merchants, buyers, gateways, other).
+    Requests that wait for a gateway or another external server do not count.
+    """
+    requests_waiting_max: Limit = 512
+    """Requests that may wait for a slot in each lane. Further requests are shed immediately."""
+    request_wait_s: Seconds = 1.0
+    """How long a request waits for a slot before it is shed."""
+    readiness_cache_s: Seconds = 1.0
+    """How long a `/readyz` result is cached."""
     drain_s: Annotated[float, Field(ge=0, le=15)] = 5.0
+    """How long an API process accepts requests after SIGTERM, while `/readyz` returns 503. Must be
+    longer than the proxy keeps idle connections, and long enough for a load balancer to notice
+    the 503.
+    """
 
     # TLS of outgoing requests to gateways, webhook endpoints, chain endpoints and signers
-    ca_file: CaFile = ""  # additional trusted certificate authorities
+    ca_file: CaFile = ""
+    """PEM file with certificate authorities that are trusted in addition to the system's
+    authorities.
+    """
 
     # Tracing, with the extra `otel`
-    otlp_endpoint: BaseUrl = ""  # a collector such as http://127.0.0.1:4318; "": no tracing
-    trace_share: Annotated[float, Field(ge=0, le=1)] = 1.0  # the share of payments that is traced
+    otlp_endpoint: BaseUrl = ""
+    """OpenTelemetry collector, such as `http://127.0.0.1:4318`. If empty, tracing is disabled.
+    Needs the extra `otel`.
+    """
+    trace_share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of payments that are traced."""
 
     # Payments
     amount_min: Annotated[Decimal, Field(ge=0, le=10**15)] = Decimal(0)
+    """Minimum amount of a payment, in units of its currency. An amount of zero is always rejected.
+    """
     amount_max: Annotated[Decimal, Field(gt=0, le=10**15)] = Decimal(10) ** 9
+    """Maximum amount of a payment, in units of its currency."""
     metadata_bytes_max: Annotated[int, Field(ge=2, le=1024**2)] = 16 * 1024
+    """Maximum size of `metadata`."""
     metadata_levels_max: Annotated[int, Field(ge=1, le=100)] = 32
+    """Maximum nesting depth of `metadata`."""
     api_key_cache_s: Seconds = 1.0
-    policy_cache_s: Seconds = 1.0  # for fraud rules and restrictions
+    """How long the state of an API key is cached. A revoked key may work this much longer."""
+    policy_cache_s: Seconds = 1.0
+    """How long fraud rules and restrictions are cached."""
 
     # Default rate limits per merchant; not applied in a sandbox
     rate_create_per_s: Count = 500
+    """Payment creations of a merchant without its own limit. Not applied in a sandbox."""
     rate_create_burst: Count = 1_000
+    """Payment creations that may arrive at once after a pause."""
     rate_read_per_s: Count = 1_000
+    """All other API calls of a merchant, including replayed creations."""
     rate_read_burst: Count = 2_000
-    checkout_per_address_per_s: Limit = 20  # behind a declared proxy, per process; 0: no limit
+    """Other API calls that may arrive at once after a pause."""
+    checkout_per_address_per_s: Limit = 20
+    """Checkout requests of one address to one process, if a proxy is declared. 0 disables the
+    limit.
+    """
     checkout_per_address_burst: Count = 100
-    failed_logins_per_address_per_s: Limit = 10  # per process; 0: no limit
+    """Checkout requests that may arrive at once after a pause."""
+    failed_logins_per_address_per_s: Limit = 10
+    """Failed authentications of one address at one process before it is throttled. 0 disables the
+    limit.
+    """
     failed_logins_per_address_burst: Count = 100
-    fraud_decisions_days: Days = 90  # retention of denials
-    api_calls_days: Annotated[int, Field(ge=0, le=365)] = 7  # retention; 0 disables recording
+    """Failed authentications that may arrive at once after a pause."""
+    fraud_decisions_days: Days = 90
+    """Retention of fraud screening denials."""
+    api_calls_days: Annotated[int, Field(ge=0, le=365)] = 7
+    """Retention of merchants' API calls, which the portal shows to developers. 0 disables
+    recording.
+    """
 
     # Gateways
-    gateway_calls_days: Days = 30  # retention of logged requests to gateways
-    gateway_origins: Origins = ""  # in addition to the adapters' origins, separated by commas
+    gateway_calls_days: Days = 30
+    """Retention of logged requests to gateways."""
+    gateway_origins: Origins = ""
+    """Origins that account URLs may have in addition to the adapter's origins, separated by
+    commas, such as `https://eu.gateway.example.com`. A sandbox accepts any origin.
+    """
     gateway_timeout_s: Annotated[float, Field(gt=0, le=50)] = 15.0  # below the lease of a session
+    """Timeout of a gateway request, including the whole response."""
     gateway_answer_bytes_max: Size = 256 * 1024
-    buyer_calls_per_s: Limit = 100  # calls caused by buyers, per gateway account; 0: no limit
+    """Maximum size of a gateway response."""
+    buyer_calls_per_s: Limit = 100
+    """Calls to one gateway account that buyers may cause, in all processes together. 0 disables
+    the limit.
+    """
     buyer_calls_burst: Count = 500
-    #: How long a payment waits for an unresponsive gateway after its deadline. Including the
-    #: workers' intervals and a second for the response, the payment is EXPIRED within 30 s.
+    """Calls that may be made at once after a pause. One merchant gets about two thirds; the rest
+    is reserved for other merchants.
+    """
+    #: Including the workers' intervals and a second for the response, the payment is EXPIRED within
+    #: 30 s.
     closing_patience_s: Seconds = 25.0
-    #: How long a payment waits while its gateway reports a pending authorisation.
+    """How long an expiring payment waits for an unresponsive gateway."""
     authorising_patience_hours: Annotated[float, Field(gt=0, le=8_760)] = 24.0
+    """How long a payment waits after its deadline if the gateway reports a pending authorisation.
+    """
     unknown_callback_hours: Hours = 24
-    callback_bodies_days: Days = 30  # retention of the bodies of applied callbacks
+    """Retention of callbacks for unknown sessions."""
+    callback_bodies_days: Days = 30
+    """Retention of the bodies of applied callbacks."""
 
     # Retention; 0 disables deletion
-    attempts_days: RetentionDays = 90  # delivery attempts
-    events_days: RetentionDays = 365  # events, including payers and metadata
-    payer_addresses_days: RetentionDays = 90  # on-chain sender addresses, after a transfer
-    payer_details_days: RetentionDays = 730  # e-mail and metadata, after the payment has ended
-    payers_days: RetentionDays = 3650  # payer references; afterwards only accounting data remains
+    attempts_days: RetentionDays = 90
+    """Retention of webhook delivery attempts. 0 keeps them forever."""
+    events_days: RetentionDays = 365
+    """Retention of events: at least 30 days, and not longer than e-mail and metadata. 0 keeps them
+    forever.
+    """
+    payer_addresses_days: RetentionDays = 90
+    """Retention of sender addresses of on-chain transfers. 0 keeps them forever."""
+    payer_details_days: RetentionDays = 730
+    """Retention of e-mail addresses and metadata after a payment has ended. 0 keeps them forever.
+    """
+    payers_days: RetentionDays = 3650
+    """Retention of payer references after a payment has ended, not shorter than the retention of
+    events. 0 keeps them forever.
+    """
 
-    seal_payer_data: bool = False  # encrypt e-mail, metadata and events with the key ring
+    seal_payer_data: bool = False
+    """Encrypt e-mail addresses, metadata and events with the key ring."""
 
     # Chains. Endpoints are separated by commas and may contain keys; "" disables a chain.
     rpc_ethereum: SecretStr = SecretStr("")
+    """Endpoints of Ethereum, separated by commas. If empty, the chain is not watched."""
     rpc_bsc: SecretStr = SecretStr("")
+    """Endpoints of BNB Smart Chain."""
     rpc_native: SecretStr = SecretStr("")
-    signer_ethereum: SecretStr = SecretStr("")  # a URL; "" disables refunds on the chain
+    """Endpoints of the native chain."""
+    signer_ethereum: SecretStr = SecretStr("")
+    """URL of the signer for refunds on Ethereum. If empty, refunds on the chain wait."""
     signer_bsc: SecretStr = SecretStr("")
+    """URL of the signer for refunds on BNB Smart Chain."""
     signer_native: SecretStr = SecretStr("")
-    chain_any_endpoints: bool = False  # allow a single endpoint, and http to other machines
-    chain_poll_ethereum_s: Interval = 6.0  # while a session or refund is pending
-    chain_poll_s: Interval = 2.0  # for chains other than Ethereum
-    chain_poll_idle_s: Interval = 60.0  # while nothing is pending
-    chain_watched_s: Interval = 180.0  # how long methods are offered after a check
-    chain_behind_max_s: Seconds = 600.0  # the maximum age of the latest block; 0: no limit
+    """URL of the signer for refunds on the native chain."""
+    chain_any_endpoints: bool = False
+    """Allow a single endpoint, and `http` to endpoints and signers on other machines, outside a
+    sandbox. `payintent doctor` warns about it.
+    """
+    chain_poll_ethereum_s: Interval = 6.0
+    """Poll interval of Ethereum while a session or refund is pending."""
+    chain_poll_s: Interval = 2.0
+    """Poll interval of other chains while a session or refund is pending."""
+    chain_poll_idle_s: Interval = 60.0
+    """Poll interval while nothing is pending, at most a third of `PAYINTENT_CHAIN_WATCHED_S`."""
+    chain_watched_s: Interval = 180.0
+    """How long the methods of a chain are offered after a successful check."""
+    chain_behind_max_s: Seconds = 600.0
+    """Maximum age of a chain's latest block. If it is older, the chain's methods are not offered.
+    0 disables the check, for chains that only create blocks on demand.
+    """
 
     # Workers
     expire_every_s: Interval = 1.0
+    """Interval between checks for expired payments."""
     expire_batch_max: Batch = 500
+    """Payments that one transaction expires."""
     measure_every_s: Interval = 15.0
+    """Interval between measurements for the backlog metrics."""
     inquire_every_s: Interval = 1.0
+    """Interval between checks for sessions to query at their gateways."""
     inquire_batch_max: Batch = 50
+    """Sessions that are claimed at once."""
     refund_every_s: Interval = 1.0
+    """Interval between checks for refunds to send or query."""
     prune_every_s: Interval = 60.0
+    """Interval between deletions of data beyond its retention."""
     prune_batch_max: Batch = 1_000
+    """Rows that one statement deletes."""
 
     # Gateways' settlement files, in a folder per account
-    settlement_folder: Folder = ""  # "": no folder
-    settlement_s3_url: BaseUrl = ""  # a bucket with a prefix; "": no bucket
+    settlement_folder: Folder = ""
+    """Absolute path of the folder with gateways' settlement files. If empty, no folder is read."""
+    settlement_s3_url: BaseUrl = ""
+    """Bucket and prefix in an S3-compatible store, such as
+    `https://s3.ap-southeast-1.amazonaws.com/settlements`. If empty, no bucket is read.
+    """
     settlement_s3_region: str = "us-east-1"
+    """Region of the bucket."""
     settlement_s3_key_id: str = ""
+    """ID of an access key that may list and read the bucket."""
     settlement_s3_secret_key: SecretStr = SecretStr("")
+    """Secret of the access key."""
     reconcile_every_s: Interval = 300.0
+    """Interval between checks for settlement files, and for contracts that are due for comparison.
+    """
 
     # Webhooks
-    webhook_networks: PrivateNetworks = ""  # allowed in addition to public addresses
-    webhook_ports: PortNumbers = ""  # allowed in addition to 80, 443, 8080 and 8443
+    webhook_networks: PrivateNetworks = ""
+    """Private networks in which webhook endpoints are allowed, separated by commas."""
+    webhook_ports: PortNumbers = ""
+    """Ports that webhook endpoints may use in addition to 80, 443, 8080 and 8443, separated by
+    commas.
+    """
     webhook_timeout_s: Timeout = 15.0
+    """Timeout of a delivery attempt, from the name lookup to the last byte."""
     webhook_dns_timeout_s: Timeout = 2.0
+    """Timeout of the name lookup."""
     webhook_connect_timeout_s: Timeout = 3.0
+    """Timeout of the connection."""
     webhook_answer_bytes_max: Size = 16 * 1024
+    """Bytes of a response that are read."""
     webhook_answer_kept_bytes_max: Annotated[int, Field(ge=0, le=1024**2)] = 2 * 1024
+    """Bytes of a response that are stored."""
     webhook_poll_s: Interval = 0.25
+    """Poll interval of the outbox, in addition to notifications."""
     webhook_sockets_max: Annotated[int, Field(ge=1, le=100_000)] = 2_048
-    webhook_lease_s: Interval = 45.0  # longer than a delivery may take
+    """Connections of one worker process to all endpoints."""
+    webhook_lease_s: Interval = 45.0
+    """After this time another worker may send a delivery again. Must be longer than
+    `PAYINTENT_WEBHOOK_TIMEOUT_S`.
+    """
 
     # Logs
     log_level: LogLevel = "INFO"
+    """Minimum level of log lines."""
 
     @model_validator(mode="after")
     def _check_settlement_store(self) -> Self:
