@@ -23,7 +23,7 @@ from tests.support.world import free_port
 
 _APIS = 2
 _LEADS_TRIES, _LEADS_LOOK_S = 30, 2.0
-#: Behind a pooler the service sets none of these itself: docs/operate/operate.md, Database.
+#: Behind a pooler the service sets none of these itself: docs/operate/configure.md.
 _ROLE = """
 CREATE ROLE payintent LOGIN PASSWORD '{password}';
 ALTER ROLE payintent SET lock_timeout = '2s';

@@ -1,4 +1,4 @@
-"""The commands of the operator's page, run in their order, and one for every operation."""
+"""The examples of the page of commands, run in their order, and one for every operation."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
 
-_PAGE, _REFUNDS = page("docs/operate/operate.md"), page("docs/operate/refunds.md")
+_PAGE, _REFUNDS = page("docs/operate/commands.md"), page("docs/operate/refunds.md")
 _ENDLESS = {
     "api",
     "worker",
@@ -127,7 +127,7 @@ _STATUSES = {"account.check": 1}
 
 
 def _commands() -> list[list[str]]:
-    pages = (section(_PAGE, "## Commands"), section(_REFUNDS, "## Commands"))
+    pages = (section(_PAGE, "## Reference"), section(_REFUNDS, "## Commands"))
     shown = [one for text in pages for one in spans(text) if one.startswith("payintent ")]
     return [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
 
@@ -140,7 +140,7 @@ def test_the_ledgers_page_shows_commands_of_the_operators_page_and_their_file() 
     shown = page("docs/operate/ledger.md")
     lines = [line for block in blocks(shown, "sh") for line in block.splitlines()]
     lines += [span for span in spans(shown) if span.startswith("payintent ")]
-    assert set(lines) - set(spans(section(_PAGE, "## Commands"))) == set()
+    assert set(lines) - set(spans(section(_PAGE, "## Reference"))) == set()
     assert blocks(shown, "csv") == [_PAYOUTS]
 
 
@@ -369,7 +369,7 @@ async def test_the_examples_of_the_operators_port_are_answered(
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     monkeypatch.setattr(socket, "getaddrinfo", _resolve)
-    [snippet] = examples(_PAGE, "sh", "the operator's port")
+    [snippet] = examples(page("docs/operate/operators.md"), "sh", "the operator's port")
     written = "http://127.0.0.1:8083"
     assert snippet.count(written) == snippet.count("curl -s ") == 4
     script = snippet.replace(written, operator.base).replace("curl -s ", "curl -sf ")

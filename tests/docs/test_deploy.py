@@ -296,4 +296,4 @@ def test_what_is_to_be_watched_can_be_asked_of_the_database(database_url: str) -
 
 def test_the_time_to_stop_is_the_same_wherever_it_is_told() -> None:
     assert f"after {_STOP_S} seconds" in _PAGE
-    assert f"{_STOP_S} seconds" in page("docs/operate/operate.md")
+    assert f"{_STOP_S} seconds" in page("docs/operate/run.md")

@@ -140,7 +140,7 @@ def _stands_for_some(named: str, counted: set[str]) -> bool:
 
 def test_every_setting_is_on_the_operators_page_and_every_setting_on_a_page_exists() -> None:
     named = {one for path in PAGES for one in _SETTING.findall(path.read_text())}
-    settings = section(page("docs/operate/operate.md"), "## Settings")
+    settings = section(page("docs/operate/settings.md"), "## Reference")
     shown = {cells[0].strip("`") for cells in rows(settings)}
     bare = {f"PAYINTENT_DATABASE_{name}URL" for name in ("", "DIRECT_", "READ_")}
     assert sorted(_settings() - shown - bare) == []
@@ -220,8 +220,8 @@ def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes
 
 def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
     """It said that there was none, long after there were."""
-    opening = page("docs/operate/operate.md").partition("\n## ")[0]
-    [named] = re.findall(r"adapters for ([\w, ]+) speak their published wires", opening)
+    opening = page("docs/operate/run.md").partition("\n## ")[0]
+    [named] = re.findall(r"adapters for ([\w, ]+) implement published protocols", opening)
     real = set(HARNESSES) - {"simulator", "gateway_contract", "test"}
     assert {one.lower() for one in re.split(", | and ", named)} == real
 

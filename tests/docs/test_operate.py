@@ -1,4 +1,4 @@
-"""The operator's page: its settings and commands are those of the code."""
+"""The pages of settings and commands match the code."""
 
 import re
 import shlex
@@ -14,8 +14,10 @@ from payintent.runtime.settings import Settings
 from tests.docs.command_line import leaf as find_leaf
 from tests.docs.command_line import take_or_name, written
 from tests.docs.reading import page, rows, section, spans
+from tools.settings_page import render
 
-_OPERATE = page("docs/operate/operate.md")
+_COMMANDS, _SETTINGS = page("docs/operate/commands.md"), page("docs/operate/settings.md")
+_TASKS = ("configure", "run", "monitor", "operators", "merchants", "troubleshoot")
 _REFUNDS = page("docs/operate/refunds.md")
 _UNITS = {"_per_s": "1/s", "_s": "s", "_ms": "ms", "_bytes_max": "bytes", "_hours": "h"}
 _UNITS |= {"_days": "days"}
@@ -33,11 +35,19 @@ def test_the_table_of_settings_has_every_setting_in_order_with_its_default() -> 
 def test_the_table_of_settings_gives_the_unit_that_the_name_carries() -> None:
     for name, unit, *_ in _settings_rows():
         wanted = [one for ending, one in _UNITS.items() if name.strip("`").lower().endswith(ending)]
-        assert not wanted or unit == wanted[0], name
+        assert not wanted or unit.partition(",")[0] == wanted[0], name
+
+
+def test_the_tables_of_settings_are_what_the_tool_writes() -> None:
+    assert render(_SETTINGS) == _SETTINGS, "make docs"
+
+
+def test_every_setting_has_a_description() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
 
 
 def _settings_rows() -> list[list[str]]:
-    return list(rows(section(_OPERATE, "## Settings")))
+    return list(rows(section(_SETTINGS, "## Reference")))
 
 
 def _variable(name: str) -> str:
@@ -66,7 +76,10 @@ def _leaves(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return [leaf for name, one in command.commands.items() for leaf in _leaves(one, (*path, name))]
 
 
-@pytest.mark.parametrize("words", [*written(_OPERATE), *written(_REFUNDS)], ids=" ".join)
+_PAGES = [_COMMANDS, _REFUNDS, *(page(f"docs/operate/{name}.md") for name in _TASKS)]
+
+
+@pytest.mark.parametrize("words", [one for text in _PAGES for one in written(text)], ids=" ".join)
 def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
     take_or_name(words)
 
@@ -74,8 +87,8 @@ def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[
 def test_every_command_has_an_example_in_the_table() -> None:
     shown = [
         tuple(shlex.split(one)[1:])
-        for text in (_OPERATE, _REFUNDS)
-        for one in spans(section(text, "## Commands"))
+        for text in (section(_COMMANDS, "## Reference"), section(_REFUNDS, "## Commands"))
+        for one in spans(text)
         if one.startswith("payintent ")
     ]
     for leaf in _leaves(typer.main.get_command(build())):
