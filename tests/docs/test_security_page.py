@@ -1,4 +1,4 @@
-"""What SECURITY.md says of the buyer's page is what its policy does."""
+"""The content security policies match the claims of SECURITY.md about the checkout page."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -19,11 +19,11 @@ _ELSEWHERE = "https://gateway.example.com"
 
 #: Each clause of the page's row, and what the policies must say for it to be true.
 CLAUSES: dict[str, Callable[[Policies], bool]] = {
-    "our own script files": lambda of: of["plain"]["script-src"] == "'self'",
-    "and on the card step its gateway's": (
+    "scripts load only from our own files": lambda of: of["plain"]["script-src"] == "'self'",
+    "on the card step, also from its gateway": (
         lambda of: of["card step"]["script-src"] == f"'self' {_ELSEWHERE}"
     ),
-    "no inline script runs but the wallet step's, by its hash": lambda of: (
+    "the only inline script is on the wallet step, allowed by its hash": lambda of: (
         of["wallet step"]["script-src"] == f"'self' {offer_script('en').csp_source}"
         and not any(
             mark in told["script-src"]
@@ -31,10 +31,10 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
             for mark in ("unsafe", "nonce", *(() if name == "wallet step" else ("sha",)))
         )
     ),
-    "forms only to us and to the gateways on offer": (
+    "forms submit only to us and to the gateways on offer": (
         lambda of: of["plain"]["form-action"] == "'self' http://gateway.test"
     ),
-    "framed by the merchant's registered origins alone": lambda of: (
+    "only the merchant's registered origins may frame the page": lambda of: (
         (of["plain"]["frame-ancestors"], of["registered"]["frame-ancestors"]) == ("'none'", SHOP)
     ),
 }
@@ -48,10 +48,10 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 def _clauses() -> list[str]:
-    [row] = [line for line in page("SECURITY.md").splitlines() if "| The buyer's page |" in line]
+    [row] = [line for line in page("SECURITY.md").splitlines() if "| Checkout page |" in line]
     said = row.split("|")[2].strip().split("; ")
-    assert said.pop() == "everything escaped"  # tests/checkout/test_page.py
-    return [part for clause in said for part in clause.replace(", and ", "; and ").split("; ")]
+    assert said.pop() == "all output is escaped"  # tests/checkout/test_page.py
+    return said
 
 
 async def test_each_clause_on_the_buyers_page_is_what_its_policy_does(api: Api) -> None:
