@@ -35,9 +35,10 @@ from payintent.operators.operation import (
     to_json_value,
 )
 from payintent.operators.proposals_store import Proposal
+from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.model import RefundStep
-from payintent.refunds.operations import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
+from payintent.refunds.operations import ListRefunds, ShowRefund
 from payintent.runtime.encryption import proposal_context
 
 _WAITING = "WAITING"

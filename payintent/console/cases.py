@@ -14,15 +14,10 @@ from payintent.core.access import Role
 from payintent.db.database import current_time
 from payintent.disputes.operations import ListDisputes
 from payintent.operators.operation import ChangeOperation
+from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.model import RefundStatus, RefundStep
-from payintent.refunds.operations import (
-    ApproveRefund,
-    ListRefunds,
-    RejectRefund,
-    ResendRefund,
-    ShowRefund,
-)
+from payintent.refunds.operations import ListRefunds, ResendRefund, ShowRefund
 from payintent.refunds.resolve_case import ResolveCase
 
 #: Explanation of each case kind.

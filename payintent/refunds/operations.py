@@ -1,4 +1,4 @@
-"""Operations that list, create, approve, reject and resend refunds."""
+"""Operations that list, create and resend refunds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from payintent.refunds import list_store as refund_lists
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import RefundDetails, RefundFilter
-from payintent.refunds.model import Refund, RefundFailureReason, RefundStatus, RefundStep
+from payintent.refunds.model import Refund, RefundStatus, RefundStep
 from payintent.refunds.settle import lock_refund
 
 _REASON_MAX = 500
@@ -98,7 +98,7 @@ class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
     refund_id: RefundReference
 
     async def read(self, context: OperationContext) -> RefundDetails:
-        return await _read_details(context.database, self.refund_id)
+        return await read_details(context.database, self.refund_id)
 
 
 class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
@@ -151,65 +151,10 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         refund = (await creator.create_within(tx, request, unavailable_channels)).refund
         if refund.step is RefundStep.APPROVAL and context.is_approved:
             await refund_store.skip_approval(tx, refund.id)
-        return await _read_details(tx, ids.format_id(ids.REFUND, refund.id))
+        return await read_details(tx, ids.format_id(ids.REFUND, refund.id))
 
     def audit_details(self, result: RefundDetails) -> dict[str, object]:
         return {"refund_id": result.id}
-
-
-class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Approve a refund. The requester cannot approve it."""
-
-    action: ClassVar[str] = "refund.approve"
-    needs_role: ClassVar[Role] = Role.FINANCE
-    is_destructive: ClassVar[bool] = True
-    refund_id: RefundReference
-    note: Annotated[str, option("Required if the destination is not the payer.")] = ""
-
-    async def check(self, context: OperationContext) -> None:
-        check_note(self.note, required=False)
-
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        refund, now = await _lock_by_id(tx, self.refund_id)
-        if refund.step is not RefundStep.APPROVAL:
-            raise ConflictError(
-                f"the refund does not need approval: it is {_describe_refund(refund)}"
-            )
-        if refund.requested_by == context.who:
-            requester = quote_input(refund.requested_by)
-            raise ConflictError(
-                f"an operator other than {requester}, who requested it, must approve the refund"
-            )
-        details = await _read_details(tx, self.refund_id)
-        if refund.destination != details.payer:
-            check_note(self.note)
-        await refund_lists.approve(tx, refund.id, context.who, self.note, now)
-        return await _read_details(tx, self.refund_id)
-
-
-class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Reject a refund that needs approval or was never sent, and release its amount.
-
-    The requester can also withdraw it this way.
-    """
-
-    action: ClassVar[str] = "refund.reject"
-    needs_role: ClassVar[Role] = Role.FINANCE
-    is_destructive: ClassVar[bool] = True
-    refund_id: RefundReference
-    note: Annotated[str, option("Stored with the refund; default: the reason.", or_reason=True)]
-
-    async def check(self, context: OperationContext) -> None:
-        check_note(self.note)
-
-    async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        refund, now = await _lock_by_id(tx, self.refund_id)
-        is_unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
-        if not is_unsent and refund.step is not RefundStep.APPROVAL:
-            raise ConflictError(f"the refund cannot be rejected: it is {_describe_refund(refund)}")
-        await refund_store.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
-        await refund_lists.add_note(tx, refund.id, self.note)
-        return await _read_details(tx, self.refund_id)
 
 
 class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
@@ -229,7 +174,7 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         return True  # the money moves on a later day than the day whose limits counted it
 
     async def changes(self, context: OperationContext) -> list[str]:
-        refund = await _read_details(context.database, self.refund_id)
+        refund = await read_details(context.database, self.refund_id)
         amount = refund.goes_back or f"{refund.amount_minor} smallest units of an unknown token"
         destination = refund.destination or "the payer"
         return [
@@ -244,12 +189,12 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         await _check_resendable(context, context.database, refund.id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        refund, _ = await _lock_by_id(tx, self.refund_id)
+        refund, _ = await lock_by_id(tx, self.refund_id)
         await _check_resendable(context, tx, refund.id)
         await refund_store.resume(tx, refund.id, context.approved_by or context.who)
         note = f"resent by {context.who}: {self.note}"
         await case_store.reopen_for_refund(tx, refund.id, note)
-        return await _read_details(tx, self.refund_id)
+        return await read_details(tx, self.refund_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +227,7 @@ class InquireQueuedRefunds(ChangeOperation[QueuedRefundCount], frozen=True, kw_o
         return {"refunds": result.refunds}
 
 
-async def _read_details(database: Executor, refund_id: str) -> RefundDetails:
+async def read_details(database: Executor, refund_id: str) -> RefundDetails:
     refund = await _require_refund(database, refund_id)
     details = await refund_lists.get(database, refund.id)
     assert details is not None  # noqa: S101 - refunds are never deleted
@@ -297,7 +242,7 @@ async def _require_refund(database: Executor, refund_id: str) -> Refund:
     return refund
 
 
-async def _lock_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
+async def lock_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
     """Lock the payment, the capture and the refund, in this order; also return the time."""
     _, refund, now = await lock_refund(tx, (await _require_refund(tx, refund_id)).id)
     return refund, now
@@ -322,7 +267,7 @@ async def _check_resendable(context: OperationContext, database: Executor, refun
         )
 
 
-def _describe_refund(refund: Refund) -> str:
+def describe_refund(refund: Refund) -> str:
     """Return the failure reason or the step, with a warning if the refund may have been sent."""
     if refund.step is RefundStep.QUEUED and refund.sent_at is not None:
         return "queued, and may have been sent before"

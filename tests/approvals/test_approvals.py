@@ -11,8 +11,9 @@ from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import GatewayRefundState, NotContacted, OutcomeUnknown, RefundReport
 from payintent.operators.operation import Actor
+from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.model import RefundStatus, RefundStep
-from payintent.refunds.operations import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
+from payintent.refunds.operations import ListRefunds, ShowRefund
 from payintent.runtime.settings import Settings
 from tests.refunds.refunding import work
 from tests.support.patience import PATIENCE_S

@@ -22,8 +22,9 @@ from payintent.payment_history.operations import ShowPayment
 from payintent.privacy.operations import ErasePayer
 from payintent.privacy.retention_store import prune_step
 from payintent.refunds import list_store as refund_lists
+from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.create import refund_case
-from payintent.refunds.operations import ApproveRefund, RejectRefund, ResendRefund
+from payintent.refunds.operations import ResendRefund
 from payintent.runtime.settings import RetentionRule
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until

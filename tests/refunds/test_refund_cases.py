@@ -20,8 +20,9 @@ from payintent.operators.operation import Actor
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import session_origin
 from payintent.payments.model import Payment
+from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.create import CreateRefundRequest, refund_case
-from payintent.refunds.operations import ApproveRefund, ListRefunds, RejectRefund
+from payintent.refunds.operations import ListRefunds
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.refunds.settle import settle_refund
 from payintent.runtime.settings import Settings

@@ -11,7 +11,8 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.merchants.operations import SetRefundThreshold
 from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
-from payintent.refunds.operations import ApproveRefund, RefundPayment
+from payintent.refunds.approval_operations import ApproveRefund
+from payintent.refunds.operations import RefundPayment
 from tests.refunds.refunding import asked, auto_refund, paid, work
 from tests.support.fakes import captured
 from tests.support.stage import ADA, ALAN
