@@ -44,8 +44,8 @@ RULES = {
         "add the column without a volatile default, and fill it in batches"
     ),
     "held-lock": (
-        "the ALTER TABLE above locks the table until the migration commits; "
-        "move this statement to the next migration"
+        "an ALTER TABLE above locks its table until the migration commits; "
+        "move this slow statement to the next migration"
     ),
     "lock": "the statement blocks reads or writes of the whole table until the migration commits",
     "opaque": "statements inside DO are not checked; write them out",
@@ -86,6 +86,7 @@ _VALIDATE = re.compile(r"validate constraint (\w+)")
 _DEFAULT = re.compile(r"\bdefault (.*)")
 _CAST = re.compile(r":: \w+( varying)?( \( [\d ,]* \))?")
 _CALL = re.compile(r"(\w+) \(")
+_WRITING = ("update ", "delete ", "merge ", "with ")
 _WRITE = re.compile(rf"(?:update|delete from|merge into) (?:only )?{_NAME}")
 _LOCK_TABLE = re.compile(rf"lock (?:table )?(?:only )?{_NAME}(?: in (.*?) mode)?(?: nowait)?$")
 _WEAK_LOCKS = frozenset(
@@ -173,7 +174,7 @@ class _File:
         self._statements = list(split_statements(sql))
         self._constraints = constraints
         self._created: set[str] = set()
-        self._altered: set[str] = set()
+        self._has_altered = False  # a table that existed before
 
     def problems(self) -> Iterator[Problem]:
         for statement in self._statements:
@@ -200,8 +201,9 @@ class _File:
             if match[1] not in self._created:
                 for action in _split_actions(match[2]):
                     yield from self._action_rules(match[1], action)
-        elif match := _WRITE.match(text):
-            yield from self._held_lock_rules(match[1])
+        elif text.startswith(_WRITING):
+            for table in _WRITE.findall(text):
+                yield from self._held_lock_rules(table)
         else:
             yield from self._lock_rules(text)
 
@@ -220,7 +222,7 @@ class _File:
             yield "opaque"
 
     def _held_lock_rules(self, table: str) -> Iterator[str]:
-        if table in self._altered:
+        if self._has_altered and table not in self._created:
             yield "held-lock"
 
     def _action_rules(self, table: str, action: str) -> Iterator[str]:
@@ -228,7 +230,7 @@ class _File:
             yield from self._held_lock_rules(table)
             self._constraints.validate(table, match[1])
             return
-        self._altered.add(table)
+        self._has_altered = True
         if match := _CONSTRAINT.match(action):
             yield from self._constraint_rules(table, match[1], match[2], action)
         elif action.startswith("add constraint "):  # NOT NULL as a constraint, and later syntax

@@ -5,6 +5,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from payintent.db import migrations_runner
 from tools import migrations
 
 ADD_CHECK = "ALTER TABLE payment ADD CONSTRAINT c CHECK (note IS NOT NULL) NOT VALID;"
@@ -65,7 +66,9 @@ REJECTED = {
         f"{ADD_CHECK} {VALIDATE}",
         "ALTER TABLE payment ADD CONSTRAINT c CHECK (a > 0) NOT VALID, VALIDATE CONSTRAINT c",
         "ALTER TABLE payment ADD COLUMN note text; UPDATE payment SET note = ''",
-        "ALTER TABLE payment DROP COLUMN note; DELETE FROM payment WHERE amount = 0",
+        "ALTER TABLE payment DROP COLUMN note; DELETE FROM merchant WHERE amount = 0",
+        "ALTER TABLE payment DROP COLUMN note; ALTER TABLE refund VALIDATE CONSTRAINT c",
+        "ALTER TABLE payment DROP COLUMN note; WITH n AS (SELECT 1) UPDATE refund SET note = ''",
     ],
     "lock": [
         "VACUUM FULL payment",
@@ -93,7 +96,8 @@ ACCEPTED = [
     "ALTER TABLE payment ADD CONSTRAINT p FOREIGN KEY (note) REFERENCES note (id) NOT VALID",
     "ALTER TABLE payment ADD CONSTRAINT payment_note UNIQUE USING INDEX payment_note",
     "ALTER TABLE payment DROP CONSTRAINT c; ALTER TABLE payment ALTER note DROP NOT NULL",
-    "ALTER TABLE payment ADD COLUMN note text; UPDATE merchant SET name = 'x' WHERE id = 1",
+    "UPDATE merchant SET name = 'x'; ALTER TABLE payment ADD COLUMN note text",
+    "CREATE TABLE n (a int); ALTER TABLE payment ADD COLUMN note text; UPDATE n SET a = 1",
     f"{VALIDATE} ALTER TABLE payment DROP CONSTRAINT d",
     "-- concurrently\nCREATE INDEX CONCURRENTLY IF NOT EXISTS payment_note ON payment (note);",
     "-- concurrently\nDROP INDEX CONCURRENTLY IF EXISTS payment_note",
@@ -180,6 +184,7 @@ def test_a_problem_names_the_file_the_line_and_the_alternative(
 
 def test_our_migrations_pass_and_make_check_runs_the_lint() -> None:
     assert list(migrations.check(migrations.migrations(migrations.FOLDER))) == []
+    assert migrations_runner.Migration(2, "", migrations.CONCURRENTLY).is_concurrent
     check = Path("Makefile").read_text().split("\ncheck:")[1].split("\n\n")[0]
     assert "$(BIN)/python -m tools.migrations" in check
 
