@@ -291,7 +291,7 @@ async def test_who_follows_the_page_has_a_payment_that_is_paid_and_told(scene: S
     assert re.search(r"payment\.completed .*delivered", looked)
     *_, examined = printed.values()
     assert "operators  ok    admins with a valid token: 2" in examined
-    of_this_machine = r"(?m)^(places .*on this machine|payintent .*CVE-2024-7592).*\n"
+    of_this_machine = r"(?m)^(addresses .*on this machine|payintent .*CVE-2024-7592).*\n"
     assert "WARN" not in re.sub(of_this_machine, "", examined)
     [status] = await scene.fetch("SELECT activation FROM merchant")
     assert status["activation"] == "ACTIVE"
