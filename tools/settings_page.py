@@ -1,6 +1,9 @@
 """Write the tables of docs/operate/settings.md from the settings in the code."""
 
+import ast
+import inspect
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -98,7 +101,22 @@ def tables() -> str:
     return "\n".join(_parts()) + "\n"
 
 
+def descriptions() -> dict[str, str]:
+    """Return the docstrings of the settings."""
+    tree = ast.parse(inspect.getsource(Settings))
+    [settings] = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {
+        ast.unparse(field.target): " ".join(text.split())
+        for field, docstring in pairwise(settings.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(docstring, ast.Expr)
+        and isinstance(docstring.value, ast.Constant)
+        and isinstance(text := docstring.value.value, str)
+    }
+
+
 def _parts() -> Iterator[str]:
+    texts = descriptions()
     rows = ""
     for name, field in Settings.model_fields.items():
         if name in _TABLES:
@@ -109,8 +127,7 @@ def _parts() -> Iterator[str]:
             if introduction:
                 yield f"{introduction}\n"
             rows = _HEAD
-        description = " ".join((field.description or "").split())
-        cells = f"`{variable_name(name)}`", _value(name), _default(field.default), description
+        cells = f"`{variable_name(name)}`", _value(name), _default(field.default), texts[name]
         rows += f"| {' | '.join(cells)} |\n"
     yield rows
 

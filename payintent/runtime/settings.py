@@ -65,12 +65,10 @@ def _database_names(field: str) -> AliasChoices:
 class Settings(BaseSettings):
     """Settings from the environment variables `PAYINTENT_…` and `DATABASE_URL`.
 
-    The docstrings are the descriptions in docs/operate/settings.md (`make docs`).
+    The attributes' docstrings are the descriptions in docs/operate/settings.md (`make docs`).
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="PAYINTENT_", frozen=True, extra="ignore", use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(env_prefix="PAYINTENT_", frozen=True, extra="ignore")
 
     # Database
     database_url: str = Field(

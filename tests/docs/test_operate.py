@@ -14,13 +14,19 @@ from payintent.runtime.settings import Settings
 from tests.docs.command_line import leaf as find_leaf
 from tests.docs.command_line import take_or_name, written
 from tests.docs.reading import page, rows, section, spans
-from tools.settings_page import render
+from tools.settings_page import descriptions, render
 
 _COMMANDS, _SETTINGS = page("docs/operate/commands.md"), page("docs/operate/settings.md")
 _TASKS = ("configure", "run", "monitor", "operators", "merchants", "troubleshoot")
 _REFUNDS = page("docs/operate/refunds.md")
-_UNITS = {"_per_s": "1/s", "_s": "s", "_ms": "ms", "_bytes_max": "bytes", "_hours": "h"}
-_UNITS |= {"_days": "days"}
+_UNITS = {
+    "_per_s": "1/s",
+    "_s": "s",
+    "_ms": "ms",
+    "_bytes_max": "bytes",
+    "_hours": "h",
+    "_days": "days",
+}
 _EVENT = re.compile(r"_log\.(?:info|warning|error)\(\s*\"(\w+)\"")
 
 
@@ -43,7 +49,7 @@ def test_the_tables_of_settings_are_what_the_tool_writes() -> None:
 
 
 def test_every_setting_has_a_description() -> None:
-    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+    assert [*descriptions()] == [*Settings.model_fields]
 
 
 def _settings_rows() -> list[list[str]]:
