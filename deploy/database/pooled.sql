@@ -1,5 +1,5 @@
--- Behind PgBouncer in transaction mode, once, as a superuser: what the processes set by themselves on
--- connections of their own. See docs/operate/configure.md.
+-- Run this once as a superuser if you use PgBouncer in transaction mode. Without a pooler, the processes
+-- set these parameters themselves. See docs/operate/configure.md.
 ALTER ROLE payintent_api SET lock_timeout = '2s';
 ALTER ROLE payintent_api SET statement_timeout = '5s';
 ALTER ROLE payintent_api SET idle_in_transaction_session_timeout = '10s';
