@@ -13,7 +13,7 @@ from payintent.approvals.operations import (
     ShowApproval,
 )
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import render_queue
+from payintent.console.lists import read_merchant_names, render_queue
 from payintent.console.operation_forms import read_operation
 from payintent.console.operation_pages import render_result
 from payintent.core.access import Role
@@ -64,6 +64,7 @@ async def _approval_page(
         "approval.html",
         status=200 if refusal is None else http_status(refusal),
         approval=approval,
+        merchant_names=await read_merchant_names(visit, [approval]),
         now=await current_time(visit.context.database),
         may_decide=role is not None and role.includes(minimum_role),
         minimum_role=minimum_role,

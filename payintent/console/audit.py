@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from payintent.console.access import OperatorVisit
+from payintent.console.lists import read_merchant_names
 from payintent.console.operation_forms import (
     FormField,
     build_form,
@@ -52,6 +53,7 @@ async def get_audit(visit: OperatorVisit) -> Response:
         refusal=message,
         filters=_filter_fields(query, errors),
         entries=[to_plain(entry) for entry in entries],
+        merchant_names=await read_merchant_names(visit, entries),
         older_url=older_url,
         query=urlencode(filters),
     )

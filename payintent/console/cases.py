@@ -8,7 +8,12 @@ from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases, ShowCase
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import change_query, operation_url, render_queue
+from payintent.console.lists import (
+    change_query,
+    operation_url,
+    read_merchant_names,
+    render_queue,
+)
 from payintent.console.operation_pages import page_actions
 from payintent.core.access import Role
 from payintent.db.database import current_time
@@ -55,6 +60,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
     return visit.render(
         "case.html",
         case=case,
+        merchant_names=await read_merchant_names(visit, [case]),
         explanation=EXPLANATIONS[CaseKind(case.kind)],
         now=await current_time(visit.context.read_database),
         actions=_case_actions(visit, case),
@@ -99,6 +105,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
     return visit.render(
         "refund.html",
         refund=refund,
+        merchant_names=await read_merchant_names(visit, [refund]),
         now=await current_time(visit.context.read_database),
         is_own=refund.requested_by == visit.actor.who,
         actions=_refund_actions(visit, refund),

@@ -13,6 +13,7 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.chains.compare_endpoints import EndpointState
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
+from payintent.console.lists import read_merchant_names
 from payintent.console.operation_pages import allowed_actions
 from payintent.console.today import approximate_age
 from payintent.db.database import current_time
@@ -40,6 +41,7 @@ async def get_gateways(visit: OperatorVisit) -> Response:
     by_channel = {(outage.account_id, outage.channel): outage for outage in outages}
     return visit.render(
         "gateways.html",
+        merchant_names=await read_merchant_names(visit, accounts),
         now=await current_time(visit.context.database),
         providers=[
             (provider, [account for account in accounts if account.provider == provider.name])

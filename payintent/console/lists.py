@@ -1,7 +1,7 @@
 """List pages of the console: query filters, pagination links and links to forms."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
 from payintent.db.database import current_time
+from payintent.merchants import store as merchant_store
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.operators.submit import convert_operation
 
@@ -55,8 +56,15 @@ async def render_queue(
     rows = await visit.read(operation)
     fields |= {name: rows, "form_values": visit.query, "status_filter": operation.status}
     next_link = next_page(visit, operation.order, [row.id for row in rows])
+    fields["merchant_names"] = await read_merchant_names(visit, rows)
     now = await current_time(visit.context.read_database)
     return visit.render(template, now=now, next_link=next_link, **fields)
+
+
+async def read_merchant_names(visit: OperatorVisit, rows: Iterable[Any]) -> dict[int, str]:
+    """Read the names of the merchants in `rows`, by id."""
+    merchant_ids = {row.merchant_id for row in rows if row.merchant_id is not None}
+    return await merchant_store.list_names(visit.context.read_database, sorted(merchant_ids))
 
 
 def change_query(visit: OperatorVisit, **changes: object) -> str:

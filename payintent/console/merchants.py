@@ -32,6 +32,19 @@ from payintent.merchants.restrictions import ListRestrictions
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
 
+#: Labels of the links to the forms of checklist steps.
+_STEP_LABELS = {
+    "key.issue": "Issue a key",
+    "merchant.activate": "Activate",
+    "merchant.apply": "Apply the market",
+    "merchant.profile": "Edit profile",
+    "merchant.request": "File contract and KYC",
+    "merchant.resume": "Resume",
+    "merchant.set-callback-url": "Set callback URL",
+    "merchant.validate": "Validate",
+    "method.add": "Add a method",
+    "payment.list": "View payments",
+}
 _DIGITS_MAX = 18
 _KEYS_MAX = 100
 
@@ -59,6 +72,7 @@ async def get_merchant(visit: OperatorVisit) -> Response:
         "merchant.html",
         merchant=merchant,
         actions=_actions(visit, merchant),
+        step_labels=_STEP_LABELS,
         add=_form_urls(visit, merchant_id),
         now=await current_time(visit.context.read_database),
         **settings,
@@ -101,7 +115,7 @@ def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | Non
 
 def _actions(visit: OperatorVisit, merchant: Merchant) -> list[dict[str, str]]:
     operations: list[tuple[str, type[ChangeOperation[Any]]]] = [
-        ("Change profile", merchant_operations.SetMerchantProfile),
+        ("Edit profile", merchant_operations.SetMerchantProfile),
         ("Set callback URL", merchant_operations.SetCallbackUrl),
         ("Set refund threshold", merchant_operations.SetRefundThreshold),
     ]

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Literal, cast, get_args, get_origin
 from uuid import UUID, uuid4
 
+from payintent.console.rendering import format_label
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.operators.fields import OperationField, list_fields
 from payintent.operators.operation import ChangeOperation, OperationType
@@ -130,7 +131,7 @@ def _build_field(
     default = str(uuid4()) if _is_idempotency_key(field) else _default_text(field.default)
     return FormField(
         name=field.name,
-        label=field.name.replace("_", " ").capitalize(),
+        label=format_label(field.name),
         help_text=_form_help(field, control),
         control="key" if _is_idempotency_key(field) else control,
         value="" if is_secret else form.get(field.name, default),

@@ -9,12 +9,19 @@ from uuid import UUID
 from starlette.responses import RedirectResponse, Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
+from payintent.console.lists import (
+    PAGE_ROWS,
+    change_query,
+    operation_url,
+    read_merchant_names,
+    read_query,
+)
 from payintent.console.operation_pages import page_actions
 from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError
 from payintent.core.money import CURRENCIES
+from payintent.db.sealing import order_id_of
 from payintent.http.errors import http_status
 from payintent.payment_history import store as history_store
 from payintent.payment_history.operations import ShowTimeline, payment_summary
@@ -22,6 +29,7 @@ from payintent.payment_history.timeline import KINDS, TimelineEntry, TimelinePag
 from payintent.payment_sessions.operations import EndPayment
 from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import CancelPayment, ListPayments, PaymentPage, SearchPayments
+from payintent.payments.store import require_payment
 from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.webhooks.operations import ReplayEvent
@@ -32,6 +40,27 @@ _UNIQUE_MATCHES = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
+#: Titles of timeline entries whose kind is not a good title.
+TITLES = {
+    "attempt": "Webhook attempt",
+    "captured": "Money captured",
+    "case": "Case opened",
+    "closing": "Session closing",
+    "denied": "Denied by a fraud rule",
+    "dispute": "Dispute opened",
+    "dispute-now": "Dispute updated",
+    "final": "Transaction final",
+    "gateway-call": "Gateway request",
+    "gone": "Transaction removed",
+    "posted": "Transaction submitted",
+    "posted-settled": "Transaction settled",
+    "refund": "Refund requested",
+    "refund-call": "Refund request to the gateway",
+    "returned": "Buyer returned",
+    "seen": "Transaction seen",
+    "selected": "Method selected",
+    "silent": "Gateway did not respond",
+}
 #: Entry details that the page already shows elsewhere.
 _SHOWN_ELSEWHERE = frozenset({"body", "answer", "what"})
 
@@ -63,6 +92,7 @@ async def get_payments(visit: OperatorVisit) -> Response:
         "payments.html",
         status=200 if refusal is None else http_status(refusal),
         page=page,
+        merchant_names=await read_merchant_names(visit, page.payments),
         refusal=None if refusal is None else refusal.message,
         form_values=visit.query,
         text=text,
@@ -79,11 +109,15 @@ async def get_payment(visit: OperatorVisit) -> Response:
     payment_id: str = visit.request.path_params["payment_id"]
     operation = read_query(visit, ShowTimeline, payment_id=payment_id)
     payment = await payment_summary(visit.context.database, payment_id)
+    snapshot = await require_payment(visit.context.database, payment_id)
     timeline: TimelinePage = await visit.read(operation)
     return visit.render(
         "payment.html",
         payment=payment,
-        metadata=indent_json(bytes(payment["metadata"]).decode()),
+        quote=None if snapshot.session is None else snapshot.session.quote,
+        order_id=order_id_of(snapshot.payment.metadata),
+        merchant_names=await read_merchant_names(visit, [snapshot.payment]),
+        metadata=indent_json(snapshot.payment.metadata),
         actions=await _actions(visit, payment),
         entries=[_timeline_row(entry) for entry in timeline.entries],
         timeline=timeline,
@@ -132,6 +166,7 @@ def _timeline_row(entry: TimelineEntry) -> dict[str, Any]:
     details = entry.details
     return {
         "entry": entry,
+        "title": TITLES.get(entry.what) or entry.what.replace("-", " ").capitalize(),
         "request_body": indent_json(details["body"]) if "body" in details else None,
         "response": details.get("answer") or None,
         "other_details": {

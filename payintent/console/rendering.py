@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import cache
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -14,7 +15,7 @@ from starlette.responses import Response
 
 from payintent.console.sessions import OperatorSession
 from payintent.core import ids
-from payintent.core.money import format_rate
+from payintent.core.money import format_rate, group_thousands
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.static_files import (
     InlinePart,
@@ -77,6 +78,7 @@ _FILES = (
     "uPlot.min.css",
 )
 CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
+_ACRONYMS = frozenset({"api", "id", "kyc", "uid", "url"})
 _LONG_CHARS = 40
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _TONE_WORDS = {
@@ -159,7 +161,8 @@ def has_secret(result: Any) -> bool:
 
 
 def format_label(name: str) -> str:
-    return name.replace("_", " ").capitalize()
+    words = name.replace("_", " ").capitalize().split(" ")
+    return " ".join(word.upper() if word.lower() in _ACRONYMS else word for word in words)
 
 
 @cache
@@ -200,6 +203,7 @@ def _common_fields(request: Request, session: OperatorSession | None) -> dict[st
     entries = NAVIGATION.items() if session else ()
     return {
         "asset": CONSOLE_FILES.url,
+        "merchant_names": {},
         "navigation": [  # label, path, and whether it is the current section
             (name, entry, path == entry or (entry != "/" and path.startswith(f"{entry}/")))
             for name, entry in entries
@@ -239,12 +243,17 @@ def format_age(at: datetime, now: datetime) -> str:
     return f"{seconds} s"
 
 
+def format_percent(rate: Decimal | str) -> str:
+    return f"{format_rate(Decimal(rate) * 100)} %"
+
+
 def join_labels(fields: Mapping[str, object]) -> str:
     return ", ".join(map(format_label, fields))
 
 
 cast("dict[str, Any]", _templates.filters).update(
     age=format_age,
+    amount=group_thousands,
     clock=shorten_timestamp,
     columns=table_columns,
     is_amount=is_amount,
@@ -253,7 +262,7 @@ cast("dict[str, Any]", _templates.filters).update(
     label=format_label,
     link=find_link,
     moment=format_moment,
-    rate=format_rate,
+    percent=format_percent,
     shown=to_display_value,
     summary=plain_summary,
     timestamp=format_timestamp,

@@ -14,7 +14,7 @@ from payintent.console.access import OperatorVisit
 from payintent.console.context import ConsoleContext
 from payintent.console.rendering import HEADERS, format_age, list_url, render_part
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
-from payintent.core.money import TENDER, format_amount, minor_decimals
+from payintent.core.money import TENDER, format_amount, group_thousands, minor_decimals
 from payintent.http import responses
 from payintent.http.pages.static_files import html_response
 from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
@@ -159,7 +159,7 @@ def _work_tiles(figures: Figures) -> list[Tile]:
         Tile(
             key="processing",
             figure="none" if oldest is None else approximate_age(oldest, now),
-            label="oldest payment PROCESSING",
+            label="oldest PROCESSING payment",
             href=list_url("payments", status="PROCESSING", **until),
             tone="warn" if is_old else "",
         ),
@@ -192,9 +192,7 @@ def _money_by_currency(totals: dict[tuple[str, str], Amount]) -> dict[str, dict[
 def format_money(amount: Decimal, currency: str) -> str:
     """Format an amount with thousands separators, and without trailing zeros for tokens."""
     is_token = currency in TENDER and TENDER[currency].is_crypto
-    text = format_amount(amount, minor_decimals(currency), trim=is_token)
-    whole, dot, fraction = text.partition(".")
-    return f"{int(whole):,}{dot}{fraction}"
+    return group_thousands(format_amount(amount, minor_decimals(currency), trim=is_token))
 
 
 def _total_count(totals: dict[tuple[str, str], Amount], kind: str) -> int:

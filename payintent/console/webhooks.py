@@ -3,7 +3,13 @@
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
+from payintent.console.lists import (
+    PAGE_ROWS,
+    change_query,
+    operation_url,
+    read_merchant_names,
+    read_query,
+)
 from payintent.console.operation_pages import page_actions
 from payintent.console.payments import indent_json
 from payintent.db.database import current_time
@@ -47,6 +53,7 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
         "events.html",
         form_values=query,
         deliveries=deliveries,
+        merchant_names=await read_merchant_names(visit, deliveries),
         states=_STATES,
         now=await current_time(visit.context.read_database),
         replay=operation_url(visit, ReplayMissedEvents, **fields),
@@ -61,6 +68,7 @@ async def get_webhook_event(visit: OperatorVisit) -> Response:
     return visit.render(
         "event.html",
         event=details.event,
+        merchant_names=await read_merchant_names(visit, [details.event]),
         body=indent_json(details.event.body),
         attempts=details.attempts[::-1],
         actions=page_actions([("Resend event", resend_url)]),
@@ -69,7 +77,7 @@ async def get_webhook_event(visit: OperatorVisit) -> Response:
 
 def endpoint_health(endpoint: EndpointRecord) -> tuple[str, str]:
     if endpoint.callback_url is None:
-        return "none", ""
+        return "not configured", ""
     if endpoint.open_since is not None:
         return "failing", "bad"
     is_late = endpoint.late_s is not None and endpoint.late_s > _LATE_S
@@ -79,5 +87,5 @@ def endpoint_health(endpoint: EndpointRecord) -> tuple[str, str]:
         return "failing", "bad"
     is_unreliable = endpoint.delivered < endpoint.attempts * _SUCCESS_RATE_MIN
     if is_unreliable or endpoint.last_outcome != "delivered":
-        return "unsteady", "warn"
+        return "unstable", "warn"
     return ("late", "warn") if is_late else ("healthy", "good")

@@ -81,6 +81,7 @@ def require_payable_currency(code: str, payable: Collection[str], *, pegged: boo
 #: Context for exact products of amounts and rates. The default context rounds to 28 digits.
 EXACT = Context(prec=80)
 
+_LEADING_NUMBER = re.compile(r"(-?)([0-9]+)", re.ASCII)
 _PLAIN_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
 
 
@@ -139,6 +140,12 @@ def format_smallest_units(
         return None
     amount = Decimal(amount_minor).scaleb(-decimals, EXACT)
     return format_amount(amount, decimals, trim=on_chain)
+
+
+def group_thousands(text: str) -> str:
+    """Add thousands separators to the amount at the start of `text`, such as `1590.00 THB`."""
+    match = _LEADING_NUMBER.match(text)
+    return text if match is None else f"{match[1]}{int(match[2]):,}{text[match.end() :]}"
 
 
 def round_half_up(value: Decimal, decimals: int) -> Decimal:

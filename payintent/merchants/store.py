@@ -1,6 +1,6 @@
 """Store merchants with their settings, profiles and activation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -136,6 +136,16 @@ async def list_merchants(
     """List merchants after an id, optionally by status and part of the name (case-insensitive)."""
     rows = await _MERCHANTS.page(database, after, limit, name=name, activation=activation)
     return [from_row(row) for row in rows]
+
+
+async def list_names(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
+    """Return the names of these merchants by id. Names of test sides are marked."""
+    if not merchant_ids:
+        return {}
+    rows = await database.fetch(
+        "SELECT id, name, livemode FROM merchant WHERE id = ANY($1)", list(merchant_ids)
+    )
+    return {row["id"]: row["name"] + ("" if row["livemode"] else " (test)") for row in rows}
 
 
 async def set_callback_url(

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.core import ids
-from payintent.core.money import format_smallest_units
+from payintent.core.money import format_smallest_units, group_thousands
 from payintent.db.database import Executor
 from payintent.operators.audit_store import AuditEntry
 from payintent.payment_history import store as history_store
@@ -179,11 +179,15 @@ def _describe_amount(details: Details, currency: str = "currency") -> str:
     minor, code = details["amount_minor"], details[currency]
     on_chain = "chain" in details
     amount = format_smallest_units(int(minor), code, details.get("decimals"), on_chain=on_chain)
-    return f"{amount} {code}" if amount is not None else f"{minor} smallest units of {code}"
+    return (
+        group_thousands(f"{amount} {code}")
+        if amount is not None
+        else f"{minor} smallest units of {code}"
+    )
 
 
 def payment_amount(details: Details) -> str:
-    return f"{details['amount']} {details['currency']}"
+    return group_thousands(f"{details['amount']} {details['currency']}")
 
 
 def _describe_account(details: Details) -> str:
@@ -199,7 +203,7 @@ def _describe_selection(details: Details) -> str:
     chain = f"{details['token']} on {details['chain']}" if "chain" in details else None
     return join_parts(
         f"{details['label']} {_describe_account(details)}",
-        f"{details['total_amount']} {details['currency']}",
+        group_thousands(f"{details['total_amount']} {details['currency']}"),
         *extra,
         chain,
         f"{details['inquiries']} inquiries" if details["inquiries"] else None,
@@ -227,7 +231,7 @@ def _describe_gateway_call(details: Details) -> str:
 def _describe_transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else "no transaction yet"
-    return join_parts(f"{tx_hash} on {details.get('chain', 'its chain')}", block)
+    return join_parts(f"{tx_hash} on {details.get('chain', 'unknown chain')}", block)
 
 
 def _describe_transfer(details: Details) -> str:
@@ -266,7 +270,7 @@ def _describe_refund_end(details: Details) -> str:
 
 
 _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
-    "created": lambda details: f"{payment_amount(details)} of payer {details['payer_uid']}",
+    "created": lambda details: f"{payment_amount(details)} from payer {details['payer_uid']}",
     "paid": payment_amount,
     "failed": lambda details: details["failure_reason"],
     "expired": lambda _: "expired without payment",
@@ -299,7 +303,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
     "seen": lambda details: join_parts(
         "exact" if details["exact"] else "not exact", _describe_transaction(details)
     ),
-    "gone": lambda details: join_parts("its block was replaced", _describe_transaction(details)),
+    "gone": lambda details: join_parts("block replaced", _describe_transaction(details)),
     "final": _describe_transfer,
     "event": lambda details: join_parts(
         details["type"], f"{details['state']} after {details['attempts']} attempts"

@@ -227,7 +227,7 @@ async def get_portal_statement(visit: MemberVisit) -> Response:
     line_views = [statements.line_view(statement, line) for line in lines[:_PAGE_LINES]]
     return visit.render(
         "statement.html",
-        f"Statement of {view.day}",
+        f"Statement for {view.day}",
         statement=view,
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
         lines=[(line, fact_label(line.fact)) for line in line_views],

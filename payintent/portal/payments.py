@@ -16,7 +16,7 @@ from payintent.cases.list_store import CaseFilter
 from payintent.cases.operations import case_fields
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
-from payintent.core.money import CURRENCIES, format_smallest_units
+from payintent.core.money import CURRENCIES, format_smallest_units, group_thousands
 from payintent.http.errors import http_status
 from payintent.http.pagination import write_time_cursor
 from payintent.members.model import MemberRight
@@ -60,12 +60,12 @@ def describe_requester(requested_by: str) -> str:
     """Describe who requested a refund. Only the merchant's own keys and members are named."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
-        return "automatically"
+        return "automatic refund policy"
     if parts[0] != "merchant":
-        return "by the operator"
+        return "your payment service provider"
     if len(parts) < _MEMBER_PARTS:
-        return "with an API key"
-    return f"by {parts[2]}" if "@" in parts[2] else f"with the API key {parts[2]}"
+        return "an API key"
+    return parts[2] if "@" in parts[2] else f"API key {parts[2]}"
 
 
 def _history_row(entry: HistoryEntry) -> dict[str, object]:
@@ -83,14 +83,14 @@ def _describe_amount(details: Details) -> str | None:
     amount = format_smallest_units(
         int(details["amount_minor"]), code, details.get("decimals"), on_chain="chain" in details
     )
-    return None if amount is None else f"{amount} {code}"
+    return None if amount is None else group_thousands(f"{amount} {code}")
 
 
 def _describe_selection(details: Details) -> str:
     fee, tax = details["fee_amount"], details["estimated_tax"]
     return join_parts(
         f"{details['label']} in {details['country']}",
-        f"{details['total_amount']} {details['currency']}",
+        group_thousands(f"{details['total_amount']} {details['currency']}"),
         None if fee == "0" else f"fee {fee}",
         None if tax == "0" else f"tax {tax}",
         f"{details['token']} on {details['chain']}" if "chain" in details else None,
@@ -107,7 +107,10 @@ def _describe_refund(details: Details) -> str:
     amount = payment_amount(details) if "amount" in details else "money from a case"
     to = f"to {details['destination']}" if "destination" in details else None
     return join_parts(
-        amount, to, describe_requester(details["requested_by"]), details.get("reason")
+        amount,
+        to,
+        f"by {describe_requester(details['requested_by'])}",
+        details.get("reason"),
     )
 
 
@@ -135,7 +138,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "attempt": ("Webhook", describe_attempt),
     "refund": ("Refund requested", _describe_refund),
     "refund-ended": (
-        "Refund ended",
+        "Refund result",
         lambda details: join_parts(details["status"], details.get("failure_reason")),
     ),
     "refund-final": ("Refund final", _describe_transaction),
@@ -308,6 +311,7 @@ async def _payment_page(
         "Payment",
         status=http_status(refusal) if refusal else 200,
         payment=payment_fields(payment, snapshot.session),
+        quote=None if snapshot.session is None else snapshot.session.quote,
         order_id=_order_id(payment.metadata),
         metadata=payment.metadata,
         history=[_history_row(entry) for entry in history.entries if entry.what in _FORMATS],

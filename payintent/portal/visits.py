@@ -19,7 +19,7 @@ from payintent.core.errors import (
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.core.money import format_rate
+from payintent.core.money import format_rate, group_thousands
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
 from payintent.http.errors import Failure, render_failures
@@ -72,6 +72,7 @@ def _format_time(moment: datetime | None) -> str:
 
 _templates.filters["time"] = _format_time
 _templates.filters["rate"] = format_rate
+_templates.filters["amount"] = group_thousands
 _POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.csp_source])
 
 
@@ -122,7 +123,7 @@ def session_digest(encryption: Encryption, token: str) -> bytes:
 
 def _failure_page(request: Request, failure: Failure) -> Response:
     message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
-    fields = {"title": "That did not work", "message": message}
+    fields = {"title": "Something went wrong", "message": message}
     return render_portal_page(request, "sorry.html", fields, failure.status)
 
 

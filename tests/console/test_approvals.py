@@ -1,4 +1,4 @@
-"""What waits for a second person: seen, approved, rejected, and by whom."""
+"""What needs approval: seen, approved, rejected, and by whom."""
 
 import html
 import re
@@ -53,7 +53,7 @@ async def propose(visitor: Visitor) -> str:
     form = {"name": "Grace", "role": "viewer", "days": "30", "why": WHY}
     answer = await visitor.post("/operations/operator/issue", **form)
     assert answer.status == 202, words(answer)
-    assert "waits for a second person" in words(answer)
+    assert "needs approval" in words(answer)
     return linked(answer)
 
 
@@ -74,7 +74,7 @@ async def test_what_waits_is_shown_in_words_with_its_age(
     assert f"Ada {WHY} 3 h" in said
     assert page in (await alan.get("/approvals")).body.decode()
     shown = words(await alan.get(page))
-    assert f"Why {WHY}" in shown
+    assert f"Reason {WHY}" in shown
     assert "3 h ago" in shown
 
 
@@ -141,7 +141,7 @@ async def test_a_second_person_approves_and_is_shown_what_it_made(
     answer = await alan.post(f"{page}/approve", note="as planned")
     said = words(answer)
     assert answer.status == 200, said
-    assert "shown this once" in said
+    assert "shown only once" in said
     token = re.search(r"op_\w+", said)
     assert token is not None
     assert (await Visitor(ada.api).sign_in(token[0])).status == 303
@@ -157,7 +157,7 @@ async def test_a_second_person_approves_and_is_shown_what_it_made(
 async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visitor) -> None:
     page = await propose(ada)
     shown = (await ada.get(page)).body.decode()
-    assert "Take it back" in shown
+    assert "Withdraw" in shown
     assert f"{page}/approve" not in shown
     refused = await ada.post(f"{page}/approve", note="I am sure")
     assert refused.status == 409
@@ -180,7 +180,7 @@ async def test_a_lesser_role_sees_it_and_cannot_decide(
     page = await propose(ada)
     viewer = await signed_in(operator, "vera", Role.VIEWER)
     shown = await viewer.get(page)
-    assert "Deciding needs the role admin" in words(shown)
+    assert "Only operators with the admin role can decide" in words(shown)
     assert "<button>Approve" not in shown.body.decode()
     for decision in ("approve", "reject"):
         answer = await viewer.post(f"{page}/{decision}", note="all the same")

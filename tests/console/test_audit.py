@@ -52,12 +52,12 @@ async def test_filters_are_in_the_address_and_stay_in_the_form(
     page = await viewer.get("/audit?who=robot&since=2020-01-01T00:00&until=2999-01-01T00:00:00")
     said, body = words(page), page.body.decode()
     assert said.count("number ") == 3
-    assert "restriction add" not in said.partition("Merchant Why")[2]
+    assert "restriction add" not in said.partition("Merchant Reason")[2]
     assert 'name="who" value="robot"' in body
     assert 'name="since" value="2020-01-01T00:00"' in body
     assert "/audit/export.csv?who=robot&amp;since=2020-01-01T00%3A00" in body
-    assert "No changes match" in words(await viewer.get("/audit?until=2020-01-01T00:00"))
-    assert "No changes match" in words(await viewer.get("/audit?who=nobody"))
+    assert "No matching changes" in words(await viewer.get("/audit?until=2020-01-01T00:00"))
+    assert "No matching changes" in words(await viewer.get("/audit?who=nobody"))
 
 
 async def test_it_is_read_on_page_by_page(viewer: Visitor, world: World) -> None:

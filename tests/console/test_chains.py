@@ -36,7 +36,7 @@ async def test_a_halted_chain_is_resumed(operator: Api, world: World) -> None:
     assert answer.status == 200, words(answer)
     page = words(await visitor.get("/chains"))
     assert REASON not in page
-    assert "Read up to block 1,199" in page
+    assert "Processed block 1,199" in page
     [entry] = await world.rows("SELECT who, why FROM audit WHERE action = 'chain.resume'")
     assert tuple(entry.values()) == ("ann", "the endpoint lied")
 
@@ -58,12 +58,12 @@ async def test_a_chain_that_is_not_watched_has_its_runbook_beside_it(
     visitor = await signed_in(operator, role=Role.VIEWER)
     await world.rows(CURSOR, "bsc", None)
     page = words(await visitor.get("/chains"))
-    assert "watched Read up to block 1,200" in page
-    assert "Watcher’s last look 2 min ago" in page
+    assert "watched Processed block 1,200" in page
+    assert "Last polled 2 min ago" in page
     assert "from the runbook" not in page
     await world.move_clock(600)
     page = words(await visitor.get("/chains"))
-    assert "not watched Read up to block 1,200" in page
+    assert "not watched Processed block 1,200" in page
     assert "A chain is not watched from the runbook" in page
 
 
@@ -96,7 +96,7 @@ class TestEndpoints:
         page = words(await visitor.get("/chains"))
         assert "bsc-1 1,300 0 100" in page
         assert "bsc-2 1,290 10 100" in page
-        assert page.count("another block") == 1
+        assert page.count("different block") == 1
         assert "127.0.0.1" not in page.partition("Chains")[2]
         before = [node.asked for node in nodes]
         await visitor.get("/chains")

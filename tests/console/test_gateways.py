@@ -50,7 +50,7 @@ async def test_a_viewer_sees_gateways_and_may_change_none(operator: Api, world: 
     visitor = await signed_in(operator, role=Role.VIEWER)
     answer = await visitor.get("/gateways")
     assert "http://gateway.test" in words(answer)
-    assert b"out of service" not in answer.body
+    assert b"disabled" not in answer.body
     assert b"account/check" not in answer.body
     for subject, fields in (
         ("provider", {"provider": "fake"}),
@@ -74,7 +74,7 @@ async def test_the_last_errors_lead_to_the_payment_they_were_about(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
-    assert "Last errors" not in words(await visitor.get("/gateways"))
+    assert "Recent errors" not in words(await visitor.get("/gateways"))
     payment, log = await world.create(), world.service.accounts.log
     call = GatewayCall(
         account_id=world.account_id,
@@ -95,13 +95,13 @@ async def test_the_last_errors_lead_to_the_payment_they_were_about(
 
 async def test_an_outage_says_since_when_and_what_was_wrong(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
-    assert "Every gateway answers." in words(await visitor.get("/gateways"))
+    assert "All gateways are responding." in words(await visitor.get("/gateways"))
     database, account_id = world.database, world.account_id
     await gateway_outages.open_circuit(database, account_id, "refunds", "no answer <in> 15 s")
     page = words(await visitor.get("/gateways"))
-    assert "1 channel does not answer" in page
+    assert "1 gateway channel is unresponsive" in page
     assert "circuit open since" in page
-    assert "1 time in a row" in page
+    assert "opened 1 time in a row" in page
     assert "no answer <in> 15 s" in page
     await world.move_clock(60)
     assert "retry pending since" in words(await visitor.get("/gateways"))

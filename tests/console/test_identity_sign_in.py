@@ -88,7 +88,7 @@ async def test_the_provider_signs_somebody_in_with_the_role_of_its_claims(
     operator: Api, world: World
 ) -> None:
     visitor = Visitor(operator)
-    assert "Sign in at 127.0.0.1" in words(await visitor.get("/sign-in?next=/audit"))
+    assert "Sign in with 127.0.0.1" in words(await visitor.get("/sign-in?next=/audit"))
     answer = await _sign_in(visitor, "/audit")
     assert answer.status == 200
     assert 'content="0; url=/audit"' in answer.body.decode()

@@ -70,7 +70,7 @@ async def run(visitor: Visitor, action: str, form: dict[str, str]) -> Answer:
     answer = await visitor.post(path, **({"why": WHY} | form))
     if OPERATIONS[action].is_destructive and answer.status == 200:
         again = {name: html.unescape(value) for name, value in _hidden(answer)}
-        assert b"What will change" in answer.body
+        assert b"Review changes" in answer.body
         answer = await visitor.post(path, **again, step="confirmed")
     return answer
 
@@ -204,7 +204,7 @@ async def test_what_is_destructive_is_done_once_it_was_shown(ada: Visitor, stage
     form = {"merchant_id": merchant, "overlap_s": "60", "why": WHY}
     answer = await ada.post(page_of("merchant.rotate-secret"), **form)
     assert answer.status == 200
-    assert "What will change" in words(answer)
+    assert "Review changes" in words(answer)
     assert dict(_hidden(answer)) == {"csrf": ada.csrf} | form
     assert await stage.world.rows("SELECT 1 FROM audit WHERE why = $1", WHY) == []
 
@@ -213,7 +213,7 @@ async def test_a_dry_run_counts_and_changes_nothing(ada: Visitor, stage: Stage) 
     form = {"since": "2020-01-01T00:00", "why": "", "step": "dry-run"}
     answer = await ada.post(page_of("webhooks.replay-missed"), **form)
     assert answer.status == 200
-    assert "Dry run: nothing was changed" in words(answer)
+    assert "Dry run: nothing has changed" in words(answer)
     assert 'value="2020-01-01T00:00"' in answer.body.decode()
     assert re.search(r"Events [1-9]", words(answer))
     assert await stage.world.rows("SELECT 1 FROM audit WHERE action LIKE 'webhooks.%'") == []
@@ -237,7 +237,7 @@ async def test_a_secret_that_was_made_is_shown_once_and_logged_never(
     operator: Api, ada: Visitor, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = await run(ada, "operator.replace", {})
-    assert "shown this once" in words(answer)
+    assert "shown only once" in words(answer)
     token = re.search(r"op_\w+", words(answer))
     assert token is not None
     assert token[0] not in capsys.readouterr().out

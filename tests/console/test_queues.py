@@ -92,10 +92,10 @@ async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world:
     shown = words(await visitor.get(f"/cases/{case_id}"))
     assert set(EXPLANATIONS) == set(CaseKind)
     assert EXPLANATIONS[CaseKind.AMOUNT_MISMATCH] in shown
-    assert "Expected 1590.00 THB" in shown
-    assert "Came 10.00 THB" in shown
+    assert "Expected 1,590.00 THB" in shown
+    assert "Received 10.00 THB" in shown
     assert "No cases." in words(await visitor.get("/cases?status=DISMISSED"))
-    assert "No case waits." in words(await visitor.get("/cases?kind=LATE_PAYMENT"))
+    assert "No open cases." in words(await visitor.get("/cases?kind=LATE_PAYMENT"))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ async def test_a_case_is_dismissed_by_its_form_and_leaves_the_queue(
         step="confirmed",
     )
     assert answer.status == 200
-    assert "No case waits." in words(await visitor.get("/cases"))
+    assert "No open cases." in words(await visitor.get("/cases"))
     assert "it went back by hand" in words(await visitor.get(f"/cases/{case_id}"))
 
 
@@ -168,7 +168,7 @@ async def test_who_asked_for_a_refund_is_not_offered_to_approve_it(
         page = (await visitor.get(f"/refunds/{refund_id}")).body.decode()
         offered = {found.split("/")[3].partition("?")[0] for found in _DECIDE.findall(page)}
         assert offered == verbs
-    assert "another person must approve" in words(await ann.get(f"/refunds/{own}"))
+    assert "another operator must approve" in words(await ann.get(f"/refunds/{own}"))
     form = {"refund_id": own, "why": "ticket 8", "step": "confirmed"}
     assert (await ann.post("/operations/refund/approve", **form)).status == 409
     paid = ids.format_id(ids.PAYMENT, payment_id)
@@ -185,7 +185,7 @@ async def test_a_dispute_says_until_when_to_answer(operator: Api, world: World) 
     visitor = await signed_in(operator, role=Role.VIEWER)
     running = words(await visitor.get("/disputes"))
     assert "dp_open" in running
-    assert "over" in running
+    assert "overdue" in running
     assert "10.00 THB" in running
     assert name(payment) in running
     assert "dp_won" not in running

@@ -52,9 +52,9 @@ async def test_figures_move_when_a_payment_is_paid_and_refunded(
     await count(world)
     for period in Period:
         shown = words(await visitor.get(f"/?period={period}"))
-        assert "THB 1,590.00 in 1 90.50 in 1 0 in 0" in shown
+        assert "THB 1,590.00 (1) 90.50 (1) 0 (0)" in shown
         assert "1 PAID 0 FAILED" in shown
-        assert "1 of 1 were paid: 100.0 %" in shown
+        assert "1 of 1 completed payments were paid" in shown
         assert "fake card 1 1 100.0 %" in shown
 
 
@@ -63,9 +63,9 @@ async def test_what_waits_is_shown_with_its_age(operator: Api, world: World) -> 
     await world.select(await world.create())
     await world.move_clock(7_200)
     shown = words(await visitor.get("/"))
-    assert "2 h oldest payment PROCESSING" in shown
+    assert "2 h oldest PROCESSING payment" in shown
     assert "0 open cases" in shown
-    assert "Nothing was taken, refunded or disputed." in shown
+    assert "No payments, refunds or disputes in this period." in shown
 
 
 async def test_every_figure_leads_to_a_list(operator: Api, world: World) -> None:
@@ -102,7 +102,7 @@ async def test_a_figure_counts_the_rows_of_the_list_that_it_leads_to(
 
 
 _COUNTED = re.compile(r'href="(/[a-z/]+\?[^"]*)">(?:<span class="figure">)?([0-9,]+)<')
-_MONEY = re.compile(r'href="([^"]+)">[0-9,.]+</a> <span class="soft">in ([0-9]+)</span>')
+_MONEY = re.compile(r'href="([^"]+)">[0-9,.]+</a> <span class="soft">\(([0-9]+)\)</span>')
 
 
 async def _one_of_each(world: World) -> None:
@@ -136,10 +136,10 @@ async def _rows(visitor: Visitor, address: str) -> int:
 async def test_a_page_that_no_worker_counts_for_says_so(operator: Api, world: World) -> None:
     visitor = await signed_in(operator)
     await world.rows("UPDATE figure_mark SET counted_until = clock()")
-    assert "no worker has counted since" not in words(await visitor.get("/"))
+    assert "Figures are out of date" not in words(await visitor.get("/"))
     await world.rows("UPDATE figure_mark SET counted_until = clock() - interval '6 minutes'")
     async with asyncio.timeout(PATIENCE_S):
-        while "no worker has counted since" not in words(await visitor.get("/")):
+        while "Figures are out of date" not in words(await visitor.get("/")):
             await asyncio.sleep(0.1)
 
 
@@ -174,7 +174,7 @@ async def test_a_stream_brings_figures_as_they_change(operator: Api, world: Worl
     visitor = await signed_in(operator, role=Role.VIEWER)
     events = _events(visitor, "/today/events?period=30d")
     async with asyncio.timeout(PATIENCE_S):
-        assert "Nothing was taken" in await anext(events)
+        assert "No payments, refunds or disputes" in await anext(events)
         await paid(world)
         await count(world)
         async for shown in events:

@@ -54,7 +54,7 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
     assert [one.answer for one in endpoint.answers] == [f"answer {n}" for n in (7, 6, 5, 4, 3)]
     shown = words(await visitor.get("/webhooks"))
     assert "failing open Why" in shown
-    assert "Next try" in shown
+    assert "Next retry" in shown
     assert "timeout: no answer" in shown
     assert "answer 7 " in shown
     assert "answer 3 " in shown

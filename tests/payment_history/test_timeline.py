@@ -96,9 +96,9 @@ async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: Wor
         *("created", "selected", "captured", "paid", "session-ended", "event", "attempt"),
         *("refund", "refund-sent", "refund-ended", "refund-callback", "operator"),
     }
-    assert one(entries, "created").text == "1590.00 THB of payer buyer-1"
-    assert one(entries, "selected").text.startswith("Card at fake, account 1, 1590.00 THB")
-    assert one(entries, "captured").text.startswith("1590.00 THB, credited, account 1")
+    assert one(entries, "created").text == "1,590.00 THB from payer buyer-1"
+    assert one(entries, "selected").text.startswith("Card at fake, account 1, 1,590.00 THB")
+    assert one(entries, "captured").text.startswith("1,590.00 THB, credited, account 1")
     attempts = [entry.text for entry in entries if entry.what == "attempt"]
     assert attempts == [
         "attempt 1: http_error, HTTP 500, 12 ms, https://shop.example.com/hooks",
@@ -164,7 +164,7 @@ async def test_cases_and_disputes_with_who_closed_them(world: World) -> None:
     assert one(entries, "failed").text == "AMOUNT_MISMATCH"
     opened = [entry.text for entry in entries if entry.what == "case"]
     assert sorted(opened) == ["AMOUNT_MISMATCH", "DISPUTE"]
-    assert one(entries, "dispute").text == "1000.00 THB, fraudulent, reference dp_1"
+    assert one(entries, "dispute").text == "1,000.00 THB, fraudulent, reference dp_1"
     assert one(entries, "dispute-now").text == "open, funds withdrawn"
     closed = one(entries, "case-closed")
     assert (closed.id, closed.who) == (case_id, "Ada")

@@ -157,7 +157,7 @@ async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person)
     ):
         assert wanted in story
     assert "DOUBLE_PAYMENT" in story
-    assert "1.00 THB, by the operator, so it is" in story
+    assert "1.00 THB, by your payment service provider, so it is" in story
     shown = (await finance.get(f"/merchant/payments/{created.json['id']}")).body.decode()
     session = ids.format_id(ids.SESSION, snapshot.session.id)
     for hidden in ("Olga", "secret reason", "second-capture", "cap-pay", session, "callback"):
@@ -174,13 +174,13 @@ async def _uuid(api: Api, created: Answer) -> object:
 @pytest.mark.parametrize(
     ("who", "shown"),
     [
-        ("merchant:7:abcd1234", "with the API key abcd1234"),
-        ("merchant:7", "with an API key"),
-        ("merchant:7:dee@shop.test", "by dee@shop.test"),
-        ("policy:auto_refund", "automatically"),
-        ("Olga", "by the operator"),
-        ("cli:root", "by the operator"),
-        ("merchant", "with an API key"),
+        ("merchant:7:abcd1234", "API key abcd1234"),
+        ("merchant:7", "an API key"),
+        ("merchant:7:dee@shop.test", "dee@shop.test"),
+        ("policy:auto_refund", "automatic refund policy"),
+        ("Olga", "your payment service provider"),
+        ("cli:root", "your payment service provider"),
+        ("merchant", "an API key"),
     ],
 )
 def test_of_those_who_asked_for_a_refund_the_merchants_own_are_named(who: str, shown: str) -> None:
@@ -256,7 +256,7 @@ async def test_a_payment_that_was_not_paid_has_no_form_for_a_refund(
     api: Api, finance: Person
 ) -> None:
     created = await api.create()
-    assert "Ask for a refund" not in await _story(finance, created)
+    assert "Refund this payment" not in await _story(finance, created)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     assert (await finance.post(path, key=str(uuid4()))).status == 409
 
@@ -293,7 +293,7 @@ async def test_a_replay_sends_ones_own_event_again_and_names_who_did_it(
     event_id = await _event(api, created)
     answer = await developer.post(f"/merchant/events/{event_id}/replay")
     assert answer.headers["Location"] == f"/merchant/events/{event_id}?replayed=1"
-    assert "sent again" in words(await developer.get(answer.headers["Location"]))
+    assert "resent" in words(await developer.get(answer.headers["Location"]))
     [row] = await api.world.rows("SELECT state FROM delivery")
     assert row["state"] == "pending"
     [entry] = await api.world.rows(
@@ -358,14 +358,14 @@ async def test_the_catalog_is_previewed_for_each_country(api: Api, finance: Pers
     assert "THB" in page
     assert "Card" in page
     await world.perform(AddRestriction(type="CRYPTO", country="TH"))  # type: ignore[arg-type]
-    assert "Tokens are not offered there" in words(
+    assert "Tokens are not available in this country" in words(
         await finance.get("/merchant/catalog?country=TH")
     )
     assert "Tokens are not" not in words(await finance.get("/merchant/catalog?country=JP"))
     assert (await finance.get("/merchant/catalog?country=XX")).status == 400
     nothing = await world.other_merchant(methods="none")
     other = await member(api, MemberRole.FINANCE, "x@other.test", nothing.merchant.id)
-    assert "Nothing can be paid yet" in words(await other.get("/merchant/catalog"))
+    assert "You cannot accept payments yet" in words(await other.get("/merchant/catalog"))
 
 
 async def test_a_page_is_kept_by_no_cache_and_framed_by_nobody(api: Api, finance: Person) -> None:
@@ -409,11 +409,11 @@ async def test_finance_sees_what_is_owed_and_each_days_statement(api: Api, finan
     statement_id = await close_a_day(api.world)
     created = await paid(api)
     listed = words(await finance.get("/merchant/statements?currency=THB"))
-    assert listed.count("12345.67") == 2, "as an adjustment, and in the closing balance"
+    assert listed.count("12,345.67") == 2, "as an adjustment, and in the closing balance"
     [owed] = (await api.send("GET", "/v1/balance", headers=api.bearer())).json["data"]
-    assert f"{owed['amount']} THB" in listed
+    assert f"{float(owed['amount']):,.2f} THB" in listed
     page = words(await finance.get(f"/merchant/statements/{statement_id}"))
-    assert "Closing 12345.67" in page
+    assert "Closing 12,345.67" in page
     assert "adjustments adjustment" in page
     assert created.json["id"] not in page
     assert words(await finance.get("/merchant/statements?currency=BTC")).count("must be one of")

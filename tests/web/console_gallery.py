@@ -69,7 +69,7 @@ CONSOLE_PAGES: dict[str, ConsolePage] = {
     "operation-refused": ConsolePage(
         "/operations/tax/set",
         {"country": "Thailand", "rate": "0.07", "why": "the law has changed"},
-        ("Do it",),
+        ("Submit",),
         status=400,
     ),
     "operation-dry-run": ConsolePage(
@@ -78,18 +78,18 @@ CONSOLE_PAGES: dict[str, ConsolePage] = {
     "operation-confirm": ConsolePage(
         "/operations/merchant/rotate-secret?merchant_id={merchant}",
         {"why": "it was in a log file"},
-        ("Go on",),
+        ("Continue",),
     ),
     "operation-proposed": ConsolePage(
         "/operations/operator/issue",
         {"name": "Grace", "why": "Grace begins on Monday"},
-        ("Do it",),
+        ("Submit",),
         status=202,
     ),
     "operation-done": ConsolePage(
         "/operations/merchant/profile",
         {"merchant_id": "1", "accent_colour": "#2f6f4f", "why": "the shop has a new colour"},
-        ("Do it",),
+        ("Submit",),
     ),
     "approvals": ConsolePage("/approvals"),
     "approvals-none": ConsolePage("/approvals?status=LAPSED"),

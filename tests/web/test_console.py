@@ -145,13 +145,13 @@ async def test_one_person_proposes_by_keyboard_and_another_approves(
         await page.keyboard.press("Tab")
     await page.keyboard.type(console.stage.tokens["Ada"])
     await page.keyboard.press("Enter")
-    await page.wait_for_selector("text=What waits")
+    await page.wait_for_selector("text=Needs attention")
     await page.goto(f"{console.base}/operations/operator/issue")
     await page.focus("#name")
     for text in ("Barbara", "Tab", "Tab", "Tab", "Barbara begins on Friday", "Enter"):
         await (page.keyboard.press(text) if text in {"Tab", "Enter"} else page.keyboard.type(text))
-    await page.wait_for_selector("text=It waits for a second person")
-    await page.click("text=The approval")
+    await page.wait_for_selector("text=This change needs approval")
+    await page.click("text=View approval")
     address = page.url
     assert await page.get_by_role("button", name="Approve").count() == 0
     await page.get_by_role("button", name="Sign out").click()

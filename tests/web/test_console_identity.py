@@ -51,7 +51,7 @@ async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
         page = await context.new_page()
         await page.goto("/audit")
         assert await checks.axe(page) + await checks.too_small(page) == []
-        way = page.get_by_role("link", name="Sign in at localhost")
+        way = page.get_by_role("link", name="Sign in with localhost")
         await expect(way).to_be_visible()
         await page.keyboard.press("Tab")
         await way.focus()

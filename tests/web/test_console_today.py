@@ -109,13 +109,13 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
     await page.get_by_role("link", name="Gateways", exact=True).first.click()
     assert await _everybody_can_use_it(page) == []
     for what in ("fake", "account 1"):
-        await page.get_by_role("link", name=f"Take out of service: {what}", exact=True).click()
+        await page.get_by_role("link", name=f"Disable: {what}", exact=True).click()
         await _confirm(page)
         await page.goto("/gateways")
-        await page.get_by_role("link", name=f"Put back into service: {what}", exact=True).click()
+        await page.get_by_role("link", name=f"Enable: {what}", exact=True).click()
         await _confirm(page)
         await page.goto("/gateways")
-        off = page.get_by_role("link", name=f"Take out of service: {what}", exact=True)
+        off = page.get_by_role("link", name=f"Disable: {what}", exact=True)
         await expect(off).to_be_visible()
 
     await world.rows(CURSOR, "bsc", REASON)
@@ -162,8 +162,8 @@ async def _moved(page: Page) -> list[str]:
 async def _confirm(page: Page) -> None:
     """Give a reason, and go through with the change."""
     await page.get_by_label("Why").fill("it is tried")
-    await page.get_by_role("button", name=re.compile("^(Do it|Go on)$")).click()
-    confirmed = page.get_by_role("button", name="Do it")
+    await page.get_by_role("button", name=re.compile("^(Submit|Continue)$")).click()
+    confirmed = page.get_by_role("button", name="Confirm")
     if await confirmed.count():
         await confirmed.click()
     await expect(page.get_by_text("Done.", exact=True)).to_be_visible()
@@ -178,11 +178,11 @@ async def test_without_scripts_the_figures_are_there(
         await page.goto("/")
         await page.get_by_label("Operator’s token").fill(await world.operator_token())
         await page.get_by_role("button", name="Sign in").click()
-        await page.get_by_text("The same as a table").click()
+        await page.get_by_text("Show as a table").click()
         await expect(page.get_by_role("row")).not_to_have_count(0)
         await expect(page.locator("#points tbody tr")).to_have_count(24)
         await expect(page.locator("#chart")).to_be_hidden()
         await expect(page.locator("#pause")).to_be_hidden()
-        await page.get_by_role("link", name="Load again every 30 seconds").click()
-        await expect(page.get_by_text("Loads again every 30 seconds.")).to_be_visible()
+        await page.get_by_role("link", name="Reload every 30 seconds").click()
+        await expect(page.get_by_text("Reloading every 30 seconds.")).to_be_visible()
         await context.close()

@@ -271,7 +271,7 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
         f"/cases/{subjects.case}": ("Dismiss", "Refund"),
         f"/webhooks/events/{subjects.event}": ("Resend event",),
         "/merchants": ("Register a merchant",),
-        "/gateways": ("Take out of service",),
+        "/gateways": ("Disable",),
         "/chains": ("Resume",),
     }
     refused = {

@@ -70,16 +70,16 @@ async def test_a_person_comes_in_by_invitation_and_passkey_finds_replays_and_ref
     await page.get_by_label("Find by any id").fill("A-1009")
     await page.get_by_role("button", name="Find").click()
     await page.get_by_role("link", name=scene.payment).click()
-    await expect(page.get_by_role("heading", name="1590.00 THB")).to_be_visible()
+    await expect(page.get_by_role("heading", name="1,590.00 THB")).to_be_visible()
 
     await page.get_by_role("link", name="Show the event").first.click()
-    await page.get_by_role("button", name="Send it again").click()
-    await expect(page.get_by_role("status")).to_contain_text("being sent again")
+    await page.get_by_role("button", name="Resend event").click()
+    await expect(page.get_by_role("status")).to_contain_text("being resent")
     [row] = await scene.world.rows("SELECT state FROM delivery WHERE event_id = $1", scene.event)
     assert row["state"] == "pending"
 
     await page.get_by_role("link", name=scene.payment).click()
-    await page.get_by_text("Ask for a refund").click()
+    await page.get_by_text("Refund this payment").click()
     await page.get_by_label("Amount in THB").fill("5000")
     await page.get_by_role("button", name="Refund", exact=True).click()
     await expect(page.get_by_role("alert")).to_be_visible()
@@ -91,11 +91,14 @@ async def test_a_person_comes_in_by_invitation_and_passkey_finds_replays_and_ref
 async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
     scene: PortalScene, browser: Browser
 ) -> None:
-    for role, hidden in ((MemberRole.DEVELOPER, "Ask for a refund"), (MemberRole.FINANCE, "keys")):
+    for role, hidden in (
+        (MemberRole.DEVELOPER, "Refund this payment"),
+        (MemberRole.FINANCE, "keys"),
+    ):
         context = await screen(browser)
         page = await sign_in_by_link(context, scene, role, f"{role}-2@nimbus.example")
         await page.goto(scene.address("payment"))
-        await expect(page.get_by_text("What happened")).to_be_visible()
+        await expect(page.get_by_text("Timeline")).to_be_visible()
         assert await page.get_by_text(hidden).count() == 0
         if role is MemberRole.DEVELOPER:
             token = await page.locator("[name=form_token]").first.get_attribute("value")
@@ -120,7 +123,7 @@ async def test_a_link_from_elsewhere_still_reaches_the_page_of_a_member(
     elsewhere = scene.base.replace("localhost", "127.0.0.1")
     await page.goto(f"{elsewhere}/sign-in")
     await page.evaluate(f"location.href = {scene.address('events')!r}")
-    await page.get_by_role("link", name="Go on").click()
+    await page.get_by_role("link", name="Continue").click()
     await expect(page.get_by_role("heading", name="Events")).to_be_visible()
 
 

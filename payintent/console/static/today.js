@@ -50,9 +50,9 @@ async function poll() {
       throw new Error(String(answer.status));
     }
     show(await answer.text());
-    say("Every 5 seconds");
+    say("Updating every 5 seconds");
   } catch {
-    say("Not live: load the page again");
+    say("Not live. Reload the page.");
   }
   if (pause.getAttribute("aria-pressed") === "false") {
     timer = window.setTimeout(poll, POLL_MS);
@@ -195,7 +195,7 @@ function loadChart() {
 function start() {
   const place = /** @type {HTMLElement} */ (document.getElementById("chart"));
   place.setAttribute("role", "img");
-  place.setAttribute("aria-label", "Chart of payments by end. The table below has the same figures.");
+  place.setAttribute("aria-label", "Chart of payments by outcome. The table below has the same figures.");
   pause.hidden = false;
   pause.setAttribute("aria-pressed", "false");
   document.getElementById("reload")?.remove();

@@ -1,7 +1,7 @@
 /** Passkeys: a form's button asks the browser for one, and the form carries its answer. */
 
-const BROKEN = "Something went wrong on this page. Load it again, use another browser, or ask for a link.";
-const FAILED = "The passkey did not work on this device. Try again, or ask for a link.";
+const BROKEN = "Something went wrong. Reload the page, use another browser, or ask for a sign-in link.";
+const FAILED = "The passkey did not work on this device. Try again, or ask for a sign-in link.";
 
 /** No passkey came of it. */
 class Refused extends Error {}
