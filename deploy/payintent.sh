@@ -1,8 +1,7 @@
 #!/bin/sh
-# Commands at a terminal, with the settings of this host's processes: put it at
-# /usr/local/sbin/payintent. For root, as the settings are. `migrate` and `worker` get the database
-# role that their units have, all other commands that of the API. What the caller's shell has set
-# counts before the files.
+# Run a command with the settings of this host's processes: install it as /usr/local/sbin/payintent.
+# Only root can read the settings. `migrate` and `worker` use the database role of their units, all
+# other commands the API's role. Variables that the shell exports override the files.
 set -eu
 exported=$(export -p)
 case "${1:-}" in
@@ -15,7 +14,7 @@ set -a
 . "/etc/payintent/payintent-$own.env"
 set +a
 if [ -n "$database" ]; then
-    # The files' other addresses lead to their database, not to the shell's.
+    # The remaining addresses in the files belong to a different database.
     unset DATABASE_URL DATABASE_DIRECT_URL DATABASE_READ_URL PAYINTENT_DATABASE_URL \
         PAYINTENT_DATABASE_DIRECT_URL PAYINTENT_DATABASE_READ_URL PAYINTENT_DATABASE_POOLED
     echo "payintent: the database is that of this shell, not of /etc/payintent" >&2

@@ -1,16 +1,16 @@
--- What each role may do, in the service's database, as payintent_migrate or a superuser: after the
--- first `payintent migrate`, and after each one that applied something. It may run while payments
--- are made. A test holds it to the statements of the service.
+-- The rights of each role. Run it in the service's database as payintent_migrate or a superuser, after
+-- the first `payintent migrate` and after each one that applied a migration. It may run while payments
+-- are made. A test compares it with the statements of the service.
 BEGIN;
-SET LOCAL ROLE payintent_migrate;  -- for a superuser too: default rights are the owner's
+SET LOCAL ROLE payintent_migrate;  -- default privileges belong to the owner
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO payintent_api, payintent_worker, payintent_read;
 REVOKE ALL ON ALL TABLES IN SCHEMA public FROM payintent_api, payintent_worker, payintent_read;
--- A table of a new migration works at once; what it really needs is said here.
+-- Tables of new migrations work immediately. The exact rights are listed below.
 ALTER DEFAULT PRIVILEGES IN SCHEMA public
     GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO payintent_api, payintent_worker;
 
--- Payments and what happens to them.
+-- Payments and their history.
 GRANT SELECT, INSERT, UPDATE ON
     payment, session, capture, refund, money_case, callback, delivery, idempotency, gateway_outage,
     chain_cursor, chain_hint, chain_receipt, chain_refund, chain_refund_try, chain_sighting,
@@ -20,38 +20,38 @@ TO payintent_api, payintent_worker;
 -- Written once.
 GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry
 TO payintent_api, payintent_worker;
--- But for an event's place in its merchant's feed, which the API gives it.
+-- The API sets an event's position in its merchant's feed.
 GRANT UPDATE (feed_position) ON event TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
--- And for what is of a payer, where two operators erase it.
+-- The API erases a payer's data when two operators agree.
 GRANT UPDATE (body) ON event TO payintent_api;
 GRANT UPDATE (detail, answer) ON attempt TO payintent_api;
--- Which a worker seals, where the setting says so.
+-- Workers seal events if the setting is on.
 GRANT UPDATE (body) ON event TO payintent_worker;
--- And how far a test merchant has moved its clock on.
+-- Clocks of test merchants.
 GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
--- What the test gateway keeps, where no money is.
+-- Data of the test gateway, without real money.
 GRANT SELECT, INSERT, UPDATE ON test_session, test_refund TO payintent_api, payintent_worker;
 
--- What the operator paid to merchants; a trigger lets nothing but a reversal change it.
+-- Payouts to merchants. A trigger allows no change except a reversal.
 GRANT SELECT, INSERT ON payout TO payintent_api;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_api;
 GRANT SELECT ON payout TO payintent_worker;
--- And what gateways paid out to the operator, which workers read from the gateways' files too.
+-- Payouts from gateways to the operator, which workers also read from settlement files.
 GRANT SELECT, INSERT ON gateway_payout TO payintent_api, payintent_worker;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON gateway_payout
 TO payintent_api, payintent_worker;
 
--- Statements, which workers make and nobody changes.
+-- Statements: workers create them, and no role changes them.
 GRANT SELECT, INSERT ON statement TO payintent_api, payintent_worker;
 GRANT SELECT, INSERT, UPDATE ON statement_close TO payintent_api, payintent_worker;
 GRANT SELECT ON SEQUENCE ledger_entry_entry_number_seq TO payintent_api, payintent_worker;
 
--- Runs of reconciliation, which workers make; the API opens one that failed again.
+-- Reconciliation runs: workers create them, and the API restarts a failed run.
 GRANT SELECT, INSERT, UPDATE ON reconciliation_run TO payintent_api, payintent_worker;
 GRANT SELECT, INSERT ON reconciliation_sum, reconciliation_file, reconciliation_balance
 TO payintent_api, payintent_worker;
--- Of a chain's logs they add up piece by piece.
+-- Workers add up a chain's logs range by range.
 GRANT SELECT, INSERT, UPDATE ON reconciliation_blocks TO payintent_api, payintent_worker;
 GRANT UPDATE ON reconciliation_sum TO payintent_api, payintent_worker;
 GRANT DELETE ON reconciliation_file TO payintent_api;
@@ -59,12 +59,12 @@ GRANT SELECT ON reconciliation_run, reconciliation_sum, reconciliation_blocks,
     reconciliation_balance
 TO payintent_read;
 
--- Forgotten after their time.
+-- Deleted after their retention.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting,
     attempt, delivery, event
 TO payintent_api, payintent_worker;
 
--- What operators manage. Workers read it, but for the keys and tokens of callers.
+-- Operators' configuration. Workers read it, except for keys and tokens.
 GRANT SELECT, INSERT, UPDATE ON
     merchant, callback_secret, provider, provider_account, payment_method, tax_rate, restriction,
     fraud_rule, rate_limit, chain, chain_contract, chain_token, api_key, operator_token, proposal
@@ -75,15 +75,15 @@ GRANT SELECT ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token
 TO payintent_worker;
 
--- Mail that waits, and is forgotten once it was sent.
+-- Pending mail, deleted when it is sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
 
--- Figures of each hour: workers count them, the console shows them.
+-- Hourly figures: workers compute them, the console shows them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON hourly_figure TO payintent_api, payintent_worker;
 GRANT SELECT, UPDATE ON figure_mark TO payintent_api, payintent_worker;
 GRANT SELECT ON hourly_figure, figure_mark TO payintent_read;
 
--- The API's alone.
+-- Only for the API.
 GRANT SELECT, INSERT, UPDATE, DELETE ON rate_state TO payintent_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON console_session, completed_sign_in TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON operator_identity TO payintent_api;
@@ -91,25 +91,25 @@ GRANT SELECT, INSERT ON audit TO payintent_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON member, member_link, member_passkey, member_session
 TO payintent_api;
 
--- Written by the API for merchants' developers, forgotten by workers after their time.
+-- Written by the API for merchants' developers, deleted by workers after the retention.
 GRANT SELECT, INSERT, DELETE ON api_call TO payintent_api;
 GRANT SELECT, DELETE ON api_call TO payintent_worker;
 
--- Written by whoever calls a gateway, forgotten by workers after its time.
+-- Written by each caller of a gateway, deleted by workers after the retention.
 GRANT SELECT, INSERT, DELETE ON gateway_call TO payintent_api, payintent_worker;
 
--- Triggers change it with what operators manage, and with the catalogs that are shown.
+-- Triggers update it together with the configuration and the published catalogs.
 GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;
 GRANT SELECT ON configuration_version TO payintent_read;
 
--- Which endpoints of webhooks a worker sends nothing for a while; the console shows it.
+-- Webhook endpoints with an open circuit breaker, shown in the console.
 GRANT SELECT, INSERT, UPDATE, DELETE ON endpoint_outage TO payintent_api, payintent_worker;
 GRANT SELECT ON endpoint_outage TO payintent_read;
 
--- Nobody changes it but migrate.
+-- Only migrate changes it.
 GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_read;
 
--- To look, without secrets, capabilities and buyers.
+-- For people who look: no secrets, no capabilities and no buyers' data.
 GRANT SELECT ON
     capture, delivery, gateway_outage, chain_cursor, chain_refund_try, chain_sighting,
     fraud_decision, provider, payment_method, tax_rate, restriction, rate_limit, chain,
@@ -142,6 +142,6 @@ GRANT SELECT (id, provider, merchant_id, name, countries, enabled, created_at, c
 GRANT SELECT (id, action, merchant_id, proposed_by, proposed_at, expires_at, status, decided_by,
     decided_at) ON proposal TO payintent_read;
 
--- Workers forget the arguments of what nobody has approved in time; they are sealed.
+-- Workers delete the arguments of lapsed proposals, which are sealed.
 GRANT SELECT (id, sealed, expires_at), UPDATE (sealed) ON proposal TO payintent_worker;
 COMMIT;

@@ -19,7 +19,7 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
 {{- end }}
 
-{{/* What holds for every pod: no token of the cluster, and no names of services among the settings. */}}
+{{/* For every pod: no cluster token, and no service names among the settings. */}}
 {{- define "payintent.podSecurity" -}}
 {{- $ := .root }}
 automountServiceAccountToken: false
@@ -44,7 +44,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Pods of one kind on as many nodes as there are. */}}
+{{/* Spread pods of the same kind over all nodes. */}}
 {{- define "payintent.spread" -}}
 topologySpreadConstraints:
   - maxSkew: 1
@@ -54,7 +54,7 @@ topologySpreadConstraints:
       matchLabels: {{- include "payintent.selector" . | nindent 8 }}
 {{- end }}
 
-{{/* A worker copies gateways' files from an S3-compatible store to /tmp while it compares them. */}}
+{{/* A worker copies settlement files from an S3-compatible store to /tmp. */}}
 {{- define "payintent.volumes" -}}
 {{- $grants := and (eq .component "migrate") .root.Values.migrate.grants }}
 {{- $copies := eq .component "worker" }}
