@@ -32,7 +32,7 @@ test-all: tools ## Run every test but the long forms
 test-fast: $(VENV)/dev ## The inner loop, 50 seconds on two quiet cores: the main trades, without browsers, chains and processes
 	$(PYTEST) -m "not slow and not full and not long" tests/core tests/db tests/merchants tests/payments tests/payment_sessions tests/refunds tests/cases tests/accounting tests/webhooks tests/gateways $(PYTEST_ARGS)
 
-check: tools ## Check format, lint, types, layers, dependencies and their vulnerabilities, the contract, scripts and styles
+check: tools ## Check format, lint, types, layers, migrations, dependencies and their vulnerabilities, the contract, scripts and styles
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
