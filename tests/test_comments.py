@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from payintent.runtime.settings import Settings
+
 ROOT = Path(__file__).parent.parent
 FILES = sorted(ROOT.glob("payintent*/**/*.py"))
 #: Files beside the Python ones whose words may be named.
@@ -45,7 +47,8 @@ def _words() -> Iterator[str]:
 
 
 def test_a_name_in_backticks_stands_in_the_code() -> None:
-    words = set(_words()) | FOREIGN
+    settings = {f"PAYINTENT_{name.upper()}" for name in Settings.model_fields}
+    words = set(_words()) | FOREIGN | settings
     named = [
         (f"{path.relative_to(ROOT)}:{token.start[0]}", name)
         for path in FILES

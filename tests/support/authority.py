@@ -11,6 +11,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Authority of a test")])
+#: Python 3.13 and later verify that certificates are complete (RFC 5280).
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -19,7 +31,12 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        own = _builder(_NAME, self._key).add_extension(x509.BasicConstraints(True, None), True)
+        own = (
+            _builder(_NAME, self._key)
+            .add_extension(x509.BasicConstraints(True, None), True)
+            .add_extension(_SIGNS_CERTIFICATES, True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), False)
+        )
         self.ca_file = folder / "ca.pem"
         self.ca_file.write_bytes(_pem(own.sign(self._key, hashes.SHA256())))
 
@@ -29,7 +46,9 @@ class Authority:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
         loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         known = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
-        signed = _builder(subject, key).add_extension(known, False).sign(self._key, hashes.SHA256())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        certificate = _builder(subject, key).add_extension(known, False)
+        signed = certificate.add_extension(issuer, False).sign(self._key, hashes.SHA256())
         path = self._folder / "server.pem"
         path.write_bytes(_private_pem(key) + _pem(signed))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -27,7 +27,11 @@ _SIDEWAYS = """() => [...document.querySelectorAll(".table:not(:has(#points))")]
 #: What the words of a cell say, within whatever marks them.
 _WRITE = """(cell, text) => { (cell.querySelector(".badge, a") ?? cell).textContent = text }"""
 _LONG_ONES = (
-    {"Status": "PARTIALLY_REFUNDED", "Amount": "1234567.89 THB", "Merchant": "Nimbus Books and Stationery"},
+    {
+        "Status": "PARTIALLY_REFUNDED",
+        "Amount": "1234567.89 THB",
+        "Merchant": "Nimbus Books and Stationery",
+    },
     {"Order": "0123456789" * 4, "Payer": "abcdefghij" * 4, "Method": "2c2p redirect, TH"},
 )
 _OPERATORS = (None, *sorted({page.operator for page in CONSOLE_PAGES.values() if page.operator}))
