@@ -122,7 +122,8 @@ def _relocate(text: str, folder: Path, port: int) -> str:
 def _parts(text: str) -> tuple[str, str, str, str, str]:
     """Part the file at its `use_backend` lines and its backends of installations."""
     parts = re.fullmatch(
-        r"(.*?)((?:    use_backend [^\n]*\n)+)(.*?)(backend a1\n.*?\n\n)(# Requests without a key.*)",
+        r"(.*?)((?:    use_backend [^\n]*\n)+)(.*?)(backend a1\n.*?\n\n)"
+        r"(# Requests without a key.*)",
         text,
         re.DOTALL,
     )
