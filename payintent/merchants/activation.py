@@ -172,7 +172,7 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
 
 
 def _key_step(active_keys: int) -> ChecklistStep:
-    says = f"{active_keys} in use" if active_keys else "no active key"
+    says = f"{active_keys} active" if active_keys else "no active key"
     return ChecklistStep(step="API key", done=active_keys > 0, says=says, action="key.issue")
 
 
@@ -180,7 +180,7 @@ def _webhook_step(merchant: Merchant) -> ChecklistStep:
     return ChecklistStep(
         step="Callback URL",
         done=merchant.callback_url is not None,
-        says=merchant.callback_url or "none: events are stored but not sent",
+        says=merchant.callback_url or "not set; events are stored but not sent",
         action="merchant.set-callback-url",
     )
 
@@ -231,7 +231,7 @@ def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) ->
     ]
     says = f"{len(usable)} of {len(methods)} methods are usable"
     if not methods:
-        says = "none: add a method"
+        says = "no methods; add a method"
     elif not usable:
         says = "no method is usable: accounts, gateways or chains are disabled"
     elif unsupported_codes:
@@ -270,7 +270,7 @@ def _market_step(record: ActivationRecord) -> ChecklistStep:
 
 
 def _payment_step(*, has_paid: bool) -> ChecklistStep:
-    says = "at least one payment was paid" if has_paid else "not yet: test the complete flow"
+    says = "at least one payment was paid" if has_paid else "no paid payment yet; test the complete flow"
     return ChecklistStep(step="A payment was made", done=has_paid, says=says, action="payment.list")
 
 
@@ -282,8 +282,8 @@ def _status_step(record: ActivationRecord, status: ActivationStatus, action: str
     )
     says = f"the merchant is {current}"
     if current is ActivationStatus.SUSPENDED:
-        says += ": resume it"
+        says += "; resume it"
         action = "merchant.resume"
     elif not accepts_payments(current):
-        says += ": complete the earlier steps first"
+        says += "; complete the earlier steps first"
     return ChecklistStep(step=status.capitalize(), done=done, says=says, action=action)

@@ -167,7 +167,7 @@ async def test_one_person_proposes_by_keyboard_and_another_approves(
     await page.wait_for_url(address)
     await page.fill("[name=note]", "agreed by telephone")
     await page.get_by_role("button", name="Approve").click()
-    await page.wait_for_selector("text=shown this once")
+    await page.wait_for_selector("text=shown only once")
     assert "Barbara" in await page.inner_text("main")
     await page.goto(address)
     assert "Alan" in await page.inner_text("main")

@@ -62,7 +62,7 @@ async def page(
         context = await screen(browser, base_url=base)
         page = await context.new_page()
         await page.goto("/")
-        await page.get_by_label("Operator’s token").fill(await world.operator_token())
+        await page.get_by_label("Operator token").fill(await world.operator_token())
         await page.get_by_role("button", name="Sign in").click()
         yield page
         await context.close()
@@ -161,7 +161,7 @@ async def _moved(page: Page) -> list[str]:
 
 async def _confirm(page: Page) -> None:
     """Give a reason, and go through with the change."""
-    await page.get_by_label("Why").fill("it is tried")
+    await page.get_by_label("Reason").fill("it is tried")
     await page.get_by_role("button", name=re.compile("^(Submit|Continue)$")).click()
     confirmed = page.get_by_role("button", name="Confirm")
     if await confirmed.count():
@@ -176,7 +176,7 @@ async def test_without_scripts_the_figures_are_there(
         context = await screen(browser, base_url=base, java_script_enabled=False)
         page = await context.new_page()
         await page.goto("/")
-        await page.get_by_label("Operator’s token").fill(await world.operator_token())
+        await page.get_by_label("Operator token").fill(await world.operator_token())
         await page.get_by_role("button", name="Sign in").click()
         await page.get_by_text("Show as a table").click()
         await expect(page.get_by_role("row")).not_to_have_count(0)

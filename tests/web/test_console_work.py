@@ -184,7 +184,7 @@ async def test_an_operator_finds_decides_and_sends_again(
         await alan.page.fill("#text", f"0x{HASH.hex()}")
         await alan.page.press("#text", "Enter")
         await alan.page.wait_for_url(f"**/payments/{subjects.payment}")
-        assert "posted" in await alan.page.inner_text(".story")
+        assert "Transaction submitted" in await alan.page.inner_text(".story")
 
         await alan.open("/refunds?step=approval")
         await alan.page.click(f"text={subjects.refund}")
@@ -225,14 +225,14 @@ async def test_a_merchant_is_activated_from_nothing(
         operating(browser, console, tokens[1]) as alan,
     ):
         await ada.open("/merchants")
-        await ada.page.click("text=Register a merchant")
+        await ada.page.click("text=Add merchant")
         await ada.page.fill("#name", "Ferry Books")
         assert "waits for a second person" in await ada.send()
         await alan.open("/approvals")
         await alan.page.click("main tbody a >> nth=0")
         await alan.page.fill("#note", "agreed")
         await alan.page.get_by_role("button", name="Approve").click()
-        await alan.page.wait_for_selector("text=shown this once")
+        await alan.page.wait_for_selector("text=shown only once")
         [row] = await world.rows("SELECT id FROM merchant WHERE name = 'Ferry Books'")
         merchant_id = row["id"]
         await ada.open(f"/merchants/{merchant_id}")
@@ -270,7 +270,7 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
         f"/refunds/{subjects.refund}": ("Approve", "Reject"),
         f"/cases/{subjects.case}": ("Dismiss", "Refund"),
         f"/webhooks/events/{subjects.event}": ("Resend event",),
-        "/merchants": ("Register a merchant",),
+        "/merchants": ("Add merchant",),
         "/gateways": ("Disable",),
         "/chains": ("Resume",),
     }
@@ -296,7 +296,7 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
             answer = await vera.page.goto(f"{console}/operations/{page}?{urlencode(fields)}")
             assert answer is not None
             assert answer.status == 403, page
-            assert "Vera is viewer" in await vera.page.inner_text("main"), page
+            assert "Vera has the role viewer" in await vera.page.inner_text("main"), page
             form = {"csrf": csrf, "why": WHY, "step": "confirmed"} | {
                 name: str(value) for name, value in fields.items()
             }
@@ -304,5 +304,5 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
                 f"{console}/operations/{page}", form=form, headers={"Origin": console}
             )
             assert tried.status == 403, page
-            assert "Vera is viewer" in await tried.text(), page
+            assert "Vera has the role viewer" in await tried.text(), page
         vera.troubles = [one for one in vera.troubles if "403" not in one]

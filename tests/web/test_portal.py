@@ -67,12 +67,12 @@ async def test_a_person_comes_in_by_invitation_and_passkey_finds_replays_and_ref
     await page.get_by_role("button", name="Sign out", exact=True).click()
     await page.get_by_role("button", name="Sign in with a passkey").click()
 
-    await page.get_by_label("Find by any id").fill("A-1009")
-    await page.get_by_role("button", name="Find").click()
+    await page.get_by_label("Search by any ID").fill("A-1009")
+    await page.get_by_role("button", name="Search").click()
     await page.get_by_role("link", name=scene.payment).click()
     await expect(page.get_by_role("heading", name="1,590.00 THB")).to_be_visible()
 
-    await page.get_by_role("link", name="Show the event").first.click()
+    await page.get_by_role("link", name="View event").first.click()
     await page.get_by_role("button", name="Resend event").click()
     await expect(page.get_by_role("status")).to_contain_text("being resent")
     [row] = await scene.world.rows("SELECT state FROM delivery WHERE event_id = $1", scene.event)
@@ -134,7 +134,7 @@ async def test_without_a_passkey_the_page_says_what_to_do(
     await _give_device(page)
     await page.goto(f"{scene.base}/sign-in")
     await page.get_by_role("button", name="Sign in with a passkey").click()
-    await expect(page.get_by_role("alert")).to_contain_text("ask for a link")
+    await expect(page.get_by_role("alert")).to_contain_text("ask for a sign-in link")
 
 
 async def test_every_page_is_for_everybody(
