@@ -227,7 +227,7 @@ async def test_a_merchant_is_activated_from_nothing(
         await ada.open("/merchants")
         await ada.page.click("text=Add merchant")
         await ada.page.fill("#name", "Ferry Books")
-        assert "waits for a second person" in await ada.send()
+        assert "needs approval" in await ada.send()
         await alan.open("/approvals")
         await alan.page.click("main tbody a >> nth=0")
         await alan.page.fill("#note", "agreed")
