@@ -1,6 +1,6 @@
 """The commands that the sandbox adds to `payintent`: `dev`, `env`, `seed` and `devchain`.
 
-Every `payintent --help` imports this module, so what the commands need is imported when they run.
+Every `payintent --help` imports this module, so a command's dependencies are imported when it runs.
 """
 
 import typer

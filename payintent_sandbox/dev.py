@@ -1,4 +1,4 @@
-"""`payintent dev`: the whole sandbox in one terminal, everything real, nothing to install."""
+"""`payintent dev`: the complete sandbox in a terminal, without further installation."""
 
 import asyncio
 import contextlib
@@ -218,7 +218,7 @@ def _answers(url: str, expected: bytes) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - an address of the sandbox
             return answer.status == HTTPStatus.OK and expected in answer.read()
-    except OSError:  # URLError is one
+    except OSError:  # includes URLError
         return False
 
 

@@ -22,11 +22,11 @@ _HEX_16 = 8  # bytes whose hex is as long as ECPay's keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorSpec:
-    """One emulator: the environment of its process, and the credentials of our account."""
+    """An emulator: the environment of its process, and the credentials of our account."""
 
     provider: str
     module: str
-    secrets: Callable[[], dict[str, str]]  # makes new ones
+    secrets: Callable[[], dict[str, str]]  # generates new secrets
     environment: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, callback's address
     credentials: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, its own address
 
@@ -48,34 +48,34 @@ class RunningEmulator:
         """Give the emulator's base URL."""
         return f"http://{_HOST}:{self.port}"
 
-    def child(self, kept: Mapping[str, Any], api_url: str, time_scale: float) -> ChildProcess:
+    def child(self, stored: Mapping[str, Any], api_url: str, time_scale: float) -> ChildProcess:
         """Describe the emulator's process, which sends callbacks to this API."""
         command = [sys.executable, "-m", self.spec.module]
-        callback_url = f"{api_url}/callbacks/{self.provider}/{kept['account_id']}"
+        callback_url = f"{api_url}/callbacks/{self.provider}/{stored['account_id']}"
         return ChildProcess(
             self.provider,
             [*command, "--host", _HOST, "--port", str(self.port)],
-            self.spec.environment(kept["secrets"], callback_url)
+            self.spec.environment(stored["secrets"], callback_url)
             | {"SIM_TIME_SCALE": f"{time_scale:g}"},
         )
 
-    async def settle(self, service: Service, actor: Actor, kept: dict[str, Any]) -> None:
+    async def settle(self, service: Service, actor: Actor, stored: dict[str, Any]) -> None:
         """Add our account at the emulator, or update its URL: ports may change between starts."""
-        credentials = self.spec.credentials(kept["secrets"], self.url)
-        if kept["account_id"] is None:
+        credentials = self.spec.credentials(stored["secrets"], self.url)
+        if stored["account_id"] is None:
             new = AddAccount(provider=self.provider, base_url=self.url, credentials=credentials)
-            kept["account_id"] = (await service.run_operation(new, actor)).id
+            stored["account_id"] = (await service.run_operation(new, actor)).id
         else:
             moved = ChangeAccount(
-                account_id=kept["account_id"], base_url=self.url, credentials=credentials
+                account_id=stored["account_id"], base_url=self.url, credentials=credentials
             )
             await service.run_operation(moved, actor)
 
     async def offer(
-        self, service: Service, actor: Actor, kept: Mapping[str, Any], merchant_id: int
+        self, service: Service, actor: Actor, stored: Mapping[str, Any], merchant_id: int
     ) -> None:
         """Add the emulator's payment methods to a merchant, after those it has."""
-        account_id = kept["account_id"]
+        account_id = stored["account_id"]
         methods = await service.run_operation(ListPaymentMethods(merchant_id=merchant_id), actor)
         if any(method.account_id == account_id for method in methods):
             return
@@ -111,16 +111,16 @@ def _stripe_secrets() -> dict[str, str]:
     }
 
 
-def _stripe_environment(kept: Mapping[str, str], callback_url: str) -> dict[str, str]:
+def _stripe_environment(stored: Mapping[str, str], callback_url: str) -> dict[str, str]:
     return {
-        "STRIPE_KEYS": f"{kept['secret_key']}:{kept['publishable_key']}",
+        "STRIPE_KEYS": f"{stored['secret_key']}:{stored['publishable_key']}",
         "STRIPE_WEBHOOK_URL": callback_url,
-        "STRIPE_WEBHOOK_SECRET": kept["webhook_secret"],
+        "STRIPE_WEBHOOK_SECRET": stored["webhook_secret"],
     }
 
 
-def _stripe_credentials(kept: Mapping[str, str], url: str) -> dict[str, str]:
-    return {**kept, "script_url": f"{url}/element/v3.js"}
+def _stripe_credentials(stored: Mapping[str, str], url: str) -> dict[str, str]:
+    return {**stored, "script_url": f"{url}/element/v3.js"}
 
 
 def _ecpay_secrets() -> dict[str, str]:
@@ -132,13 +132,13 @@ def _ecpay_secrets() -> dict[str, str]:
     }
 
 
-def _ecpay_environment(kept: Mapping[str, str], _: str) -> dict[str, str]:
-    return {"ECPAY_ACCOUNTS": json.dumps([dict(kept)])}
+def _ecpay_environment(stored: Mapping[str, str], _: str) -> dict[str, str]:
+    return {"ECPAY_ACCOUNTS": json.dumps([dict(stored)])}
 
 
-def _ecpay_credentials(kept: Mapping[str, str], _: str) -> dict[str, str]:
+def _ecpay_credentials(stored: Mapping[str, str], _: str) -> dict[str, str]:
     # The emulator closes nothing in the evening, so refunds do not wait for that.
-    return {**kept, "auto_close": "off"}
+    return {**stored, "auto_close": "off"}
 
 
 def _twoc2p_secrets() -> dict[str, str]:
@@ -153,21 +153,21 @@ def _twoc2p_secrets() -> dict[str, str]:
     }
 
 
-def _twoc2p_environment(kept: Mapping[str, str], _: str) -> dict[str, str]:
+def _twoc2p_environment(stored: Mapping[str, str], _: str) -> dict[str, str]:
     names = ("merchant_id", "secret_key", "merchant_public_key")
     return {
-        "TWOC2P_ACCOUNTS": json.dumps([{name: kept[name] for name in names}]),
-        "TWOC2P_PRIVATE_KEY": kept["gateway_private_key"],
+        "TWOC2P_ACCOUNTS": json.dumps([{name: stored[name] for name in names}]),
+        "TWOC2P_PRIVATE_KEY": stored["gateway_private_key"],
     }
 
 
-def _twoc2p_credentials(kept: Mapping[str, str], _: str) -> dict[str, str]:
+def _twoc2p_credentials(stored: Mapping[str, str], _: str) -> dict[str, str]:
     names = ("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key")
-    return {name: kept[name] for name in names} | {"utc_offset": "+08:00"}
+    return {name: stored[name] for name in names} | {"utc_offset": "+08:00"}
 
 
 def _number(digits: int) -> str:
-    """Make a random number of so many digits, the first one not 0."""
+    """Make a random number of so many digits, not starting with 0."""
     return secrets.choice(_DIGITS[1:]) + "".join(secrets.choice(_DIGITS) for _ in range(digits - 1))
 
 

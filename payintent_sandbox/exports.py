@@ -14,7 +14,7 @@ _TIMEOUT_S = 5.0
 
 
 class NoSandboxError(Exception):
-    """No sandbox runs with this folder; the message says what to do."""
+    """No sandbox runs in this folder; the message describes the solution."""
 
 
 def print_exports() -> int:
@@ -31,7 +31,7 @@ def print_exports() -> int:
 
 
 def read_settings(var_dir: Path) -> dict[str, str]:
-    """Return what an integrator needs, of the first merchant's test side (`NoSandboxError`)."""
+    """Return the integration settings of the first merchant's test side (`NoSandboxError`)."""
     try:
         description = json.loads((var_dir / "dev.json").read_text())
     except OSError as error:

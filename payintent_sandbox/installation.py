@@ -30,7 +30,7 @@ from payintent_sandbox.private_files import write_private
 from payintent_sandbox.processes import ChildProcess
 
 ACTOR = Actor("sandbox", "the sandbox's own")
-#: The token of the first one is `operator_token`.
+#: The first operator's token is `operator_token`.
 _OPERATORS = {
     "dev": Role.ADMIN,
     "dev-admin": Role.ADMIN,
@@ -38,10 +38,10 @@ _OPERATORS = {
     "dev-support": Role.SUPPORT,
     "dev-viewer": Role.VIEWER,
 }
-TIME_SCALE = "10"  # where SIM_TIME_SCALE is not set
+TIME_SCALE = "10"  # the default of SIM_TIME_SCALE
 _MERCHANTS = ("Nimbus Books", "Harbour Tea")
-#: Development chains are polled more often than real ones.
-#: Settings of whoever starts the sandbox that its service has too.
+#: Development chains are polled more often than real chains.
+#: Environment settings that are passed on to the service.
 _PASSED_ON = ("PAYINTENT_OTLP_ENDPOINT",)
 _POLLS = {
     "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
@@ -53,7 +53,7 @@ _POLLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxInstallation:
-    """One sandbox: its addresses and its stored secrets."""
+    """A sandbox: its addresses and its stored secrets."""
 
     ports: Ports
     database_url: str = field(repr=False)
@@ -202,7 +202,7 @@ class SandboxInstallation:
 async def prepare_installation(
     var_dir: Path, ports: Ports, database_url: str, dev_chains: DevChains
 ) -> SandboxInstallation:
-    """Migrate the database, and add what is missing; a second start adds nothing."""
+    """Migrate the database, and add missing objects. A second start adds nothing."""
     stored = _StoredSecrets(var_dir / "sandbox.json")
     installation = SandboxInstallation(
         ports=ports,
@@ -240,7 +240,7 @@ class _StoredSecrets:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else _secrets()
-        # From a version whose only gateway was the simulator, without refunds.
+        # From a version with only the simulator, without refunds.
         self.is_older = "gateways" not in self.kept
         if self.is_older:
             self.kept["gateways"] = make_secrets()
@@ -344,8 +344,8 @@ async def _invite_members(service: Service, installation: SandboxInstallation) -
 async def _provision_operators(
     service: Service, kept: dict[str, Any], stored: _StoredSecrets
 ) -> None:
-    """Issue an operator of each role and a second admin, who approves what the first proposes."""
-    # A version without roles had one operator.
+    """Issue an operator token for each role, and for a second admin as approver."""
+    # A version without roles had a single operator.
     if kept["operator_token"] is not None and not kept["operators"]:
         kept["operators"] = [{"name": "dev", "role": "admin", "token": kept["operator_token"]}]
     existing = {operator["name"]: operator for operator in kept["operators"]}

@@ -33,9 +33,9 @@ def _build(project: Path, folder: Path) -> None:
         return
     with TemporaryDirectory(dir=folder) as scratch:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", scratch]
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(f"cannot build the package of {project}:\n{done.stderr}", flush=True)
+        process = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        if process.returncode != 0:
+            print(f"cannot build the package of {project}:\n{process.stderr}", flush=True)
             return
         [wheel] = Path(scratch).glob("*.whl")
         for outdated in folder.glob(f"{wheel.name.partition('-')[0]}-*.whl"):

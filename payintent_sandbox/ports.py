@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 API_PORT = 8080
-CHAIN_PORTS = (8545, 8546, 8547)  # where wallets expect development chains
+CHAIN_PORTS = (8545, 8546, 8547)  # wallets expect development chains here
 _METRICS_AFTER, _CHAINS_AFTER, _GATEWAYS_AFTER = 4, 5, 8  # the base plus this
-_BASE_MAX = 65_535 - _GATEWAYS_AFTER - 2  # so that the last port is one
+_BASE_MAX = 65_535 - _GATEWAYS_AFTER - 2  # so that the last port is valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Ports:
 
     @staticmethod
     def from_environment() -> "Ports":
-        """Give the ports from `PORT_BASE` upwards (`ValueError`); without it the usual ones."""
+        """Give the ports from `PORT_BASE` upwards (`ValueError`); without it the default ports."""
         if base := os.environ.get("PORT_BASE"):
             if not (base.isascii() and base.isdecimal() and 0 < int(base) <= _BASE_MAX):
                 raise ValueError(f"PORT_BASE must be a number from 1 to {_BASE_MAX}")
@@ -58,7 +58,7 @@ class Ports:
 
 
 def taken(ports: Sequence[int]) -> list[int]:
-    """List the ports that another process listens on."""
+    """List the ports that are in use."""
     return [port for port in ports if _is_taken(port)]
 
 

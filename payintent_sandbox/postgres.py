@@ -69,11 +69,11 @@ WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{DATABASE}') \\gexec
 
 
 class PostgresError(Exception):
-    """PostgreSQL cannot be found or started; the message says why and what the log ends with."""
+    """PostgreSQL cannot be found or started; the message has the reason and the end of the log."""
 
 
 class Postgres:
-    """One PostgreSQL server; on Linux it ends with this process, even if that is killed."""
+    """A PostgreSQL server. On Linux it ends with this process, even if the process is killed."""
 
     def __init__(
         self, data_dir: Path, *, bin_dir: Path | None = None, durable: bool = True
@@ -120,7 +120,7 @@ class Postgres:
         self._port = 0
 
     def url(self, database: str = DATABASE) -> str:
-        """Give the address of one database while the server runs; it holds the password."""
+        """Return the URL of a database, including the password, while the server runs."""
         if not self._port:
             raise PostgresError("PostgreSQL is not started")
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self._port}/{database}"
@@ -149,13 +149,13 @@ class Postgres:
         if _has_data(self._data_dir):
             _check_version(self._data_dir, self._bin_dir)
             return
-        # Made in another folder and renamed: a killed initdb leaves no incomplete data folder.
+        # Created in a temporary folder and renamed, so that no incomplete data folder remains.
         staging = self._data_dir.with_name(f"{self._data_dir.name}.new")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)
         owner = _owner(staging)
         _change_owner(staging, owner)
-        # A copy for initdb, whose user cannot read our own file; also 0600.
+        # A copy for initdb, because its user cannot read our file; also 0600.
         with tempfile.NamedTemporaryFile("w", dir=self._data_dir.parent) as password_file:
             password_file.write(self._password)
             password_file.flush()
@@ -176,25 +176,25 @@ class Postgres:
             "--locale=C",
             *([] if self._durable else ["--no-sync"]),
         ]
-        done = _execute(command)
-        if done.returncode != 0:
-            raise PostgresError(f"initdb failed:\n{_tail(done.stdout + done.stderr)}")
+        result = _execute(command)
+        if result.returncode != 0:
+            raise PostgresError(f"initdb failed:\n{_tail(result.stdout + result.stderr)}")
 
     def _run(self, port: int) -> None:
         _end_orphan(self._data_dir)
         self._launcher = self._launcher or _launcher(self._bin_dir, self._data_dir)
         deadline = time.monotonic() + START_TIMEOUT_S
-        said = ""
+        output = ""
         for _ in range(START_ATTEMPTS_MAX):
             self._port = port or _free_port()
             self._process = self._spawn()
             if _wait_ready(self._process, self._data_dir, deadline):
                 return
-            said = _tail(self._log.read_text(errors="replace"))
-            if self.alive() or not any(trouble in said for trouble in _TRANSIENT):
+            output = _tail(self._log.read_text(errors="replace"))
+            if self.alive() or not any(trouble in output for trouble in _TRANSIENT):
                 break
             time.sleep(START_RETRY_S)
-        raise PostgresError(f"PostgreSQL did not start; {self._log} ends:\n{said}")
+        raise PostgresError(f"PostgreSQL did not start; {self._log} ends:\n{output}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = [*self._launcher, str(self._bin_dir / "postgres"), "-D", str(self._data_dir)]
@@ -217,17 +217,19 @@ class Postgres:
     def _make_database(self) -> None:
         command = [str(self._bin_dir / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
         command += ["-h", "127.0.0.1", "-p", str(self._port), "-U", USER, "-d", "postgres"]
-        done = _execute(command, _CREATE_DATABASE, PGPASSWORD=self._password)
-        if done.returncode != 0:
-            raise PostgresError(f"the database {DATABASE} cannot be reached: {done.stderr.strip()}")
+        result = _execute(command, _CREATE_DATABASE, PGPASSWORD=self._password)
+        if result.returncode != 0:
+            raise PostgresError(
+                f"the database {DATABASE} cannot be reached: {result.stderr.strip()}"
+            )
 
 
 def find_binaries() -> Path:
     """Find the folder of `postgres`, `initdb` and `psql`: POSTGRES_BIN, else the wheel's."""
     spec = importlib.util.find_spec(_WHEEL)  # finds without importing it
-    given = os.environ.get("POSTGRES_BIN")
-    if given:
-        folder = Path(given)
+    override = os.environ.get("POSTGRES_BIN")
+    if override:
+        folder = Path(override)
     elif spec is not None and spec.origin is not None:
         folder = Path(spec.origin).parent / "pginstall18" / "bin"
     else:
@@ -277,22 +279,22 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
 
 
 def _unreachable(launcher: list[str], paths: list[Path]) -> str:
-    """Name what a command with this prefix cannot reach, or nothing."""
+    """Return the path that a command with this prefix cannot reach, or ""."""
     for path in paths:
         try:
-            done = _execute([*launcher, "test", "-x", str(path)])
+            result = _execute([*launcher, "test", "-x", str(path)])
         except OSError as error:
             return str(error)
-        if done.returncode != 0:
-            return done.stderr.strip() or f"{path} is closed to it"
+        if result.returncode != 0:
+            return result.stderr.strip() or f"{path} is closed to it"
     return ""
 
 
-def _execute(command: list[str], given: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+def _execute(command: list[str], stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """Run a short command to its end, and give its output."""
     return subprocess.run(
         command,
-        input=given,
+        input=stdin,
         capture_output=True,
         text=True,
         env=_environment() | env,
@@ -316,10 +318,10 @@ def _check_version(data_dir: Path, bin_dir: Path) -> None:
         theirs = (data_dir / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         raise PostgresError(f"{data_dir} holds no data of PostgreSQL") from None
-    said = _execute([str(bin_dir / "postgres"), "--version"]).stdout.strip()
-    ours = re.search(r"\d+", said)
+    output = _execute([str(bin_dir / "postgres"), "--version"]).stdout.strip()
+    ours = re.search(r"\d+", output)
     if ours is None or ours.group() != theirs:
-        raise PostgresError(f"{data_dir} is of PostgreSQL {theirs}, {bin_dir} holds {said}")
+        raise PostgresError(f"{data_dir} is of PostgreSQL {theirs}, {bin_dir} holds {output}")
 
 
 def _free_port() -> int:
@@ -340,7 +342,7 @@ def _tail(text: str) -> str:
 
 
 def _postmaster(data_dir: Path) -> tuple[int, str]:
-    """Read the process id and state in postmaster.pid, (0, "") where there is none yet."""
+    """Return the process id and state in postmaster.pid; (0, "") if the file does not exist."""
     lines: list[str] = []
     with contextlib.suppress(FileNotFoundError):  # a server that ends removes it at any moment
         lines = (data_dir / "postmaster.pid").read_text().splitlines()
@@ -381,7 +383,7 @@ def _end_orphan(data_dir: Path) -> None:
             time.sleep(POLL_S)
     if _serves(pid, data_dir):
         raise PostgresError(f"the PostgreSQL of {data_dir}, process {pid}, does not end")
-    # PostgreSQL trusts a process id that another program may have by now. Backends of a killed
+    # PostgreSQL trusts a process id that a different program may have by now. Backends of a killed
     # server still prevent a start: it finds their shared memory by the data folder.
     (data_dir / "postmaster.pid").unlink(missing_ok=True)
 

@@ -46,7 +46,7 @@ class ProcessSupervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Stop all processes, the last one first, each with time to finish its work."""
+        """Stop all processes in reverse order, each with time to finish its work."""
         for child in reversed(self._children):
             process = self._running.get(child.name)
             if process is None or process.returncode is not None:
@@ -85,7 +85,7 @@ class ProcessSupervisor:
 
 
 def parent_death_launcher() -> list[str]:
-    """Give the command prefix that makes the kernel stop a child whose supervisor is killed.
+    """Return a command prefix that makes the kernel stop a child when its supervisor is killed.
 
     It is empty without util-linux.
     """
@@ -94,5 +94,5 @@ def parent_death_launcher() -> list[str]:
 
 def plain_environment() -> dict[str, str]:
     """Give the part of this process's environment that a child may have: no secrets."""
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
-    return {name: os.environ[name] for name in kept if name in os.environ}
+    names = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
+    return {name: os.environ[name] for name in names if name in os.environ}

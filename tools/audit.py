@@ -1,7 +1,7 @@
-"""Compare every pinned package with the known vulnerabilities: a found one ends with 1.
+"""Check the pinned packages for known vulnerabilities; the exit status is 1 if there are any.
 
-`python -m tools.audit [LOCK…]` asks osv.dev by way of pip-audit, within a bounded time. Where that
-fails it says so in one line and ends with 0, so that `make check` also works offline.
+`python -m tools.audit [LOCK…]` queries osv.dev through pip-audit, with a time limit. If the query
+fails, it prints the reason in one line and exits with 0, so that `make check` also works offline.
 """
 
 import json
@@ -46,9 +46,9 @@ def command(locks: list[str]) -> list[str]:
 
 
 def main() -> int:
-    """Print what was found, or why nothing could be."""
+    """Print the vulnerabilities, or the reason why the check failed."""
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command(sys.argv[1:] or LOCKS),
             cwd=ROOT,
             capture_output=True,
@@ -58,9 +58,9 @@ def main() -> int:
         )
     except subprocess.TimeoutExpired:
         return _not_audited(f"no answer within {TIMEOUT_S} s")
-    if not done.stdout.strip():
-        return _not_audited((done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1])
-    return _judge(json.loads(done.stdout)["dependencies"])
+    if not process.stdout.strip():
+        return _not_audited((process.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1])
+    return _judge(json.loads(process.stdout)["dependencies"])
 
 
 def _judge(packages: list[dict[str, Any]]) -> int:
@@ -70,8 +70,10 @@ def _judge(packages: list[dict[str, Any]]) -> int:
     found = [(package, item) for package in packages for item in package.get("vulns", [])]
     for package, item in found:
         fixed = ", ".join(item["fix_versions"]) or "nothing yet"
-        said = item["description"][:REASON_LENGTH_MAX]
-        print(f"{package['name']} {package['version']}: {item['id']}, fixed in {fixed}: {said}")
+        description = item["description"][:REASON_LENGTH_MAX]
+        print(
+            f"{package['name']} {package['version']}: {item['id']}, fixed in {fixed}: {description}"
+        )
     if not found and not skipped:
         print(f"no known vulnerability in {len(packages)} packages")
     return 1 if found else 0

@@ -1,7 +1,7 @@
-"""Run what `make test` runs again and again, quiet and with every core busy, and print a table.
+"""Run the tests of `make test` repeatedly, on idle and on busy cores, and print a table.
 
-`python -m tools.burn` does five of each; `RUNS=2` changes that, and `LOAD=busy` does one kind
-alone. A run that is not green is kept whole in `var/burn/`, and the command ends with 1.
+`python -m tools.burn` runs them five times each; `RUNS=2` changes the number, and `LOAD=busy`
+selects a load. The logs of failed runs are stored in `var/burn/`, and the exit status is then 1.
 """
 
 import multiprocessing
@@ -33,16 +33,16 @@ class Run:
 def main(runs: int, loads: list[str], logs: Path, command: list[str]) -> int:
     """Run `command` under each load, `runs` times each; gives the exit status."""
     logs.mkdir(parents=True, exist_ok=True)
-    done: list[Run] = []
+    results: list[Run] = []
     print("| machine | run | result | time | pytest |\n|---|---|---|---|---|", flush=True)
     for load in loads:
         with _MACHINES[load]():
             for number in range(1, runs + 1):
                 log = logs / f"{load}-{number}.log"
-                done.append(_run(load, log, command))
-                print(_row(number, done[-1]), flush=True)
-    print(f"{sum(run.green for run in done)} of {len(done)} runs were green")
-    return 0 if all(run.green for run in done) else 1
+                results.append(_run(load, log, command))
+                print(_row(number, results[-1]), flush=True)
+    print(f"{sum(run.green for run in results)} of {len(results)} runs were green")
+    return 0 if all(run.green for run in results) else 1
 
 
 def _run(load: str, log: Path, command: list[str]) -> Run:

@@ -1,7 +1,7 @@
-"""Renders the chart of Kubernetes and checks what comes out: `python -m tools.chart`.
+"""Render the Helm chart and check the manifests: `python -m tools.chart`.
 
-Helm is `HELM`, or the `helm` on PATH. Where there is none, it says what was not checked and ends
-with 0, so that a machine without Helm can still run every other check.
+Helm is `HELM`, or `helm` on PATH. Without Helm, it prints the skipped checks and exits with 0, so
+that `make check` works.
 """
 
 import os
@@ -57,15 +57,15 @@ def main() -> int:
 
 
 def run(*command: str) -> str:
-    """Give the output of a command; where it fails, end with what it said."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    """Return the output of a command. If it fails, exit with its output."""
+    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}\n{process.stdout}{process.stderr}")
+    return process.stdout
 
 
 def validate(rendered: dict[tuple[str, str], str]) -> int:
-    """Hold what was rendered against the schemas of Kubernetes itself."""
+    """Validate the manifests with the Kubernetes schemas."""
     try:
         install_python(LOCK, FOLDER)
     except subprocess.CalledProcessError:
@@ -81,7 +81,7 @@ def validate(rendered: dict[tuple[str, str], str]) -> int:
 
 
 def findings(text: str) -> Iterator[str]:
-    """Say what of rendered manifests must not be: secrets, bare tags, pods with rights."""
+    """List violations in the manifests, such as secrets or pods with excessive rights."""
     for manifest in filter(None, yaml.safe_load_all(text)):
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         if manifest["kind"] == "Secret":

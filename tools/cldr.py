@@ -1,7 +1,7 @@
-"""Writes what the checkout needs of CLDR: names of countries and currencies, and separators.
+"""Write the checkout's CLDR data: country and currency names, separators and sort order.
 
-`python -m tools.cldr`; the files are part of the tree. CLDR is the copy in the Node.js that the
-sandbox has, because nothing smaller knows how each language sorts.
+`python -m tools.cldr`; the files are committed. The CLDR data is from the sandbox's Node.js, which
+is the smallest source with the sort order of each language.
 """
 
 import json
@@ -18,7 +18,7 @@ from payintent.core.money import FIAT
 FOLDER = Path(__file__).parent.parent / "payintent" / "checkout" / "locales" / "cldr"
 _SCRIPT = Path(__file__).with_suffix(".mjs")
 _TIMEOUT_S = 60
-#: Countries by the name that people look for: CLDR's long one names a state above it.
+#: Countries with a shorter common name: CLDR's long name includes the parent state.
 _SHORT = ("HK",)
 #: A list in Japanese goes by sound, which names in kanji do not tell.
 _READINGS = {
@@ -27,11 +27,11 @@ _READINGS = {
 
 
 def text(tag: str) -> str:
-    """Give the file of one language; countries stand in the order in which they are listed."""
-    said = _cldr()[LOCALES.index(tag)]
+    """Return the file of a language, with the countries in sort order."""
+    language = _cldr()[LOCALES.index(tag)]
     # Nowhere in particular comes after all that is somewhere.
-    said["countries"] = dict(said["countries"]) | {GLOBAL: "Global"}
-    return json.dumps(said, ensure_ascii=False, indent=0) + "\n"
+    language["countries"] = dict(language["countries"]) | {GLOBAL: "Global"}
+    return json.dumps(language, ensure_ascii=False, indent=0) + "\n"
 
 
 @cache
@@ -44,8 +44,8 @@ def _cldr() -> list[dict[str, Any]]:
         "readings": _READINGS,
     }
     command = [_node(), str(_SCRIPT), json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S)  # noqa: S603
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S)  # noqa: S603
+    return json.loads(process.stdout)
 
 
 def _node() -> str:

@@ -54,7 +54,7 @@ def main() -> None:
     for source in sources():
         target = source.with_suffix(".json")
         target.write_text(compiled(source))
-        print(target.relative_to(FOLDER))  # noqa: T201 - says what it has written
+        print(target.relative_to(FOLDER))  # noqa: T201 - reports the written file
 
 
 def _signature(part: dict[str, Any]) -> str:

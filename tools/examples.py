@@ -1,7 +1,7 @@
-"""Installs what the shops of `examples/` need: `python -m tools.examples`.
+"""Install the dependencies of the shops in `examples/`: `python -m tools.examples`.
 
-Each has a folder of its own in the environment's `examples`: a virtual environment for Python, the
-packages of its lock for Node.js. No script of a package is run.
+Each shop has a folder in the environment's `examples`: a virtual environment for Python, or the
+locked packages for Node.js. Install scripts of packages are disabled.
 """
 
 import shutil
@@ -18,13 +18,13 @@ NODE = ("express", "nextjs")
 
 
 def main() -> None:
-    """Install what the locks say, and nothing where that is there."""
+    """Install the locked packages, unless they are already installed."""
     FOLDER.mkdir(exist_ok=True)
     for name in PYTHON:
         install_python(EXAMPLES / name / "requirements.txt", FOLDER / name)
     for name in NODE:
         install(EXAMPLES / name, FOLDER / name)
-        # What was made of it before is of another lock.
+        # The existing folder is from a different lock.
         shutil.rmtree(FOLDER / name / ".next", ignore_errors=True)
 
 

@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _write_metadata(libraries: Path, project: dict[str, Any]) -> None:
-    """Write what `importlib.metadata` reads: the name, the version, the entry points."""
+    """Write the metadata for `importlib.metadata`: name, version and entry points."""
     name, version = project["name"], project["version"]
     stem = name.replace("-", "_")
     for outdated in libraries.glob(f"{stem}-*.dist-info"):

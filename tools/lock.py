@@ -6,17 +6,17 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Each project names the other; neither is in an index.
+#: The projects depend on each other and are not in an index.
 SANDBOX = ["payintent_sandbox/pyproject.toml", "--no-emit-package", "payintent"]
 FILES = {
     "run.txt": ["pyproject.toml"],
-    "otel.txt": ["pyproject.toml", "--extra", "otel"],  # what traces need beside run.txt
+    "otel.txt": ["pyproject.toml", "--extra", "otel"],  # tracing, in addition to run.txt
     "sandbox.txt": SANDBOX,
     "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
-    "build.txt": ["-"],  # what builds the wheel; these are read from standard input
-    "clients.txt": ["-"],  # makes Python clients and forks one; its typer is older
-    "mcp.txt": ["-"],  # what the server for agents needs, and its SDK
-    "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
+    "build.txt": ["-"],  # builds the wheel; read from standard input
+    "clients.txt": ["-"],  # generates Python clients; its typer is older
+    "mcp.txt": ["-"],  # the agent server and its SDK
+    "clients-long.txt": ["-"],  # openapi-generator and the dependencies of its Python client
     "profile.txt": ["-"],  # py-spy, for `python -m bench.profile`
     "kubernetes.txt": ["-"],  # schemas of Kubernetes, for `python -m tools.chart`
     "ha.txt": ["-"],  # Patroni, for `python -m drills.ha`; setuptools builds two of its packages
@@ -33,7 +33,7 @@ MCP = ["mcp>=2.3,<3", "httpx>=0.27,<1"]
 PROFILE = "py-spy>=0.4.3,<0.5"
 KUBERNETES = "kubernetes-validate>=1.37,<2"
 HA = ["patroni[etcd3]>=4.1,<5", "psycopg[binary]>=3.3,<4", "setuptools>=80"]
-#: What each example needs beside the library of `sdks/python`, which needs httpx.
+#: Dependencies of each example in addition to `sdks/python`, which needs httpx.
 EXAMPLES = {
     "django": ["django>=5.2,<6", "httpx>=0.27,<1"],
     "fastapi": ["fastapi>=0.165,<0.166", "uvicorn>=0.54,<1", "httpx>=0.27,<1"],
@@ -46,7 +46,7 @@ COMPILE = [
 
 
 def main() -> None:
-    """Resolve each set; the larger ones contain the smaller at the same versions."""
+    """Resolve each set. Larger sets contain the smaller sets with the same versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     typed = {
         "build.txt": "\n".join(project["build-system"]["requires"]),

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "payintent"
 _COMMENT = re.compile(r"    # (?:via |  )(?P<name>[A-Za-z0-9._-]+)(?: \(.*\))?$")
 # The service runs on Linux with CPython; a package for anything else is not installed. The oldest
-# Python that is promised stands for all, so that the one that reads the lock does not matter.
+# supported Python is used, so that the result does not depend on the running Python.
 _TARGET = {
     "implementation_name": "cpython",
     "os_name": "posix",

@@ -1,7 +1,7 @@
-"""Builds the plugin for Medusa: `python -m tools.medusa FOLDER` writes its npm package there.
+"""Build the Medusa plugin: `python -m tools.medusa FOLDER` writes its npm package to the folder.
 
-Without a folder it only installs what the plugin is built and tried with: Medusa itself, by the
-lock of `plugins/medusa/shop`, into the environment's `medusa`. No script of a package is run.
+Without a folder it only installs Medusa, for building and testing the plugin, by the lock of
+`plugins/medusa/shop` into the environment's `medusa`. Install scripts are disabled.
 """
 
 import re
@@ -37,7 +37,7 @@ def build(folder: Path) -> Path:
 
 
 def add(package: Path) -> None:
-    """Unpack a package among those of Medusa, in place of the one from before."""
+    """Unpack a package into Medusa's packages, replacing an earlier version."""
     with TemporaryDirectory(prefix="payintent-package-") as scratch:
         shutil.unpack_archive(package, scratch, filter="data")
         target = _MODULES / re.split(r"-(?=\d)", package.name)[0]
@@ -52,8 +52,8 @@ def compile_project(project: Path) -> None:
 
 
 def run(command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a program to its end; gives what it printed (`SystemExit`)."""
-    done = subprocess.run(  # noqa: S603
+    """Run a program and return its output. Raises `SystemExit` if it fails."""
+    process = subprocess.run(  # noqa: S603
         command,
         cwd=folder,
         env=npm_environment() | dict(environment or {}),
@@ -62,9 +62,9 @@ def run(command: list[str], folder: Path, environment: Mapping[str, str] | None 
         timeout=_TIMEOUT_S,
         check=False,
     )
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{process.stdout}{process.stderr}")
+    return process.stdout
 
 
 if __name__ == "__main__":

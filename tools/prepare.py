@@ -1,7 +1,7 @@
-"""Install what tests, drills and benches need beside the developers' packages.
+"""Install the dependencies of tests, drills and benchmarks.
 
-`python -m tools.prepare` installs what the tests need; names of `PARTS` select parts. What is
-installed already, as its lock says, is left alone. Node packages and Python environments go into
+`python -m tools.prepare` installs the parts for the tests; names of `PARTS` select parts. Parts
+that match their lock are not installed again. Node packages and Python environments go into
 the folder of this environment; programs come from Debian.
 """
 
@@ -145,12 +145,12 @@ def _install_from_debian(*packages: str) -> None:
     print(f"installing {names} from Debian", flush=True)
     as_root = [] if os.geteuid() == 0 else ["sudo"]
     command = [*as_root, "sh", "-c", _INSTALL, "prepare", *packages]
-    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
-    if done.returncode != 0:
+    process = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
+    if process.returncode != 0:
         print(f"not all of {names} could be installed: tests that need them will fail", flush=True)
 
 
-#: What each name installs.
+#: The installers by name.
 PARTS: dict[str, Callable[[], None]] = {
     "openapi": _prepare_openapi,
     "web": _prepare_web,

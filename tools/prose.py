@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What `make check` measures, each part by itself.
+#: The parts that `make check` measures separately.
 PARTS = {
     "code": ("payintent", "payintent_sandbox", "tools"),
     "docs": ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "sdks", "plugins"),

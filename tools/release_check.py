@@ -91,12 +91,12 @@ def _read_exports(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _run(*words: object, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(  # noqa: S603
+    completed = subprocess.run(  # noqa: S603
         [str(word) for word in words], env=env, capture_output=True, text=True, check=False
     )
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if completed.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, words))}\n{completed.stdout}{completed.stderr}")
+    return completed.stdout
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write payintent/db/schema.sql: the whole schema on one page, as PostgreSQL has it."""
+"""Write payintent/db/schema.sql: the complete schema, as dumped by PostgreSQL."""
 
 import asyncio
 import re

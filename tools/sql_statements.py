@@ -28,7 +28,7 @@ _COMPOSED = {
 
 @dataclass(frozen=True)
 class Statement:
-    """One query of the service, and the function that runs it."""
+    """A query of the service and the function that runs it."""
 
     function: str  # `refunds.store.get`
     query: str

@@ -25,7 +25,7 @@ BLOCKS_KEPT = 256  # with their transactions; older blocks have no logs any more
 
 _STATES_KEPT = 64  # its default writes every state to disk: 664 MB for 3,000 blocks
 _STATE_INTERVAL_S = 5
-_COINS = 1_000_000_000  # of each unlocked account; testers are funded from one of them
+_COINS = 1_000_000_000  # of each unlocked account; testers are funded from these
 _LISTENING = re.compile(r"^Listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)
 _LINES_SHOWN_MAX = 10
 
@@ -88,7 +88,7 @@ class Anvil:
         """Start the chain, on a free port if on none given, and give its url (AnvilError)."""
         if self.alive():
             return self.url
-        if port and taken([port]):  # another process would be mistaken for this chain
+        if port and taken([port]):  # a foreign process would be mistaken for this chain
             raise AnvilError(f"anvil cannot start: port {port} is in use")
         binary = self._binary or ensure()
         if self._folder is not None:
@@ -155,12 +155,12 @@ class Anvil:
             if self._port and answers(self.url, self._network_id) and self.alive():
                 return
             time.sleep(POLL_S)
-        said = self._log.read_text(errors="replace").strip().splitlines()[-_LINES_SHOWN_MAX:]
-        raise AnvilError(f"anvil did not start; {self._log} ends: {' '.join(said)}")
+        lines = self._log.read_text(errors="replace").strip().splitlines()[-_LINES_SHOWN_MAX:]
+        raise AnvilError(f"anvil did not start; {self._log} ends: {' '.join(lines)}")
 
     def _chosen_port(self) -> int:
-        found = _LISTENING.search(self._log.read_text(errors="replace"))
-        return int(found.group(1)) if found else 0
+        match = _LISTENING.search(self._log.read_text(errors="replace"))
+        return int(match.group(1)) if match else 0
 
 
 def answers(url: str, network_id: int) -> bool:
@@ -183,21 +183,21 @@ def prepare_folder(folder: Path) -> None:
 
 
 def main() -> None:
-    """Replace this process by anvil: what `supervised_command` starts."""
+    """Replace this process with anvil. `supervised_command` starts it."""
     parser = argparse.ArgumentParser(
         prog="python -m payintent_sandbox.chains.anvil", description=__doc__
     )
     parser.add_argument("--network-id", type=int, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
         binary = ensure()
     except AnvilError as error:
         sys.exit(str(error))
-    prepare_folder(given.folder)
+    prepare_folder(options.folder)
     arguments = command(
-        binary.path, network_id=given.network_id, port=given.port, folder=given.folder
+        binary.path, network_id=options.network_id, port=options.port, folder=options.folder
     )
     os.execv(arguments[0], arguments)  # noqa: S606 - no shell, and that is the point
 

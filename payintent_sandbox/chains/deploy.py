@@ -39,7 +39,7 @@ class ChainPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What was deployed; addresses in lower case."""
+    """The deployed contracts, with addresses in lower case."""
 
     network_id: int
     genesis_hash: str
@@ -51,13 +51,13 @@ class Deployment:
 
     def token(self, symbol: str) -> PlannedToken:
         """Find a token by its symbol."""
-        [found] = [token for token in self.tokens if token.symbol == symbol]
-        return found
+        [match] = [token for token in self.tokens if token.symbol == symbol]
+        return match
 
 
 @dataclass(frozen=True, slots=True)
 class ChainBuyer:
-    """An account with its key, not one of anvil's, for those who try to pay."""
+    """An account with its key, not from anvil, for test payments."""
 
     address: str
     private_key: str = field(repr=False)

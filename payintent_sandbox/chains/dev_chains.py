@@ -37,7 +37,7 @@ _FETCHER = "payintent_sandbox.chains.anvil_binary"
 
 
 class ChainsBusyError(Exception):
-    """Another process runs the chains of this folder; the message is one line."""
+    """A different process runs the chains of this folder; the message is a single line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class DevChain:
 
     slug: str
     url: str
-    instance: str  # of the running anvil; every start has another one
+    instance: str  # of the running anvil; it changes with every start
     deployment: Deployment
     buyer: ChainBuyer
 
@@ -56,7 +56,7 @@ class DevChain:
 
 
 class DevChains:
-    """The three chains of one sandbox folder; only one process at a time can run them."""
+    """The three chains of one sandbox folder; only a single process can run them at a time."""
 
     def __init__(self, var_dir: Path, ports: Sequence[int], owner: str = "dev") -> None:
         self._folder = var_dir / "chains"
@@ -117,12 +117,12 @@ class DevChains:
         """
         folder = self._folder / slug
         async with open_chain(self.url(slug)) as chain:
-            kept = read_chain(folder)
-            if anew or kept is None or not await is_deployed(chain, kept.deployment):
-                kept = await _deploy(chain, PLANS[slug], kept and kept.buyer)
-            kept = replace(kept, url=chain.url, instance=await instance(chain))
-        write_private(folder / "chain.json", msgspec.json.encode(kept).decode())
-        return kept
+            stored = read_chain(folder)
+            if anew or stored is None or not await is_deployed(chain, stored.deployment):
+                stored = await _deploy(chain, PLANS[slug], stored and stored.buyer)
+            stored = replace(stored, url=chain.url, instance=await instance(chain))
+        write_private(folder / "chain.json", msgspec.json.encode(stored).decode())
+        return stored
 
     def url(self, slug: str) -> str:
         """Give the URL of a chain's JSON-RPC."""
@@ -140,7 +140,7 @@ class DevChains:
 
 
 async def instance(chain: DevChainRpc) -> str:
-    """Give the id of the running anvil; every start has another one, reorgs do not change it."""
+    """Return the id of the running anvil. It changes with every start, but not by a reorg."""
     return (await chain.ask("anvil_metadata"))["instanceId"]
 
 
@@ -213,10 +213,10 @@ async def fetch_anvil(stop: asyncio.Event) -> None:
     stopping.cancel()
     if not output.done():
         os.killpg(process.pid, signal.SIGKILL)
-    said, _ = await output
+    stdout, _ = await output
     if stop.is_set() or await asyncio.to_thread(find) is not None:
         return
-    raise AnvilError((said.decode(errors="replace").strip().splitlines() or ["no anvil"])[-1])
+    raise AnvilError((stdout.decode(errors="replace").strip().splitlines() or ["no anvil"])[-1])
 
 
 async def _deploy(chain: DevChainRpc, plan: ChainPlan, buyer: ChainBuyer | None) -> DevChain:

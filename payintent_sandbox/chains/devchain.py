@@ -1,4 +1,4 @@
-"""What the commands of `payintent devchain` do."""
+"""The commands of `payintent devchain`."""
 
 import asyncio
 import os
@@ -58,17 +58,17 @@ def start(*, foreground: bool) -> None:
 def stop() -> None:
     """End the process of the chains, and wait until it has ended."""
     var_dir = _var_dir()
-    found = find_owner(var_dir / "chains")
-    if found is None:
+    running = find_owner(var_dir / "chains")
+    if running is None:
         print("no chains run")
         return
-    if found.owner != _OWNER:
+    if running.owner != _OWNER:
         _fail("these chains belong to `make dev`, and end with it")
-    os.kill(found.pid, signal.SIGTERM)
+    os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while find_owner(var_dir / "chains") == found:
+    while find_owner(var_dir / "chains") == running:
         if time.monotonic() > deadline:
-            _fail(f"the chains do not end; their supervisor is process {found.pid}")
+            _fail(f"the chains do not end; their supervisor is process {running.pid}")
         time.sleep(_LOOK_S)
     print("the chains have ended")
 
@@ -90,7 +90,7 @@ def fund_account(slug: str, address: str, units: int) -> None:
 
 
 def mine(slug: str, count: int) -> None:
-    """Make blocks at once, and print the newest one's number."""
+    """Mine blocks immediately, and print the latest block number."""
 
     async def make(chain: DevChainRpc) -> int:
         await chain.ask("anvil_mine", hex(count))
@@ -100,7 +100,7 @@ def mine(slug: str, count: int) -> None:
 
 
 def replace_blocks(slug: str, depth: int) -> None:
-    """Replace the last blocks by empty ones, and print the newest one's number."""
+    """Replace the last blocks with empty blocks, and print the latest block number."""
 
     async def replace(chain: DevChainRpc) -> int:
         await chain.ask("anvil_reorg", depth, [])
@@ -161,8 +161,8 @@ def _spawn(var_dir: Path) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while not (var_dir / _READY).exists():
         if process.poll() is not None:
-            said = log.read_text(errors="replace").strip().splitlines()
-            _fail((said or ["the chains ended at once"])[-1].removeprefix("payintent devchain: "))
+            lines = log.read_text(errors="replace").strip().splitlines()
+            _fail((lines or ["the chains ended at once"])[-1].removeprefix("payintent devchain: "))
         if time.monotonic() > deadline:
             process.terminate()
             _fail(f"the chains do not start; see {log}")
@@ -173,14 +173,14 @@ def _chain(slug: str) -> DevChain:
     if slug not in SLUGS:
         _fail(f"the chains are {', '.join(SLUGS)}")
     var_dir = _var_dir()
-    kept = read_chain(var_dir / "chains" / slug)
-    if kept is None:
+    stored = read_chain(var_dir / "chains" / slug)
+    if stored is None:
         _fail(f"{var_dir} has no chain {slug}: {_HINT}")
-    return kept
+    return stored
 
 
 def _run_on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
-    """Run an action on a chain; an error ends the command with one line."""
+    """Run an action on a chain; if it fails, print the error in a single line and exit."""
 
     async def work() -> T:
         async with open_chain(chain.url) as rpc:

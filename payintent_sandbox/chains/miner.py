@@ -14,10 +14,10 @@ FINAL_DEPTH = 2  # blocks above the final one, on every development chain
 
 @dataclass(slots=True)
 class Miner:
-    """Makes a block a second on one chain, but only while blocks are needed: all are stored.
+    """Mines a block per second on a chain while blocks are needed, because all blocks are stored.
 
-    `busy` tells whether the service needs blocks. `restore` is called when an anvil other than
-    `instance_id` answers: it deploys what that one has lost, and gives its id.
+    `busy` returns whether the service needs blocks. `restore` is called when anvil's id differs from
+    `instance_id`: it deploys the lost contracts and returns the new id.
     """
 
     chain: DevChainRpc
@@ -37,7 +37,7 @@ class Miner:
             await asyncio.sleep(INTERVAL_S)
 
     async def mine_once(self) -> None:
-        """Make one block if it is needed."""
+        """Mine a block if it is needed."""
         if await instance(self.chain) != self.instance_id:
             self.instance_id = await self.restore()
         if await self._unsettled() or await self.busy():

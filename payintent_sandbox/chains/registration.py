@@ -23,12 +23,12 @@ from payintent_sandbox.chains.dev_chains import DevChain, DevChains
 from payintent_sandbox.chains.rpc import open_chain
 
 CONFIRMATIONS = 2
-_BY_COUNT = "native"  # the nodes of the others name the final block
+_BY_COUNT = "native"  # the nodes of all other chains report the final block
 
 
 @dataclass(frozen=True, slots=True)
 class ChainRegistration:
-    """Registers development chains with one service, as the sandbox's actor."""
+    """Registers development chains with a service, as the sandbox's actor."""
 
     service: Service
     actor: Actor
@@ -36,8 +36,8 @@ class ChainRegistration:
     async def settle(self, dev_chains: DevChains, slug: str, merchants: Sequence[int]) -> DevChain:
         """Make a chain ready that was restarted while it was watched (DevChainError).
 
-        Its cursor is reset before anything is deployed: a watcher that finds other blocks than
-        those it has read halts the chain.
+        Its cursor is reset before anything is deployed: a watcher halts the chain if the blocks
+        that it has read have changed.
         """
         await self._reset_cursor(slug, dev_chains.url(slug))
         return await self.take(dev_chains, await dev_chains.make_ready(slug), merchants)
@@ -48,7 +48,7 @@ class ChainRegistration:
         """Take payments on a chain, and add its tokens as methods of these merchants.
 
         A retired contract cannot be added again: if a new chain has one at the same address,
-        another contract is deployed.
+        a new contract is deployed.
         """
         view = await self._view(chain.slug)
         while _address(chain) in {
@@ -99,7 +99,7 @@ class ChainRegistration:
             )
 
     async def _contract(self, chain: DevChain, before: ChainView) -> int:
-        """Add the contract if it is new, and retire the former ones, which the new chain lacks."""
+        """Add the contract if it is new, and retire contracts that the new chain lacks."""
         for contract in before.contracts:
             if contract.address == _address(chain):
                 return contract.account_id

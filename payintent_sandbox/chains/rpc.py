@@ -16,11 +16,11 @@ POLL_S = 0.02
 
 
 class DevChainError(Exception):
-    """A development chain cannot be reached or refuses; the message is one line."""
+    """A development chain cannot be reached or refuses; the message is a single line."""
 
 
 class DevChainRpc:
-    """One development chain; anvil signs for its own accounts, so the client holds no key."""
+    """A development chain. Anvil signs for its accounts, so the client has no keys."""
 
     def __init__(self, url: str, client: "aiohttp.ClientSession") -> None:
         self.url = url
@@ -34,15 +34,15 @@ class DevChainRpc:
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         try:
             async with self._client.post(self.url, json=body) as answer:
-                said = await answer.json()
+                content = await answer.json()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise DevChainError(f"{self.url} does not answer: {type(error).__name__}") from None
-        if "error" in said:
-            raise DevChainError(f"{method}: {said['error'].get('message')}")
-        return said.get("result")
+        if "error" in content:
+            raise DevChainError(f"{method}: {content['error'].get('message')}")
+        return content.get("result")
 
     async def number(self, method: str, *params: Any) -> int:
-        """Call a method whose result is a hexadecimal number."""
+        """Call a method with a hexadecimal number as its result."""
         return int(await self.ask(method, *params), 16)
 
     async def send(

@@ -10,7 +10,7 @@ GAS_MAX = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Wallet:
-    """One account on one chain, with its key; the key never goes to the chain."""
+    """An account on a chain, with its key. The key is never sent to the chain."""
 
     chain: DevChainRpc
     address: str

@@ -47,8 +47,8 @@ async def pay_by_card(stage: DemoStage) -> None:
     quotes = await stage.quotes(payment)
     await stage.pay(await stage.select(payment, quotes[0]), APPROVED)
     notified = await stage.webhook(payment, "payment.completed")
-    shown = await stage.shows(payment, "PAID", "receipt_id", "provider", "paid_at")
-    expect("receipt_id", notified["receipt_id"], shown["receipt_id"])
+    current = await stage.shows(payment, "PAID", "receipt_id", "provider", "paid_at")
+    expect("receipt_id", notified["receipt_id"], current["receipt_id"])
 
 
 async def decline(stage: DemoStage) -> None:
@@ -101,7 +101,7 @@ async def _late_callback(stage: DemoStage, session_id: str) -> None:
 
 
 async def cancel(stage: DemoStage) -> None:
-    """Play a merchant who cancels, twice."""
+    """Cancel a payment as the merchant, twice."""
     payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
     path = f"/payments/{payment['id']}/cancel"
     answer = await stage.call("POST", path, keyed=True)
@@ -147,7 +147,7 @@ TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
 
 
 async def play(sandbox: RunningSandbox, console: Console) -> bool:
-    """Play every flow, also after a failed one; tells whether all went as expected."""
+    """Play every flow, even after a failure; return whether all succeeded."""
     flows = [*FLOWS, *(TOKEN_FLOWS if sandbox.chains else ()), *GATEWAY_FLOWS]
     passed = 0
     timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
@@ -175,7 +175,7 @@ async def _check_awake(stage: DemoStage) -> None:
 
 
 async def _ended_once(stage: DemoStage) -> None:
-    """Check all payments again: each has exactly one event."""
+    """Check that each payment has exactly one event."""
     for payment_id in stage.payment_ids:
         expect(f"the number of events of {payment_id}", len(await stage.webhooks(payment_id)), 1)
     stage.say(f"{len(stage.payment_ids)} payments, and exactly one event of each")
@@ -191,7 +191,7 @@ async def _went_well(console: Console, act: Awaitable[None]) -> bool:
 
 
 def main() -> None:
-    """Play the demo in this terminal; the exit code is 1 where anything was unexpected."""
+    """Play the demo in this terminal; the exit status is 1 if any step failed."""
     configure_standard_streams()
     console = Console(highlight=False, soft_wrap=True)
     try:

@@ -8,13 +8,13 @@ import aiohttp
 
 from payintent_sandbox.demo.stage import OK, DemoStage, Fields, StepError
 
-_PAGES_MAX = 5  # of one gateway, in a row
+_PAGES_MAX = 5  # of a gateway, in a row
 _CARD = "card"  # the field for the card number at every emulator
 
 
 @dataclass(slots=True)
 class _Form:
-    """A form of a page: its action, its hidden fields, and the names of the others."""
+    """A form of a page: its action, its hidden fields, and the names of its visible fields."""
 
     action: str
     hidden: dict[str, str] = field(default_factory=dict[str, str])
@@ -30,18 +30,18 @@ class _Forms(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect a form or an input."""
-        given = {name: value or "" for name, value in attrs}
-        if tag == "form" and given.get("method") == "post":
-            self.forms.append(_Form(given.get("action", "")))
-        elif tag == "input" and self.forms and given.get("type") == "hidden":
-            self.forms[-1].hidden[given["name"]] = given.get("value", "")
+        attributes = {name: value or "" for name, value in attrs}
+        if tag == "form" and attributes.get("method") == "post":
+            self.forms.append(_Form(attributes.get("action", "")))
+        elif tag == "input" and self.forms and attributes.get("type") == "hidden":
+            self.forms[-1].hidden[attributes["name"]] = attributes.get("value", "")
         elif tag == "input" and self.forms:
-            self.forms[-1].typed.add(given["name"])
+            self.forms[-1].typed.add(attributes["name"])
 
 
 @dataclass(slots=True)
 class _Browser:
-    """A buyer's browser with one page; it follows redirects."""
+    """A buyer's browser with a single page; it follows redirects."""
 
     http: aiohttp.ClientSession
     url: str = ""
@@ -96,5 +96,5 @@ async def confirm(stage: DemoStage, selected: Fields, card: str) -> Fields:
         "number": card,
     }
     async with stage.http.post(urljoin(element["script_url"], "confirm"), json=body) as answer:
-        said: Fields = await answer.json()
-        return said
+        content: Fields = await answer.json()
+        return content

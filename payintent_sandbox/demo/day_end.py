@@ -1,7 +1,6 @@
-"""Ends the day of one merchant of a sandbox now, so that it has a statement without waiting.
+"""Close the current day of a sandbox merchant, so that it has a statement without waiting.
 
-Only what a merchant's closing reads sees the later time, in a transaction of its own. The clock of
-everything else stays as it is.
+Only the closing's own transaction sees the later time; all other clocks are unchanged.
 """
 
 import base64
@@ -15,9 +14,9 @@ _UNUSED = base64.b64encode(bytes(32)).decode()  # a key; a closing reads no secr
 
 
 async def end_day(database_url: str, merchant_id: int) -> None:
-    """Close the merchant's day: today, or the next one where that is closed."""
-    given = {"database_url": database_url, "pepper": _UNUSED, "keyring": f"demo:{_UNUSED}"}
-    settings = Settings.model_validate(given)
+    """Close the merchant's day: today, or the next day if today is closed."""
+    values = {"database_url": database_url, "pepper": _UNUSED, "keyring": f"demo:{_UNUSED}"}
+    settings = Settings.model_validate(values)
     database = Database(settings, "payintent demo")
     await database.open()
     try:
@@ -33,7 +32,7 @@ async def end_day(database_url: str, merchant_id: int) -> None:
 
 
 async def _turn_clock_on(tx: Tx, merchant_id: int) -> None:
-    """Let `clock()` be a day after the last that is closed, at least tomorrow, in this one."""
+    """Set `clock()` in this transaction to the day after the last closed day, at least tomorrow."""
     await tx.fetch("CREATE SCHEMA later")
     await tx.fetch(
         "CREATE FUNCTION later.clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN"

@@ -12,7 +12,7 @@ PAGE = 100
 
 
 async def heal_an_outage(stage: DemoStage) -> None:
-    """Play a shop whose endpoint does not answer, that reads what it missed, and gets it again."""
+    """Play a shop with an unreachable endpoint: it reads the missed events, then gets them."""
     place = await _end_of_feed(stage)
     async with _away(stage):
         payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
@@ -53,10 +53,10 @@ async def _page(stage: DemoStage, **query: object) -> Fields:
 
 @asynccontextmanager
 async def _away(stage: DemoStage) -> AsyncGenerator[None]:
-    """Send the shop's webhooks where nobody listens while the block runs."""
+    """Send the shop's webhooks to a closed port while the block runs."""
     merchant_id = stage.sandbox.merchants[0].id
-    shown = await stage.operate("GET", f"merchant/show?merchant_id={merchant_id}")
-    url = (shown.get("merchant") or shown)["callback_url"]
+    response = await stage.operate("GET", f"merchant/show?merchant_id={merchant_id}")
+    url = (response.get("merchant") or response)["callback_url"]
     await _set_url(stage, NOBODY)
     try:
         yield

@@ -32,7 +32,7 @@ PART_IN_TOKENS = "10.00"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPurchase:
-    """A purchase that is paid and refunded at one gateway."""
+    """A purchase that is paid and refunded at the same gateway."""
 
     provider: str
     currency: str
@@ -135,8 +135,8 @@ async def _in_two_parts(stage: DemoStage, payment: Fields, part: str) -> str:
         began = time.monotonic()
         refund = await _ended(stage, await _request(stage, payment, amount))
         expect("the refund", refund["status"], "SUCCEEDED")
-        shown = await stage.shows(payment, status, "refunded_amount")
-        expect("refunded_amount", Decimal(shown["refunded_amount"]), refunded)
+        current = await stage.shows(payment, status, "refunded_amount")
+        expect("refunded_amount", Decimal(current["refunded_amount"]), refunded)
         lines.append(f"{refund['amount']} refunded in {seconds_since(began)}")
     return f"{', '.join(lines)}: REFUNDED"
 
@@ -169,8 +169,8 @@ async def _refused(stage: DemoStage) -> str:
     refund = await _ended(stage, await _request(stage, payment))
     expect("the refund", refund["status"], "FAILED")
     expect("failure_reason", refund["failure_reason"], "DECLINED")
-    shown = await stage.shows(payment, "PAID", "refunded_amount")
-    expect("refunded_amount", Decimal(shown["refunded_amount"]), Decimal(0))
+    current = await stage.shows(payment, "PAID", "refunded_amount")
+    expect("refunded_amount", Decimal(current["refunded_amount"]), Decimal(0))
     return "the gateway refuses: FAILED, DECLINED; the payment stays PAID"
 
 
@@ -226,8 +226,8 @@ async def _ended(stage: DemoStage, requested: Fields, patience_s: float = PATIEN
     """Read a refund until it has ended; refunds have no webhook."""
 
     async def ended() -> list[Fields]:
-        found = await stage.call("GET", f"/refunds/{requested['id']}", keyed=True)
-        return [] if found["status"] == "PENDING" else [found]
+        latest = await stage.call("GET", f"/refunds/{requested['id']}", keyed=True)
+        return [] if latest["status"] == "PENDING" else [latest]
 
     [refund] = await stage.until(f"end of {requested['id']}", ended, patience_s)
     return refund

@@ -1,4 +1,4 @@
-"""What every flow of the demo uses: calls of the API, the buyer's steps, checks, printing."""
+"""Shared steps of the demo's flows: API calls, the buyer's steps, checks and output."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class StepError(Exception):
     """A step had an unexpected result; the message names it."""
 
 
-#: The errors that a step may raise; any other is a bug of the demo.
+#: The expected errors of a step; any further exception is a bug of the demo.
 FAILURES = (StepError, DevChainError, aiohttp.ClientError, TimeoutError, KeyError, ValueError)
 
 
@@ -49,7 +49,7 @@ class DemoMerchant:
 
 @dataclass(frozen=True, slots=True)
 class DemoBuyer:
-    """An account with tokens on one chain."""
+    """An account with tokens on a chain."""
 
     address: str
     private_key: str = field(repr=False)
@@ -105,11 +105,11 @@ class DemoStage:
     payment_ids: list[str] = field(default_factory=list[str])
 
     def say(self, text: str) -> None:
-        """Print one step that went as expected."""
+        """Print a successful step."""
         self.console.print(f"  [green]✓[/] {escape(masked(text))}")
 
     async def call(
-        self, method: str, path: str, wanted: int = OK, *, keyed: bool = False, **body: Any
+        self, method: str, path: str, expected: int = OK, *, keyed: bool = False, **body: Any
     ) -> Fields:
         """Call the API: as the merchant if `keyed`, else as the buyer's browser."""
         headers: dict[str, str] = {}
@@ -121,16 +121,16 @@ class DemoStage:
             method, self.sandbox.api_url + path, headers=headers, json=body or None
         ) as answer:
             fields: Fields = await answer.json(content_type=None)
-            if answer.status != wanted:
-                raise StepError(f"{method} {path}: {answer.status} {fields}, expected {wanted}")
+            if answer.status != expected:
+                raise StepError(f"{method} {path}: {answer.status} {fields}, expected {expected}")
             return fields
 
     async def operate(
-        self, method: str, path: str, body: Fields | None = None, wanted: int = OK
+        self, method: str, path: str, body: Fields | None = None, expected: int = OK
     ) -> Fields:
         """Run an operation as the operator; a change has `make demo` as its reason.
 
-        What needs a second person is approved by another admin.
+        A second admin approves it if needed.
         """
         token = self.sandbox.operator_token
         status, fields = await self._operate(token, method, path, body)
@@ -139,8 +139,8 @@ class DemoStage:
             others = (operator for operator in self.sandbox.operators if operator.token != token)
             admin = next(operator for operator in others if operator.role == "admin")
             status, fields = await self._operate(admin.token, "POST", "approval/approve", approval)
-        if status != wanted:
-            raise StepError(f"{method} {path}: {status} {fields}, expected {wanted}")
+        if status != expected:
+            raise StepError(f"{method} {path}: {status} {fields}, expected {expected}")
         return fields
 
     async def _operate(
@@ -148,8 +148,8 @@ class DemoStage:
     ) -> tuple[int, Fields]:
         url = f"{self.sandbox.operator_url}/operator/{path}"
         headers = {"Authorization": f"Bearer {token}"}
-        given = body | {"why": "make demo"} if body else None
-        async with self.http.request(method, url, headers=headers, json=given) as answer:
+        content = body | {"why": "make demo"} if body else None
+        async with self.http.request(method, url, headers=headers, json=content) as answer:
             return answer.status, await answer.json()
 
     async def create(self, amount: str, currency: str, title: str, **more: Any) -> Fields:
@@ -173,17 +173,17 @@ class DemoStage:
         return payment
 
     async def quotes(self, payment: Fields, provider: str = "simulator") -> list[Fields]:
-        """List the ways to pay at one gateway."""
+        """List the quotes of a gateway."""
         answer = await self.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
         quotes = [quote for quote in answer["quotes"] if quote["provider"] == provider]
         if not quotes:
             raise StepError(f"no quote of {provider} among {answer['quotes']}")
-        shown = ", ".join(
+        summary = ", ".join(
             f"#{quote['payment_method_id']} {quote['label']} {quote['total_amount']} "
             f"{quote['currency']}"
             for quote in quotes
         )
-        self.say(f"quotes for {answer['country']}: {shown}")
+        self.say(f"quotes for {answer['country']}: {summary}")
         return quotes
 
     async def select(self, payment: Fields, quote: Fields, next_action: str = "redirect") -> Fields:
@@ -232,14 +232,14 @@ class DemoStage:
 
     async def shows(self, payment: Fields, status: str, *names: str) -> Fields:
         """Read the payment as the merchant; expect this status and these fields."""
-        found = await self.call("GET", f"/payments/{payment['id']}", keyed=True)
-        expect("status", found["status"], status)
-        missing = [name for name in names if name not in found]
+        result = await self.call("GET", f"/payments/{payment['id']}", keyed=True)
+        expect("status", result["status"], status)
+        missing = [name for name in names if name not in result]
         if missing:
             raise StepError(f"GET /payments/{payment['id']} shows no {', '.join(missing)}")
-        shown = "".join(f", {name} {found[name]}" for name in names)
-        self.say(f"GET shows {status}{shown}")
-        return found
+        summary = "".join(f", {name} {result[name]}" for name in names)
+        self.say(f"GET shows {status}{summary}")
+        return result
 
     async def cases(self, payment: Fields) -> list[Fields]:
         """List a payment's cases as the operator."""
@@ -252,8 +252,8 @@ class DemoStage:
         async def refunded() -> list[Fields]:
             return [case for case in await self.cases(payment) if case["status"] == "REFUNDED"]
 
-        found = await self.until(f"case {kind} that was refunded", refunded)
-        expect("case", [case["kind"] for case in found], [kind])
+        result = await self.until(f"case {kind} that was refunded", refunded)
+        expect("case", [case["kind"] for case in result], [kind])
         self.say(f"{kind}: money that is no payment's was refunded")
 
     async def until(
@@ -262,20 +262,20 @@ class DemoStage:
         """Call `ask` until it gives something; StepError after `patience_s`."""
         deadline = time.monotonic() + patience_s
         with self.console.status(f"waiting for {what}, {patience_s:.0f} s at most"):
-            while not (found := await ask()):
+            while not (result := await ask()):
                 if time.monotonic() > deadline:
                     raise StepError(f"no {what} within {patience_s:.0f} s")
                 await asyncio.sleep(POLL_S)
-        return found
+        return result
 
 
 Act = Callable[[DemoStage], Awaitable[str]]
 
 
 async def together(stage: DemoStage, what: str, acts: Mapping[str, Act]) -> None:
-    """Play acts at the same time, and print one line for each: its name and its result.
+    """Run acts concurrently, and print the name and result of each.
 
-    StepError after all of them have ended, if any of them failed.
+    Raises StepError after all have ended, if any failed.
     """
     quiet = [replace(stage, console=Console(quiet=True)) for _ in acts]
     with stage.console.status(f"waiting for {what}"):
@@ -296,7 +296,7 @@ async def together(stage: DemoStage, what: str, acts: Mapping[str, Act]) -> None
 
 
 def why(error: BaseException) -> str:
-    """Describe an error in one line; `error` is one of `FAILURES`."""
+    """Describe an error in a single line; `error` is one of `FAILURES`."""
     if isinstance(error, StepError):
         return str(error)
     if isinstance(error, DevChainError):
@@ -306,10 +306,10 @@ def why(error: BaseException) -> str:
     return f"an answer is not as documented: {error!r}"
 
 
-def expect(what: str, actual: object, wanted: object) -> None:
-    """Raise StepError if a value is not the expected one."""
-    if actual != wanted:
-        raise StepError(f"{what} is {actual}, expected {wanted}")
+def expect(what: str, actual: object, expected: object) -> None:
+    """Raise StepError if a value is unexpected."""
+    if actual != expected:
+        raise StepError(f"{what} is {actual}, expected {expected}")
 
 
 def seconds_since(began: float) -> str:

@@ -47,7 +47,7 @@ class TokenPurchase:
                     await self.post(receipt["transactionHash"])
 
     async def pay_otherwise(
-        self, *, token: str = "", amount: int = 0, deadline: int = 0, wanted: str = _DONE
+        self, *, token: str = "", amount: int = 0, deadline: int = 0, status: str = _DONE
     ) -> str:
         """Pay something else than the session expects; gives the transaction's hash."""
         token, amount = token or self.token, amount or self.amount
@@ -58,7 +58,7 @@ class TokenPurchase:
         data = abi.encode_pay(uuid, _bytes(token), amount, deadline or self.session["deadline"])
         value = amount if token == NATIVE else 0
         receipt = await self._send(contract, _hex(data), value)
-        expect("the transaction's status", receipt["status"], wanted)
+        expect("the transaction's status", receipt["status"], status)
         return receipt["transactionHash"]
 
     async def post(self, tx_hash: str) -> None:
@@ -88,15 +88,15 @@ async def pay_in_tokens(stage: DemoStage) -> None:
         await purchase.pay()
     for purchase in purchases:
         await stage.webhook(purchase.payment, "payment.completed")
-        shown = await stage.shows(purchase.payment, "PAID", "provider", "paid_at", "receipt_id")
-        expect("provider", shown["provider"], "gateway_contract")
+        current = await stage.shows(purchase.payment, "PAID", "provider", "paid_at", "receipt_id")
+        expect("provider", current["provider"], "gateway_contract")
 
 
 async def pay_otherwise(stage: DemoStage) -> None:
     """Play transfers that do not match their session; the money of each is refunded."""
     late = await select(stage, "native", "USDT", expires_in=EXPIRES_SOON_S)
     reverted = await select(stage, "bsc", "USDT")
-    await reverted.post(await reverted.pay_otherwise(deadline=_PAST, wanted=_REVERTED))
+    await reverted.post(await reverted.pay_otherwise(deadline=_PAST, status=_REVERTED))
     under = await select(stage, "ethereum", "USDT", expires_in=EXPIRES_IN_S)
     await under.pay_otherwise(amount=under.amount - 1)
     wrong = await select(stage, "native", "USDT", expires_in=EXPIRES_IN_S)
@@ -118,14 +118,14 @@ async def select(stage: DemoStage, slug: str, symbol: str, expires_in: int = 600
     )
     payment = await stage.create(AMOUNT, "USD", f"Paid in {symbol}", expires_in=expires_in)
     answer = await stage.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
-    wanted = [
+    matching_quotes = [
         quote
         for quote in answer["quotes"]
         if quote["kind"] == "onchain" and (quote["chain"], quote["token"]) == (slug, symbol)
     ]
-    if not wanted:
+    if not matching_quotes:
         raise StepError(f"no quote for {symbol} on {slug}")
-    selected = await stage.select(payment, wanted[0], "onchain_session")
+    selected = await stage.select(payment, matching_quotes[0], "onchain_session")
     session_id = selected["next_action"]["onchain_session"]["session_id"]
     session = await stage.call("GET", f"/onchain/sessions/{session_id}")
     return TokenPurchase(stage=stage, wallet=wallet, payment=payment, session=session)

@@ -1,4 +1,4 @@
-"""HTTP notifications to merchants, repeated until the merchant acknowledges one."""
+"""HTTP notifications to merchants, repeated until they are acknowledged."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,13 +12,13 @@ from payintent_sandbox.emulators.clock import ScaledClock
 ATTEMPT_TIMEOUT_S = 10  # of real time: a merchant does not answer faster in scaled time
 ANSWER_BYTES_MAX = 16 * 1024
 
-#: Sends one attempt, by its number from 1, and tells whether the merchant acknowledged it.
+#: Sends an attempt, numbered from 1, and returns whether it was acknowledged.
 Attempt = Callable[[int], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class MerchantAnswer:
-    """The merchant's answer to one request; without one, `error` names the exception."""
+    """The merchant's response to a request; without a response, `error` is the exception."""
 
     status: int = 0
     body: bytes = b""
@@ -31,7 +31,7 @@ class MerchantAnswer:
 
 
 class Notifier:
-    """Sends while `running`. What acknowledges a notification is up to the gateway's attempt."""
+    """Sends while `running`. The gateway's attempt decides whether it was acknowledged."""
 
     def __init__(self, clock: ScaledClock, retry_waits_s: Sequence[float]) -> None:
         self.clock = clock
@@ -61,7 +61,7 @@ class Notifier:
             self.clock.start(self._retry(attempt))
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> MerchantAnswer:
-        """Make one request; redirects are not followed."""
+        """Send a request; redirects are not followed."""
         assert self._http is not None  # noqa: S101 - the emulator is running
         try:
             async with self._http.post(

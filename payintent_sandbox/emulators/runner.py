@@ -1,4 +1,4 @@
-"""What the commands of the emulators and of the shop share: arguments, environment, server."""
+"""Shared by the commands of the emulators and the shop: arguments, environment, server."""
 
 import argparse
 import io
@@ -21,7 +21,7 @@ Account = TypeVar("Account")
 
 def make_parser(module: str, description: str, *, port: int) -> argparse.ArgumentParser:
     """Make the parser of `python -m MODULE`, with the address to listen on."""
-    for stream in (sys.stdout, sys.stderr):  # whatever the terminal's encoding lacks
+    for stream in (sys.stdout, sys.stderr):  # for characters that the terminal's encoding lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)

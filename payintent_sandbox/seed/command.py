@@ -8,7 +8,7 @@ from payintent_sandbox.seed.history import NotASandboxError, seed
 
 
 def run(payments: int, days: int) -> None:
-    """Write the history; ends the command where the database is no sandbox's."""
+    """Write the history; exit if the database does not belong to a sandbox."""
     began = time.monotonic()
 
     async def work(service: Service) -> None:

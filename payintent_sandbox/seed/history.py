@@ -11,7 +11,7 @@ from payintent_sandbox.seed.merchants import prepare_merchants
 #: Payments that a transaction writes: some seconds of work.
 _BATCH = 20_000
 _OPEN_MAX = 2_000
-_OPEN_SHARE = 50  # of so many payments one is open, up to the most
+_OPEN_SHARE = 50  # one payment in this many is open, up to the maximum
 _NO_TIMEOUT = "SET statement_timeout = 0"
 _BEGIN_BATCH = "INSERT INTO seed_batch VALUES ($1, $2, $3, $4, $5, $6)"
 #: The worker counts the figures of the hours that are kept, from the first payment on.
@@ -29,13 +29,13 @@ VACUUM (ANALYZE) payment, session, checkout, idempotency, callback, capture, ref
 
 
 class NotASandboxError(Exception):
-    """The database is no sandbox's: what is made up must not stand among real payments."""
+    """The database is not a sandbox: generated payments must not mix with real payments."""
 
 
 async def seed(service: Service, payments: int, days: int, advance: Callable[[int], None]) -> None:
-    """Write so many payments, the first one made so many days ago, and all that belongs to them.
+    """Write payments, spread over the last days, with all their dependent rows.
 
-    Each batch is a transaction: a run that is stopped leaves whole payments. Raises
+    Each batch is a transaction, so an interrupted run leaves complete payments. Raises
     `NotASandboxError` outside a sandbox.
     """
     if not service.settings.sandbox:

@@ -1,4 +1,4 @@
-"""The merchants that a seeded history is of: most payments are one's, few are the last one's."""
+"""The merchants of a seeded history. The first has most of the payments, and the last a few."""
 
 from itertools import accumulate
 
@@ -50,7 +50,7 @@ async def prepare_merchants(service: Service, connection: Connection) -> None:
 
 
 async def _prepare_account(service: Service, connection: Connection) -> None:
-    """Add an account at the simulator where the platform has none; nobody answers at its URL."""
+    """Add a simulator account if the platform has none. Its URL is unreachable."""
     if await connection.fetchval(
         "SELECT 1 FROM provider_account WHERE provider = $1 AND merchant_id IS NULL", _PROVIDER
     ):

@@ -158,7 +158,7 @@ async def show_orders(request: Request) -> Response:
 async def show_order(request: Request) -> Response:
     """`GET /orders/{order_id}`; with `?check=now` it also reads the payment's status.
 
-    Only the webhook changes an order. Reading the status is for people: a buyer who cancels on
+    Only the webhook changes an order. Reading the status is for people: a cancellation on
     the checkout causes no event.
     """
     order = _order(request)
@@ -204,23 +204,23 @@ async def place_graded_order(request: Request) -> Response:
 async def show_graded_order(request: Request) -> Response:
     """`GET /graded/{order_id}`: its status, how often its goods were handed out, and refunds.
 
-    What was given back is the service's to say: refunds are made elsewhere too, and some fail.
+    The service reports the refunded amount: the operator can refund too, and refunds can fail.
     """
     order = _order(request)
     payment = await _shop(request).payments.read(order.payment_id)
-    shown = {"status": order.state.value, "handed_out": order.handed_out}
-    return JSONResponse(shown | {"refunded": payment.get("refunded_amount", "0")})
+    values = {"status": order.state.value, "handed_out": order.handed_out}
+    return JSONResponse(values | {"refunded": payment.get("refunded_amount", "0")})
 
 
 async def refund_graded_order(request: Request) -> Response:
-    """`POST /graded/{order_id}/refund`: give money back for what the buyer returns.
+    """`POST /graded/{order_id}/refund`: refund returned goods.
 
-    A second click on the page of one return has the same key, and so the same refund.
+    A second click for the same return has the same key, and therefore the same refund.
     """
-    order, wanted = _order(request), await request.json()
-    key = uuid5(_cart(wanted.get("return_id")), order.id)
+    order, content = _order(request), await request.json()
+    key = uuid5(_cart(content.get("return_id")), order.id)
     try:
-        refund = await _shop(request).payments.refund(key, order.payment_id, wanted["amount"])
+        refund = await _shop(request).payments.refund(key, order.payment_id, content["amount"])
     except PaymentApiError as error:
         if error.code not in _REFUND_REFUSED:
             raise
@@ -229,7 +229,7 @@ async def refund_graded_order(request: Request) -> Response:
 
 
 async def refuse_graded_change(_: Request) -> Response:
-    """`POST /graded/{order_id}/{change}`: an order has one payment, and one amount."""
+    """`POST /graded/{order_id}/{change}`: an order has a single payment and amount."""
     return JSONResponse({"message": "We change no order; place another one."}, 409)
 
 
@@ -246,7 +246,7 @@ async def _ordered(request: Request) -> Order:
 
 
 async def _place(request: Request, cart: UUID, product: Product, quantity: int) -> Order:
-    """Create the payment of a cart; bought twice, it has one order, one key, one payment."""
+    """Create the payment of a cart. A repeated purchase has the same order, key and payment."""
     shop = _shop(request)
     order_id = await _open_order_id(shop, uuid5(cart, f"{product.sku} {quantity}"))
     amount = product.amount(quantity)
@@ -283,10 +283,10 @@ async def _place(request: Request, cart: UUID, product: Product, quantity: int) 
 
 
 async def _open_order_id(shop: _Shop, cart: UUID) -> str:
-    """Return the id of the cart's order, after ending one whose payment has ended unpaid.
+    """Return the id of the cart's order, after ending an order with an unpaid, ended payment.
 
-    The payment is read because a buyer who cancels on the checkout causes no event, and because
-    other events may still be on their way.
+    The payment is read because a cancellation on the checkout causes no event, and because
+    events may still be on their way.
     """
     order_id = shop.orders.id_for(cart)
     order = shop.orders.find(order_id)
@@ -320,8 +320,8 @@ def _trouble(status: int, code: str, message: str, request_id: str = "") -> Resp
     return _page("trouble.html", status=status, code=code, message=message, request_id=request_id)
 
 
-def _page(name: str, *, status: int = 200, **shown: Any) -> Response:
-    return HTMLResponse(_pages.get_template(name).render(shown), status, _PAGE_HEADERS)
+def _page(name: str, *, status: int = 200, **values: Any) -> Response:
+    return HTMLResponse(_pages.get_template(name).render(values), status, _PAGE_HEADERS)
 
 
 def _shop(request: Request) -> _Shop:

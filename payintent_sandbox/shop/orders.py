@@ -39,7 +39,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One order, and the payment that it was sent to."""
+    """An order and its payment."""
 
     id: str
     product: Product
@@ -98,7 +98,7 @@ class Delivery:
 
 
 class Orders:
-    """The last orders and webhooks; older ones are dropped."""
+    """The latest orders and webhooks; older entries are dropped."""
 
     def __init__(self) -> None:
         self._numbers = count(_FIRST_NUMBER)
@@ -109,7 +109,7 @@ class Orders:
         self._webhook_ids: dict[str, None] = {}  # in the order of arrival
 
     def id_for(self, cart: UUID) -> str:
-        """Give the id of a cart's order: one id until that order has ended."""
+        """Return the id of a cart's order. It stays the same until the order has ended."""
         order_id = self._by_cart.pop(cart, None)
         order = self._orders.get(order_id or "")
         if order_id is None or (order is not None and order.state is not State.WAITING):
@@ -120,7 +120,7 @@ class Orders:
         return order_id
 
     def add(self, order: Order) -> Order:
-        """Store an order that has its payment; gives the one that is there already."""
+        """Store an order with its payment; return the existing order, if any."""
         if order.id in self._orders:
             return self._orders[order.id]
         if len(self._orders) >= ORDERS_MAX:
@@ -138,7 +138,7 @@ class Orders:
         return self._orders.get(order_id)
 
     def end_unpaid(self, order_id: str, payment: Mapping[str, Any]) -> None:
-        """End an order whose payment, as the service has it now, has ended without money."""
+        """End an order if the service reports that its payment ended unpaid."""
         order = self._orders.get(order_id)
         state = _ENDS.get(f"payment.{str(payment.get('status')).lower()}")
         if order is not None and state is not None and order.state is State.WAITING:
@@ -150,7 +150,7 @@ class Orders:
         return list(reversed(self._orders.values()))
 
     def deliveries(self, payment_id: str | None) -> list[Delivery]:
-        """List the webhooks received, of one payment or of all, the oldest first."""
+        """List the received webhooks of a payment, or all, oldest first."""
         return [
             delivery
             for delivery in self._deliveries

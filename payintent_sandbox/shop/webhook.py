@@ -30,6 +30,6 @@ def verify(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) ->
         return False
     signed = f"{webhook_id}.{timestamp}.".encode() + body
     expected = b"v1," + base64.b64encode(hmac.digest(key, signed, "sha256"))
-    # There are several while a secret is being replaced; one valid signature is enough.
-    given = headers.get("webhook-signature", "").encode().split(b" ")
-    return any(hmac.compare_digest(expected, signature) for signature in given)
+    # During a secret rotation there are several signatures; a single valid signature is enough.
+    signatures = headers.get("webhook-signature", "").encode().split(b" ")
+    return any(hmac.compare_digest(expected, signature) for signature in signatures)

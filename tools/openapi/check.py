@@ -15,13 +15,13 @@ TYPESCRIPT_CLIENT = "openapi-typescript/bin/cli.js"
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """Give the command of one of the installed programs."""
+    """Return the command of an installed program."""
     node, *_ = npm()
     return [node, str(FOLDER / "node_modules" / program), *arguments]
 
 
 def checks(contract: Path) -> list[list[str]]:
-    """Give the commands that check a contract; each ends with 0 where it finds nothing."""
+    """Return the commands that check a contract. Each exits with 0 if it has no findings."""
     document = str(contract)
     return [
         command(REDOCLY, "lint", document, "--config", str(HERE / "redocly.yaml")),
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Run both, and end with 1 where either finds something."""
+    """Run both checks; exit with 1 if either has findings."""
     ended = [
         subprocess.run(check, env=environment(), check=False).returncode  # noqa: S603
         for check in checks(CONTRACT)

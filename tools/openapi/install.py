@@ -1,8 +1,8 @@
-"""Installs what checks the contract and makes clients of it: `python -m tools.openapi.install`.
+"""Install the contract checkers and client generators: `python -m tools.openapi.install`.
 
 The npm packages go to the environment's `openapi` folder. The generator of Python clients goes to
-an environment of its own, `clients`, for it needs an older typer than the service. What the server
-for agents needs goes to `mcp`.
+a separate environment, `clients`, because it needs an older typer than the service. The
+dependencies of the agent server go to `mcp`.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ LOCKS = ROOT / "requirements"
 
 
 def install_python(lock: Path, into: Path) -> None:
-    """Install a lock into an environment of its own, by the pip of this one."""
+    """Install a lock into a separate environment, using the current pip."""
     if not (into / "bin" / "python").exists():
         venv.create(into, symlinks=True)
     command = [
@@ -33,7 +33,7 @@ def install_python(lock: Path, into: Path) -> None:
 
 
 def main() -> None:
-    """Install what the locks say, and nothing where that is there."""
+    """Install the locked packages, unless they are already installed."""
     install(HERE, FOLDER)
     install_python(LOCKS / "clients.txt", CLIENTS)
     install_python(LOCKS / "mcp.txt", MCP)

@@ -15,7 +15,7 @@ _PACK = ("pack", "--offline", "--ignore-scripts", "--pack-destination")
 
 
 def pack(folder: Path) -> Path:
-    """Put the package into a folder; gives its file. Raises `SystemExit` with what went wrong."""
+    """Build the package into a folder and return its file. Raises `SystemExit` with the error."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="payintent-sdk-") as scratch:
         project = Path(scratch) / "typescript"
@@ -26,7 +26,7 @@ def pack(folder: Path) -> Path:
 
 
 def _run(*words: str, folder: Path) -> str:
-    done = subprocess.run(  # noqa: S603
+    process = subprocess.run(  # noqa: S603
         words,
         cwd=folder,
         env=npm_environment(),
@@ -35,9 +35,9 @@ def _run(*words: str, folder: Path) -> str:
         timeout=_TIMEOUT_S,
         check=False,
     )
-    if done.returncode != 0:
-        raise SystemExit(f"the package cannot be made: {done.stdout}{done.stderr}")
-    return done.stdout
+    if process.returncode != 0:
+        raise SystemExit(f"the package cannot be made: {process.stdout}{process.stderr}")
+    return process.stdout
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Checks the browser's scripts and style sheets: `python -m tools.web.check`; it writes nothing.
+"""Check the browser scripts and style sheets: `python -m tools.web.check`.
 
-The compiler checks the scripts' types, ESLint what the supported browsers lack of what they use.
+The compiler checks types; ESLint reports features that a supported browser lacks.
 """
 
 import os
@@ -14,7 +14,7 @@ from tools.web.install import FOLDER
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-#: What browsers of buyers, merchants, operators and readers of the documentation run.
+#: The scripts of checkout, portal, console and documentation.
 SERVED = (
     "checkout/sdk",
     "checkout/static",
@@ -26,13 +26,13 @@ _OF_OTHERS = ("--ignore-pattern", "**/*.min.*", "--ignore-pattern", "**/*.d.ts")
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """Give the command of one of the installed programs."""
+    """Return the command of an installed program."""
     node, *_ = npm()
     return [node, str(FOLDER / "node_modules" / program), *arguments]
 
 
 def lint(paths: Iterable[Path], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Look for what a supported browser lacks; `package.json` names the browsers."""
+    """Report features that a supported browser lacks. `package.json` lists the browsers."""
     config = ("--config", str(HERE / "eslint.config.mjs"))
     return subprocess.run(  # noqa: S603
         command("eslint/bin/eslint.js", *config, *_OF_OTHERS, *map(str, paths)),

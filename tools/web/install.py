@@ -1,6 +1,6 @@
-"""Installs what checks the browser's part: `python -m tools.web.install`, by the sandbox's npm.
+"""Install the checkers of the browser code: `python -m tools.web.install`, with the sandbox's npm.
 
-The lock names each package by its content, and no script of any of them is run.
+The lock pins each package by digest, and install scripts are disabled.
 """
 
 import shutil
@@ -17,7 +17,7 @@ ATTEMPTS_MAX = 3
 
 
 def install(locked: Path, folder: Path) -> None:
-    """Install what the lock beside `locked` says into a folder, and nothing where that is there."""
+    """Install the lock next to `locked` into a folder, unless it is already installed."""
     folder.mkdir(exist_ok=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(locked / name, folder / name)
@@ -26,7 +26,7 @@ def install(locked: Path, folder: Path) -> None:
     except AnvilError as error:
         raise SystemExit(str(error)) from None
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command,
             cwd=folder,
             env=npm_environment(),
@@ -35,14 +35,14 @@ def install(locked: Path, folder: Path) -> None:
             timeout=TIMEOUT_S,
             check=False,
         )
-        if done.returncode == 0:
+        if process.returncode == 0:
             return
         if attempt == ATTEMPTS_MAX:
-            raise SystemExit(f"the packages of {locked} cannot be installed: {done.stderr}")
+            raise SystemExit(f"the packages of {locked} cannot be installed: {process.stderr}")
 
 
 def main() -> None:
-    """Install what checks the browser's part."""
+    """Install the checkers of the browser code."""
     install(HERE, FOLDER)
 
 

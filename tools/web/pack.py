@@ -14,7 +14,7 @@ def pack(folder: Path) -> Path:
     """Put the package into a folder; gives its file."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [*npm(), "pack", "--offline", "--ignore-scripts", "--pack-destination"]
-    done = subprocess.run(  # noqa: S603
+    process = subprocess.run(  # noqa: S603
         [*command, str(folder.resolve())],
         cwd=SDK,
         env=npm_environment(),
@@ -23,9 +23,9 @@ def pack(folder: Path) -> Path:
         timeout=TIMEOUT_S,
         check=False,
     )
-    if done.returncode != 0:
-        raise SystemExit(f"the package cannot be made: {done.stderr}")
-    return folder / done.stdout.split()[-1]
+    if process.returncode != 0:
+        raise SystemExit(f"the package cannot be made: {process.stderr}")
+    return folder / process.stdout.split()[-1]
 
 
 if __name__ == "__main__":

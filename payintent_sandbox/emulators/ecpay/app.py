@@ -112,11 +112,11 @@ async def _show_trade(emulator: EcpayEmulator, request: Request, _: dict[str, st
     if trade is None:
         return JSONResponse({"error": "no such trade"}, 404)
     paid = trade.credit
-    shown: dict[str, int | str] = (
+    values: dict[str, int | str] = (
         {"given_back": paid.given_back, "closing": paid.status.value} if paid else {}
     )
-    shown["merchant_trade_no"] = trade.order["MerchantTradeNo"]
-    return JSONResponse({"status": trade.status.value, "amount": trade.amount} | shown)
+    values["merchant_trade_no"] = trade.order["MerchantTradeNo"]
+    return JSONResponse({"status": trade.status.value, "amount": trade.amount} | values)
 
 
 async def _close_day(emulator: EcpayEmulator, request: Request, _: dict[str, str]) -> Response:
@@ -166,6 +166,6 @@ def _outcome_page(trade: Trade, code: str, message: str, *, returns: bool) -> Re
     return _page("outcome.html", code=code, message=message, back=back, fields=fields, link=link)
 
 
-def _page(name: str, *, status: int = 200, **shown: object) -> Response:
-    text = _pages.get_template(name).render(shown)
+def _page(name: str, *, status: int = 200, **values: object) -> Response:
+    text = _pages.get_template(name).render(values)
     return HTMLResponse(text, status_code=status, headers=_PAGE_HEADERS)

@@ -9,7 +9,7 @@ class Notification(StrEnum):
     """Which result notifications the merchant gets."""
 
     ONCE = "once"
-    TWICE = "twice"  # the second with another message, though the first was acknowledged
+    TWICE = "twice"  # again with a different message, despite the acknowledgement
     NEVER = "never"
     SIMULATED = "simulated"  # as from the merchant's back office: no money was paid
     UNCONFIRMED = "unconfirmed"  # at first; then paid
@@ -17,7 +17,7 @@ class Notification(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A card number and what a payment with it leads to."""
+    """A card number and the outcome of a payment with it."""
 
     number: str
     title: str  # shown on the payment page

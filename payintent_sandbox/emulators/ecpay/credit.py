@@ -16,7 +16,7 @@ _REFUSED = "10200041"
 
 
 def act(trade: Trade | None, fields: dict[str, str]) -> None:
-    """Run one action on a paid trade; refuse it if the closing status does not allow it."""
+    """Run an action on a paid trade; refuse it if the closing status does not allow it."""
     action, amount = fields.get("Action", ""), fields.get("TotalAmount", "")
     if trade is None or trade.credit is None:
         raise RefusalError(_REFUSED, "error_nopay")

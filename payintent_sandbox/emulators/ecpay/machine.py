@@ -55,7 +55,7 @@ class EcpayEmulator:
         return account
 
     def open(self, fields: dict[str, str]) -> Trade:
-        """Accept an order; its `MerchantTradeNo` cannot be used again, whatever the outcome."""
+        """Accept an order; its `MerchantTradeNo` can never be used again."""
         account = self.account(fields)
         check_order(fields)
         key = (account.merchant_id, fields["MerchantTradeNo"])
@@ -108,8 +108,8 @@ class EcpayEmulator:
             raise RefusalError("10200089", "TimeStamp Error")
         trade_no = fields.get("MerchantTradeNo", "")
         trade = self._trades.get((account.merchant_id, trade_no))
-        shown = _shown(trade_no, account, trade)
-        return checkmac.attach(shown, account.hash_key, account.hash_iv)
+        content = _shown(trade_no, account, trade)
+        return checkmac.attach(content, account.hash_key, account.hash_iv)
 
     def act(self, fields: dict[str, str]) -> dict[str, str]:
         """Run an action on a card payment; the answer is unsigned, like ECPay's."""
@@ -132,8 +132,8 @@ class EcpayEmulator:
             paid = trade.credit
             if paid and str(paid.number) == fields.get("CreditRefundId"):
                 matches = str(paid.amount) == fields.get("CreditAmount")
-                shown = credit.detail(paid) if matches else None
-                return {"RtnMsg": "" if matches else "error", "RtnValue": shown}
+                content = credit.detail(paid) if matches else None
+                return {"RtnMsg": "" if matches else "error", "RtnValue": content}
         return {"RtnMsg": "error_nopay", "RtnValue": None}
 
     def by_trade_no(self, trade_no: str) -> Trade | None:
@@ -169,7 +169,7 @@ def _shown(trade_no: str, account: Account, trade: Trade | None) -> dict[str, st
     fields = {
         f"CustomField{number}": order.get(f"CustomField{number}", "") for number in range(1, 5)
     }
-    shown = fields | {
+    content = fields | {
         "HandlingCharge": "0",
         "ItemName": order.get("ItemName", ""),
         "MerchantID": account.merchant_id,
@@ -183,4 +183,4 @@ def _shown(trade_no: str, account: Account, trade: Trade | None) -> dict[str, st
         "TradeNo": trade.trade_no if trade else "",
         "TradeStatus": trade.status.value if trade else TradeStatus.NOT_FOUND.value,
     }
-    return shown | extra(trade) if trade and order.get("NeedExtraPaidInfo") == "Y" else shown
+    return content | extra(trade) if trade and order.get("NeedExtraPaidInfo") == "Y" else content

@@ -53,7 +53,7 @@ class Closing(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """One entry of a card payment's `close_data`; a negative amount is a refund."""
+    """An entry of a card payment's `close_data`; a negative amount is a refund."""
 
     status: Closing
     amount: int
@@ -86,7 +86,7 @@ class Credit:
 
 @dataclass(slots=True, kw_only=True)
 class Trade:
-    """An order whose payment page a buyer has opened."""
+    """An order with an opened payment page."""
 
     account: Account
     order: dict[str, str]

@@ -17,14 +17,14 @@ _HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class Notices:
-    """The notifications of one emulator, and a log of the last ones."""
+    """The notifications of an emulator, and a log of the latest."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_MAX)
 
     async def send(self, trade: Trade, code: str, message: str, *, simulated: bool = False) -> None:
-        """Notify the merchant of a result; retries of a paid one have another `RtnMsg`."""
+        """Notify the merchant of a result. Retries for a paid order have a different `RtnMsg`."""
         again = "paid" if code == PAID else message
 
         async def attempt(number: int) -> bool:

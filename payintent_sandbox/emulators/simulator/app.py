@@ -53,7 +53,7 @@ _pages = Environment(
 def make_app(
     accounts: Sequence[Account], *, time_scale: float = 1.0, public_url: str | None = None
 ) -> Starlette:
-    """Build the simulator's application; `public_url` is its address for buyers, if another."""
+    """Build the simulator's application; `public_url` is its address for buyers, if it differs."""
     emulator = SimulatorEmulator(accounts, time_scale)
 
     @asynccontextmanager
@@ -271,14 +271,14 @@ def _page(session: Session, *, error: str = "", status: int = 200) -> Response:
     elif session.status is Status.AUTHORISING:
         name = "challenge.html"
     order = session.order
-    shown: dict[str, Any] = {
+    values: dict[str, Any] = {
         "session": session,
         "order": order,
         "amount": amount_text(order.amount_minor, order.currency),
         "cards": CARDS.values(),
         "error": error,
     }
-    text = _pages.get_template(name).render(shown)
+    text = _pages.get_template(name).render(values)
     return HTMLResponse(text, status_code=status, headers=_PAGE_HEADERS)
 
 

@@ -1,4 +1,4 @@
-"""Callbacks to merchants: signed, in several encodings, repeated until one is acknowledged."""
+"""Callbacks to merchants: signed, in several encodings, repeated until acknowledged."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Notice:
-    """One event, with its receiver and the reference it is about."""
+    """An event, with its receiver and the reference of its subject."""
 
     account: Account
     url: str

@@ -32,7 +32,7 @@ class Late(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A card number and what a payment with it leads to."""
+    """A card number and the outcome of a payment with it."""
 
     number: str
     title: str  # shown on the payment page

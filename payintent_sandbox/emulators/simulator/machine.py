@@ -55,7 +55,7 @@ class SimulatorEmulator:
         return account
 
     def create(self, account: Account, order: Order, pages_url: str) -> tuple[Session, bool]:
-        """Open a session, or give the one with this reference; the flag is True for a new one."""
+        """Open a session, or return the existing session; the flag is True for a new session."""
         if order.currency not in DECIMALS:
             raise RefusalError(422, f"unsupported currency: {order.currency}")
         existing = self.find(account, order.reference)

@@ -31,7 +31,7 @@ class Status(StrEnum):
 
 
 class RefundStatus(StrEnum):
-    """The status of a refund: only a pending one changes, once."""
+    """The status of a refund. Only `pending` changes, and only once."""
 
     PENDING = "pending"
     SUCCEEDED = "succeeded"
@@ -90,7 +90,7 @@ class Refund:
 
     def view(self) -> dict[str, Any]:
         """Give the JSON that the merchant reads."""
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": self.id,
             "reference": self.order.reference,
             "capture": self.order.capture,
@@ -98,7 +98,7 @@ class Refund:
             "currency": self.order.currency,
             "status": self.status.value,
         }
-        return shown | ({"reason": self.reason} if self.reason else {})
+        return fields | ({"reason": self.reason} if self.reason else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Capture:
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One attempt of a buyer to pay an order."""
+    """A buyer's attempt to pay an order."""
 
     id: str
     account: Account
@@ -129,7 +129,7 @@ class Session:
     status: Status = Status.OPEN
     capture: Capture | None = None
     decline_code: str | None = None
-    card: Card | None = None  # the buyer's card; a session takes only one
+    card: Card | None = None  # the buyer's card; a session accepts a single card
 
     @property
     def live(self) -> bool:
@@ -143,7 +143,7 @@ class Session:
 
     def view(self) -> dict[str, Any]:
         """Give the JSON that the merchant reads."""
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": self.id,
             "reference": self.order.reference,
             "status": self.status.value,
@@ -152,7 +152,7 @@ class Session:
             "currency": self.order.currency,
         }
         if self.capture:
-            shown["capture"] = {
+            fields["capture"] = {
                 "id": self.capture.id,
                 "amount_minor": self.capture.amount_minor,
                 "currency": self.capture.currency,
@@ -160,8 +160,8 @@ class Session:
                 "refunded_minor": self.capture.refunded_minor,
             }
         if self.decline_code:
-            shown["decline_code"] = self.decline_code
-        return shown
+            fields["decline_code"] = self.decline_code
+        return fields
 
 
 def utc_now() -> datetime:

@@ -34,7 +34,7 @@ class Settled(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Refunds:
-    """All refunds of the simulator; a reference of an account has at most one."""
+    """All refunds of the simulator; references are unique per account."""
 
     def __init__(self, clock: ScaledClock, callbacks: Callbacks) -> None:
         self._clock = clock
@@ -45,9 +45,9 @@ class Refunds:
     def create(
         self, account: Account, order: RefundOrder, session: Session | None, *, is_mended: bool
     ) -> tuple[Refund, bool]:
-        """Refund money of a session, or give the existing refund of this reference.
+        """Refund money of a session, or return the existing refund with this reference.
 
-        The flag is True for a new one. `is_mended` ends the outage of a card that has one.
+        The flag is True for a new refund. `is_mended` ends a card's outage.
         """
         existing = self.find(account, order.reference)
         if existing:

@@ -59,14 +59,14 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
-    """A fault: the sessions it applies to, and what goes wrong."""
+    """A fault and the sessions that it applies to."""
 
     match: Match
     action: str
 
 
 class Rules:
-    """The rules in force; the first one that matches the session and the operation applies."""
+    """The current rules. The first rule that matches the session and the operation applies."""
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
@@ -94,7 +94,7 @@ class Rules:
     def action(
         self, operation: Operation, names: Collection[str], order: Order | None
     ) -> str | None:
-        """Find what goes wrong with this call: an action, `503`, or nothing."""
+        """Return the fault of this call: an action, `503` or None."""
         for index, rule in enumerate(self._rules):
             if not rule.match.fits(names, order):
                 continue

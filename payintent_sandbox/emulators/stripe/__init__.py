@@ -1,4 +1,4 @@
-"""An emulator of Stripe: localstripe's server, and what localstripe leaves out.
+"""An emulator of Stripe: localstripe's server, with the functions that localstripe lacks.
 
 localstripe has payment intents, payment methods, charges, 3-D Secure, cancellation, refunds, their
 lists, and the signed event `payment_intent.succeeded`, sent once after a second and not repeated.
@@ -7,8 +7,8 @@ The emulator adds API keys and the objects that each may see; `Idempotency-Key`;
 because an intent of localstripe does not survive a decline; refunds that are too large, refused or
 pending; the events `payment_intent.payment_failed`, `payment_intent.canceled`, `refund.created`,
 `refund.updated`, `charge.refund.updated` and `refund.failed`, signed and repeated; and the element
-in which a buyer pays, in place of Stripe.js. Nothing that the emulator adds is random but ids.
+in which a buyer pays, in place of Stripe.js. Only ids are random.
 
 localstripe is licensed under the GPL-3.0. It is no part of the service and is not shipped with it:
-this process alone loads it, and other processes use it over HTTP.
+only this process loads it; all further processes use it over HTTP.
 """

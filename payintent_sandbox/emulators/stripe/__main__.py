@@ -41,7 +41,7 @@ def _build(arguments: argparse.Namespace) -> web.Application:
 
 
 def _url_host(address: str) -> str:
-    """Format a host for a URL; refuse an address that other machines can reach."""
+    """Format a host for a URL; refuse an address that remote machines can reach."""
     if not ipaddress.ip_address(address).is_loopback:
         raise ValueError("--host must be of the loopback interface: there is no security here")
     return f"[{address}]" if ":" in address else address

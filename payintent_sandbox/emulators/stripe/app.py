@@ -17,7 +17,7 @@ from payintent_sandbox.emulators.stripe.events import Endpoint, Events
 from payintent_sandbox.emulators.stripe.front import ApiFront, keep_in_memory, read_secret
 from payintent_sandbox.emulators.stripe.model import CARDS, AccountRecords, Json, Keys, RefusalError
 
-#: The events that localstripe signs and sends itself; `Events` sends all others.
+#: The events that localstripe signs and sends itself; `Events` sends the rest.
 _LOCALSTRIPES = ["payment_intent.succeeded", "payment_intent.payment_failed"]
 _PAGES = Path(__file__).parent / "pages"
 _FILES = {
@@ -124,7 +124,7 @@ class StripeEmulator:
         return self.dashboard.warn_of_fraud(await _read_fields(request))
 
     def balance_transactions(self, request: web.Request) -> Json:
-        """List what moved an account's balance."""
+        """List the movements of an account's balance."""
         return self.balance.list_transactions(read_secret(request), dict(request.query))
 
     async def pay_out(self, request: web.Request) -> Json:
@@ -143,7 +143,7 @@ class StripeEmulator:
 
 
 def make_app(emulator: StripeEmulator) -> web.Application:
-    """Add the emulator to localstripe's application; once in a process, which has one store."""
+    """Add the emulator to localstripe's application; only once per process: the store is global."""
     keep_in_memory()
     app = server.app
     for path, (name, kind) in _FILES.items():
@@ -199,7 +199,7 @@ def _file_handler(name: str, kind: str) -> Handler:
 
 
 class _Fields(dict[str, str]):
-    """The fields of a request; reading a missing one answers 400."""
+    """The fields of a request; a missing field causes a 400."""
 
     def __missing__(self, name: str) -> str:
         raise RefusalError(400, f"Missing required param: {name}.", param=name)

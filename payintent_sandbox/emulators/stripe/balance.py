@@ -21,7 +21,7 @@ _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and i
 
 
 class Balance:
-    """What moved the balances of all accounts."""
+    """The movements of all balances."""
 
     def __init__(self, records: AccountRecords, disputes: Disputes) -> None:
         self._records = records
@@ -33,21 +33,21 @@ class Balance:
     def list_transactions(self, secret: str, query: dict[str, str]) -> Json:
         """List an account's transactions, the newest first, a page at a time."""
         self._records.check(secret)
-        found = [txn for txn in self._of(secret) if self._matches(txn, query)]
-        found.sort(key=lambda txn: (txn["created"], txn["id"]), reverse=True)
+        matches = [txn for txn in self._of(secret) if self._matches(txn, query)]
+        matches.sort(key=lambda txn: (txn["created"], txn["id"]), reverse=True)
         if (after := query.get("starting_after")) is not None:
-            names = [txn["id"] for txn in found]
+            names = [txn["id"] for txn in matches]
             if after not in names:
                 raise missing(after)
-            found = found[names.index(after) + 1 :]
+            matches = matches[names.index(after) + 1 :]
         limit = _read_limit(query)
-        page = found[:limit]
+        page = matches[:limit]
         if query.get("expand[]", query.get("expand[0]")) == "data.source":
             page = [txn | {"source": self._source(txn["source"])} for txn in page]
         return {
             "object": "list",
             "url": "/v1/balance_transactions",
-            "has_more": len(found) > limit,
+            "has_more": len(matches) > limit,
             "data": page,
         }
 
@@ -134,12 +134,12 @@ class Balance:
         if (dispute := self._disputes.find(name)) is not None:
             return dispute
         kind = "charge" if name.startswith("ch_") else "refund"
-        said: Json = _objects[f"{kind}:{name}"]._export()  # noqa: SLF001 - localstripe has no public method
-        return said | ({"amount_captured": said["amount"]} if kind == "charge" else {})
+        exported: Json = _objects[f"{kind}:{name}"]._export()  # noqa: SLF001 - localstripe has no public method
+        return exported | ({"amount_captured": exported["amount"]} if kind == "charge" else {})
 
 
 def _localstripes() -> list[Json]:
-    found: list[Any] = [
+    matches: list[Any] = [
         txn for name, txn in _objects.items() if name.startswith("balance_transaction:")
     ]
     return [
@@ -152,17 +152,17 @@ def _localstripes() -> list[Json]:
             name=txn.id,
             fee=_fee(txn.amount) if txn.type == "charge" else 0,
         )
-        for txn in found
+        for txn in matches
     ]
 
 
 def _owned(source: str, disputes: Disputes) -> str:
-    """Give the name of what says whose a transaction is: its payment intent or its payout."""
+    """Return the owner of a transaction: its payment intent or its payout."""
     if (dispute := disputes.find(source)) is not None:
         return str(dispute["payment_intent"])
     kind = "charge" if source.startswith("ch_") else "refund"
-    found = _objects.get(f"{kind}:{source}")
-    return source if found is None else str(found.payment_intent)
+    source_object = _objects.get(f"{kind}:{source}")
+    return source if source_object is None else str(source_object.payment_intent)
 
 
 def _fee(amount: int) -> int:

@@ -1,4 +1,4 @@
-"""What an account's owner does in Stripe's Dashboard, and what card issuers report to Stripe."""
+"""Actions in Stripe's Dashboard, and reports of card issuers to Stripe."""
 
 import secrets
 import time
@@ -35,7 +35,7 @@ class Dashboard:
         return announce_refund(self._records, self._events, refund)
 
     def cancel(self, intent_id: str, fields: dict[str, str]) -> Json:
-        """Cancel a payment intent, with one of the Dashboard's reasons."""
+        """Cancel a payment intent, with a reason from the Dashboard."""
         intent = _intent(intent_id)
         reason = fields.get("cancellation_reason", "requested_by_customer")
         if reason not in _REASONS:
@@ -47,9 +47,9 @@ class Dashboard:
                 code="payment_intent_unexpected_state",
             )
         intent._canceled = True  # noqa: SLF001 - localstripe has no public method
-        said = intent._export() | {"cancellation_reason": reason}  # noqa: SLF001
-        self._events.send("payment_intent.canceled", said)
-        return said
+        exported = intent._export() | {"cancellation_reason": reason}  # noqa: SLF001
+        self._events.send("payment_intent.canceled", exported)
+        return exported
 
     def warn_of_fraud(self, fields: dict[str, str]) -> Json:
         """Report fraud as a card's issuer does, before any dispute."""

@@ -67,11 +67,11 @@ class Disputes:
         return dispute
 
     def find(self, dispute_id: str) -> Json | None:
-        """Give a dispute; None where there is none of this id."""
+        """Return a dispute, or None if the id is unknown."""
         return self._disputes.get(dispute_id)
 
     def movements(self) -> list[Movement]:
-        """List what disputes have taken and given back."""
+        """List the withdrawals and reinstatements of disputes."""
         return list(self._movements)
 
     def _move(self, dispute: Json, category: str, amount: int) -> None:

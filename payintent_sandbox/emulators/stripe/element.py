@@ -29,7 +29,7 @@ _MESSAGES = {
 
 @dataclass(slots=True)
 class Element:
-    """What a buyer's browser may do with a client secret and a publishable key."""
+    """The browser's operations with a client secret and a publishable key."""
 
     records: AccountRecords
     events: Events
@@ -45,8 +45,8 @@ class Element:
         intent = await self._intent(publishable, client_secret)
         card = CARDS.get(number)
         if card is None:
-            said = "Your card number is invalid. The sandbox accepts the numbers that it lists."
-            raise RefusalError(402, said, type="validation_error", code="invalid_number")
+            message = "Your card number is invalid. The sandbox accepts the numbers that it lists."
+            raise RefusalError(402, message, type="validation_error", code="invalid_number")
         if intent["status"] != "requires_payment_method":
             raise _unexpected(intent)
         if card.code:
@@ -66,7 +66,7 @@ class Element:
         return shown(answered)
 
     async def leave(self, publishable: str, client_secret: str) -> Json:
-        """Give up at the bank's or wallet's page: the intent waits for another payment method."""
+        """Give up at the bank's or wallet's page: the intent awaits a new payment method."""
         intent = await self._intent(publishable, client_secret)
         if intent["status"] != "requires_action":
             raise _unexpected(intent)
@@ -119,10 +119,10 @@ class Element:
         headers = {"Authorization": f"Bearer {secret}"}
         url = f"{self.url}/v1{path}"
         async with self.http.request(method, url, data=form, headers=headers) as answer:
-            said: dict[str, Any] = await answer.json()
-            if "error" in said:
-                raise relayed(answer.status, said["error"])
-            return said
+            content: dict[str, Any] = await answer.json()
+            if "error" in content:
+                raise relayed(answer.status, content["error"])
+            return content
 
 
 def shown(intent: Json) -> Json:
@@ -137,6 +137,6 @@ def relayed(status: int, error: Json) -> RefusalError:
 
 
 def _unexpected(intent: Json) -> RefusalError:
-    said = f"This payment is {intent['status']} and cannot be paid."
+    message = f"This payment is {intent['status']} and cannot be paid."
     code = "payment_intent_unexpected_state"
-    return RefusalError(400, said, code=code, payment_intent=shown(intent))
+    return RefusalError(400, message, code=code, payment_intent=shown(intent))

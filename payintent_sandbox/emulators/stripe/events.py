@@ -24,7 +24,7 @@ class Endpoint:
 
 
 class Events:
-    """Sends events to `endpoint`, if there is one, while its notifier runs."""
+    """Sends events to `endpoint`, if it is set, while its notifier runs."""
 
     def __init__(self) -> None:
         self.endpoint: Endpoint | None = None

@@ -42,7 +42,7 @@ class ApiFront:
     _done: dict[tuple[str, str], _Done] = field(default_factory=dict[tuple[str, str], _Done])
 
     async def pass_on(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse what Stripe refuses; let localstripe handle the rest, once per key."""
+        """Reject requests as Stripe does; pass all others to localstripe, once per key."""
         secret = read_secret(request)
         self.records.check(secret)
         body = await request.read()
@@ -57,16 +57,16 @@ class ApiFront:
         self, secret: str, key: str, request: web.Request, handler: Handler
     ) -> web.StreamResponse:
         order = request.path.encode() + b"\n" + await request.read()
-        done = self._done.get((secret, key))
-        if done and done.order != order:
-            said = "Keys for idempotent requests can only be used with the same parameters."
-            raise RefusalError(400, said, type="idempotency_error")
-        if done and done.answer is None:
+        earlier = self._done.get((secret, key))
+        if earlier and earlier.order != order:
+            message = "Keys for idempotent requests can only be used with the same parameters."
+            raise RefusalError(400, message, type="idempotency_error")
+        if earlier and earlier.answer is None:
             raise RefusalError(409, "That key is in use.", code="idempotency_key_in_use")
-        if done and done.answer is not None:
+        if earlier and earlier.answer is not None:
             headers = {"Idempotent-Replayed": "true"}
             return web.Response(
-                body=done.answer.body, headers=headers, content_type="application/json"
+                body=earlier.answer.body, headers=headers, content_type="application/json"
             )
         self._done[secret, key] = _Done(order)
         answer: web.StreamResponse | None = None
@@ -89,14 +89,14 @@ class ApiFront:
         if request.method != "POST" or not isinstance(answer, web.Response):
             return answer
         if answer.status == _OK and isinstance(answer.body, bytes):
-            said: Json = json.loads(answer.body)
-            self.records.owners[said["id"]] = secret
-            if said["object"] == "refund":
-                return self._refunded(said, left)
+            content: Json = json.loads(answer.body)
+            self.records.owners[content["id"]] = secret
+            if content["object"] == "refund":
+                return self._refunded(content, left)
             if is_intent:
-                return store_details(said, details)
+                return store_details(content, details)
             if _CANCEL.fullmatch(request.path):
-                self.events.send("payment_intent.canceled", said)
+                self.events.send("payment_intent.canceled", content)
         return answer
 
     def _refunded(self, refund: Json, left: int) -> web.Response:
@@ -113,10 +113,10 @@ class ApiFront:
         if status not in _DECIDED:
             raise RefusalError(400, "status is succeeded or failed", param="status")
         refund.status = status
-        said: Json = refund._export()  # noqa: SLF001 - localstripe has no public method
-        self.events.send(_DECIDED[status], said)
-        self.events.send("charge.refund.updated", said)
-        return said
+        content: Json = refund._export()  # noqa: SLF001 - localstripe has no public method
+        self.events.send(_DECIDED[status], content)
+        self.events.send("charge.refund.updated", content)
+        return content
 
 
 def keep_in_memory() -> None:
@@ -125,7 +125,7 @@ def keep_in_memory() -> None:
 
 
 def read_secret(request: web.Request) -> str:
-    """Read the secret key of a request; empty where it has none."""
+    """Return the secret key of a request, or "" if it is missing."""
     scheme, _, word = request.headers.get("Authorization", "").partition(" ")
     if scheme == "Basic":
         try:

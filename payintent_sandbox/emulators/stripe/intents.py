@@ -1,4 +1,4 @@
-"""What Stripe checks and stores of a new payment intent, and localstripe does not."""
+"""Checks and fields of a new payment intent that localstripe lacks."""
 
 import json
 from typing import Any, cast
@@ -19,18 +19,18 @@ _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and i
 
 
 async def check_intent(request: web.Request) -> dict[str, Any]:
-    """Refuse amounts as Stripe does; return what localstripe does not know, and hide it there."""
+    """Reject amounts as Stripe does; remove and return the fields that localstripe lacks."""
     form = parse_qsl((await request.read()).decode(), keep_blank_values=True)
     fields = dict(form)
     _check_amount(fields.get("amount", ""), fields.get("currency", "").lower())
     excluded = [value for name, value in form if name.partition("[")[0] == _EXCLUDED]
     others = [(n, v) for n, v in form if n != "description" and n.partition("[")[0] != _EXCLUDED]
-    cast("Any", request)._read_bytes = urlencode(others).encode()  # noqa: SLF001 - aiohttp has no other way
+    cast("Any", request)._read_bytes = urlencode(others).encode()  # noqa: SLF001 - aiohttp has no public API
     return {"description": fields.get("description"), _EXCLUDED: excluded or None}
 
 
 def store_details(intent: Json, details: dict[str, Any]) -> web.Response:
-    """Give a new intent what `check_intent` returned."""
+    """Store the fields that `check_intent` returned."""
     stored = _objects[f"payment_intent:{intent['id']}"]
     for name, value in details.items():
         setattr(stored, name, value)

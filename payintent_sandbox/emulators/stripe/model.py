@@ -26,7 +26,7 @@ class Card:
     disputed: bool = False  # so that refunds are refused
 
 
-#: Stripe's test numbers; localstripe decides which one needs 3-D Secure.
+#: Stripe's test numbers; localstripe decides which numbers need 3-D Secure.
 CARDS = {
     card.number: card
     for card in (
@@ -53,7 +53,7 @@ class RefusalError(Exception):
 
 
 def missing(name: str) -> RefusalError:
-    """Make the refusal of an object that is missing or belongs to another account."""
+    """Return the error for an object that is missing or belongs to a different account."""
     return RefusalError(404, f"No such object: '{name}'", code="resource_missing", param="id")
 
 
@@ -72,12 +72,12 @@ class AccountRecords:
             raise RefusalError(401, "Invalid API Key provided")
 
     def check_owner(self, secret: str, name: str) -> None:
-        """Refuse an object that belongs to another account."""
+        """Reject an object that belongs to a different account."""
         if self.owners.get(name, secret) != secret:
             raise missing(name)
 
     def owner(self, intent_id: str, publishable: str) -> str:
-        """Give the secret key of an intent's account, if this is its publishable one."""
+        """Return the secret key of an intent's account, if the publishable key matches."""
         secret = self.owners.get(intent_id)
         if secret is None:
             raise missing(intent_id)

@@ -33,18 +33,18 @@ def announce_refund(records: AccountRecords, events: Events, refund: Any) -> Jso
     card = records.paid_with.get(refund.payment_intent)
     if card and card.pending_refunds:
         refund.status = "pending"
-    said: Json = refund._export()  # noqa: SLF001 - localstripe has no public method
-    events.send("refund.created", said)
+    exported: Json = refund._export()  # noqa: SLF001 - localstripe has no public method
+    events.send("refund.created", exported)
     charge: Json = _objects[f"charge:{refund.charge}"]._export()  # noqa: SLF001
     total = refunded(refund.payment_intent)
     is_all = total == charge["amount"]
     events.send("charge.refunded", charge | {"amount_refunded": total, "refunded": is_all})
-    return said
+    return exported
 
 
 def refunded(intent_id: str) -> int:
     """Sum up the refunds of an intent that did not fail."""
-    refunds = [found for name, found in _objects.items() if name.startswith("refund:")]
+    refunds = [stored for name, stored in _objects.items() if name.startswith("refund:")]
     return sum(
         refund.amount
         for refund in refunds

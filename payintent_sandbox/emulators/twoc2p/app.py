@@ -87,7 +87,7 @@ def make_app(
     time_scale: float = 1.0,
     public_url: str | None = None,
 ) -> Starlette:
-    """Build the emulator's application; `public_url` is its address for buyers, if another."""
+    """Build the emulator's application; `public_url` is its address for buyers, if it differs."""
     gateway = Gateway(TwoC2pEmulator(accounts, time_scale), key, public_url)
 
     @asynccontextmanager
@@ -126,8 +126,8 @@ async def _answer(gateway: Gateway, request: Request, handler: Handler) -> Respo
     try:
         return await handler(gateway, request, await request.body())
     except RefusalError as refusal:
-        said = {"respCode": refusal.code, "respDesc": str(refusal)}
-        return _signed(refusal.signed_for, said) if refusal.signed_for else JSONResponse(said)
+        fields = {"respCode": refusal.code, "respDesc": str(refusal)}
+        return _signed(refusal.signed_for, fields) if refusal.signed_for else JSONResponse(fields)
 
 
 async def _payment_token(gateway: Gateway, request: Request, body: bytes) -> Response:
@@ -138,8 +138,8 @@ async def _payment_token(gateway: Gateway, request: Request, body: bytes) -> Res
         raise RefusalError("9004", signed_for=account) from None
     pages_url = (gateway.public_url or str(request.base_url)).rstrip("/")
     invoice = gateway.emulator.order(account, order, pages_url)
-    said = {"webPaymentUrl": invoice.page_url, "paymentToken": invoice.token}
-    return _signed(account, said | {"respCode": APPROVED, "respDesc": WORDS[APPROVED]})
+    fields = {"webPaymentUrl": invoice.page_url, "paymentToken": invoice.token}
+    return _signed(account, fields | {"respCode": APPROVED, "respDesc": WORDS[APPROVED]})
 
 
 async def _payment_inquiry(gateway: Gateway, _: Request, body: bytes) -> Response:
@@ -203,8 +203,13 @@ async def _show_invoice(gateway: Gateway, request: Request, _: bytes) -> Respons
         return JSONResponse({"error": "no such invoice"}, status_code=404)
     names = [refund.name for refund in invoice.refunds]
     refunded = f"{invoice.refunded:.2f}"
-    shown = {"status": invoice.status, "code": invoice.code, "refunded": refunded, "refunds": names}
-    return JSONResponse(shown)
+    values = {
+        "status": invoice.status,
+        "code": invoice.code,
+        "refunded": refunded,
+        "refunds": names,
+    }
+    return JSONResponse(values)
 
 
 async def _settle_refund(gateway: Gateway, request: Request, body: bytes) -> Response:
@@ -259,8 +264,8 @@ def _opened(gateway: Gateway, body: bytes) -> tuple[Account, bytes]:
         raise RefusalError("9042") from None
 
 
-def _signed(account: Account, said: dict[str, Any]) -> Response:
-    content = msgspec.json.encode(said)
+def _signed(account: Account, fields: dict[str, Any]) -> Response:
+    content = msgspec.json.encode(fields)
     return JSONResponse({"payload": envelope.sign(content, account.secret_key)})
 
 
@@ -288,7 +293,7 @@ def _page(invoice: Invoice | None, *, error: str = "") -> Response:
     if invoice is None:
         return HTMLResponse("no such payment", status_code=404, headers=_PAGE_HEADERS)
     order = invoice.order
-    shown: dict[str, Any] = {
+    values: dict[str, Any] = {
         "order": order,
         "amount": f"{order.amount:f}",
         "description": html.unescape(order.description),  # merchants send it escaped
@@ -300,12 +305,12 @@ def _page(invoice: Invoice | None, *, error: str = "") -> Response:
         "response": _front(invoice),
     }
     name = "card.html" if invoice.payable else "result.html"
-    text = _pages.get_template(name).render(shown)
+    text = _pages.get_template(name).render(values)
     return HTMLResponse(text, status_code=422 if error else 200, headers=_PAGE_HEADERS)
 
 
 def _front(invoice: Invoice) -> str:
     """Encode the result for the buyer's browser: base64url of JSON, not signed."""
     code = IN_PROGRESS if invoice.code in {None, IN_PROGRESS} else "2000"
-    said = {"invoiceNo": invoice.order.invoiceNo, "channelCode": "CC", "respCode": code}
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
+    fields = {"invoiceNo": invoice.order.invoiceNo, "channelCode": "CC", "respCode": code}
+    return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()

@@ -10,7 +10,7 @@ PAID = frozenset({APPROVED, PAID_MORE, PAID_LESS, PAID_LATE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A card number and what a payment with it leads to."""
+    """A card number and the outcome of a payment with it."""
 
     number: str
     title: str  # shown on the payment page

@@ -72,9 +72,9 @@ def unseal(token: str, merchant_key: RSAPublicKey, own_key: RSAPrivateKey) -> by
         raise InvalidEnvelopeError("unable to decrypt") from None
 
 
-def _expect(head: str, **wanted: str) -> None:
+def _expect(head: str, **expected: str) -> None:
     header = json.loads(_decode(head))
-    if any(header.get(name) != value for name, value in wanted.items()):
+    if any(header.get(name) != value for name, value in expected.items()):
         raise ValueError("another algorithm")
 
 

@@ -32,12 +32,12 @@ def public_pem(key: RSAPrivateKey) -> str:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-@lru_cache(maxsize=_PAIRS_MAX)  # to read one takes longer than everything else of a callback
+@lru_cache(maxsize=_PAIRS_MAX)  # parsing a key takes longer than the rest of a callback
 def read_private(pem: str) -> RSAPrivateKey:
     """Read a private key; ValueError for anything else."""
     key = load_pem_private_key(pem.encode(), None)
     if not isinstance(key, RSAPrivateKey):
-        raise ValueError("this is no RSA key")  # noqa: TRY004 - what is wrong is the text
+        raise ValueError("this is no RSA key")  # noqa: TRY004 - the text is invalid
     return key
 
 
@@ -45,5 +45,5 @@ def read_public(pem: str) -> RSAPublicKey:
     """Read a public key; ValueError for anything else."""
     key = load_pem_public_key(pem.encode())
     if not isinstance(key, RSAPublicKey):
-        raise ValueError("this is no RSA key")  # noqa: TRY004 - what is wrong is the text
+        raise ValueError("this is no RSA key")  # noqa: TRY004 - the text is invalid
     return key

@@ -27,9 +27,9 @@ _CODES = {"RF": "00", "RP": "42", "RR": "44"}
 
 
 def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
-    """Run the process of a request; ValueError if it is no XML.
+    """Run the process of a request. Raises ValueError if it is not XML.
 
-    A repeated `idempotencyID` gets the first answer again, whatever its process is.
+    A repeated `idempotencyID` gets the first response again, even for a different process.
     """
     try:
         root = ET.fromstring(content)  # noqa: S314 - an emulator for tests, and signed by them
@@ -101,7 +101,7 @@ def _answer(
     fields: dict[str, str], code: str, invoice: Invoice | None, refund: Refund | None
 ) -> bytes:
     root = ET.Element("PaymentProcessResponse")
-    shown = {
+    values = {
         "version": fields.get("version", ""),
         "timeStamp": stamp(None, "%d%m%y%H%M%S"),
         "respCode": code,
@@ -110,12 +110,12 @@ def _answer(
         "invoiceNo": fields.get("invoiceNo", ""),
     }
     if invoice is not None:
-        shown["amount"] = f"{invoice.order.amount:.2f}"
-        shown["status"] = refund.status if refund else invoice.status
-        shown["referenceNo"] = invoice.tran_ref
+        values["amount"] = f"{invoice.order.amount:.2f}"
+        values["status"] = refund.status if refund else invoice.status
+        values["referenceNo"] = invoice.tran_ref
     if refund is not None and refund.status != "RP":
-        shown["refundReferenceNo"] = refund.reference
-    for tag, text in shown.items():
+        values["refundReferenceNo"] = refund.reference
+    for tag, text in values.items():
         ET.SubElement(root, tag).text = text
     if invoice is not None and fields.get("processType") == "RS":
         listed = ET.SubElement(root, "refundList")

@@ -68,7 +68,7 @@ class Refund:
 
 @dataclass(slots=True, kw_only=True)
 class Invoice:
-    """One invoice of a merchant, paid at most once."""
+    """An invoice of a merchant, paid at most once."""
 
     account: Account
     order: Order
@@ -98,7 +98,7 @@ class Invoice:
     def view(self, *, notified: bool = False) -> dict[str, Any]:
         """Give the transaction as the merchant reads it; a notification pads the amount.
 
-        What an invoice does not have is null.
+        Missing values are null.
         """
         assert self.code is not None  # noqa: S101 - there is a transaction
         amount = self.order.amount
@@ -125,5 +125,5 @@ def utc_now() -> datetime:
 
 
 def stamp(moment: datetime | None, form: str) -> str:
-    """Format a time, or the current one, in UTC."""
+    """Format a time in UTC; the default is the current time."""
     return (moment or utc_now()).strftime(form)
