@@ -16,7 +16,7 @@ FINAL_DEPTH = 2  # blocks above the final one, on every development chain
 class Miner:
     """Mines a block per second on a chain while blocks are needed, because all blocks are stored.
 
-    `busy` returns whether the service needs blocks. `restore` is called when anvil's id differs from
+    `busy` returns whether the service needs blocks. `restore` is called when anvil's id is not
     `instance_id`: it deploys the lost contracts and returns the new id.
     """
 

@@ -28,16 +28,16 @@ _HELP = {
 }
 
 
-_INSECURE = "accept any certificate of your server, such as a self-signed one"
+_INSECURE = "accept any certificate of your server, for example a self-signed certificate"
 
 
 def run(words: Sequence[str] | None = None) -> None:
-    """Run one command; what is wrong is one line on standard error."""
+    """Run a command. Errors are printed to standard error as a single line."""
     write_any_text()
-    wanted = _arguments().parse_args(words)
+    arguments = _arguments().parse_args(words)
     stop_at_signals()
     try:
-        wanted.do(wanted)
+        arguments.do(arguments)
     except KeyboardInterrupt:
         print("ended", flush=True)
     except UsageError as error:
@@ -127,56 +127,56 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _access(wanted: argparse.Namespace) -> Any:
+def _access(arguments: argparse.Namespace) -> Any:
     from payintent_cli.keys import find_access
 
-    return find_access(live=wanted.live, base_url=wanted.base_url)
+    return find_access(live=arguments.live, base_url=arguments.base_url)
 
 
-def _listen(wanted: argparse.Namespace) -> None:
+def _listen(arguments: argparse.Namespace) -> None:
     from payintent_cli.listen import Listening, listen
     from payintent_cli.targets import read_url
 
     how = Listening(
-        forward_to=read_url(wanted.forward_to, "--forward-to"),
-        insecure=wanted.insecure,
-        types=wanted.events.split(",") if wanted.events else None,
-        resume=wanted.resume,
-        tries=max(1, wanted.tries),
+        forward_to=read_url(arguments.forward_to, "--forward-to"),
+        insecure=arguments.insecure,
+        types=arguments.events.split(",") if arguments.events else None,
+        resume=arguments.resume,
+        tries=max(1, arguments.tries),
     )
-    listen(_access(wanted), how)
+    listen(_access(arguments), how)
 
 
-def _tail(wanted: argparse.Namespace) -> None:
-    access = _access(wanted)
+def _tail(arguments: argparse.Namespace) -> None:
+    access = _access(arguments)
     from payintent_cli.logs import tail
 
-    tail(access, from_start=wanted.from_start, follow=not wanted.no_follow)
+    tail(access, from_start=arguments.from_start, follow=not arguments.no_follow)
 
 
-def _open(wanted: argparse.Namespace) -> None:
-    access = _access(wanted)
+def _open(arguments: argparse.Namespace) -> None:
+    access = _access(arguments)
     from payintent_cli.opening import open_checkout
 
-    open_checkout(access, wanted.payment_id, only_print=wanted.only_print)
+    open_checkout(access, arguments.payment_id, only_print=arguments.only_print)
 
 
-def _trigger(wanted: argparse.Namespace) -> None:
+def _trigger(arguments: argparse.Namespace) -> None:
     from payintent_cli.keys import TEST_KEY
 
-    access = _access(wanted)
-    if wanted.live or not access.key.startswith(TEST_KEY):
+    access = _access(arguments)
+    if arguments.live or not access.key.startswith(TEST_KEY):
         raise UsageError("only a test key triggers events")
     from payintent_cli.trigger import trigger
 
-    trigger(access, wanted.kind, amount=wanted.amount, currency=wanted.currency)
+    trigger(access, arguments.kind, amount=arguments.amount, currency=arguments.currency)
 
 
-def _grade(wanted: argparse.Namespace) -> None:
+def _grade(arguments: argparse.Namespace) -> None:
     secret = os.environ.get("PAYINTENT_WEBHOOK_SECRET", "").strip()
     if not secret:
         raise UsageError("set PAYINTENT_WEBHOOK_SECRET to the webhook secret of your test shop")
-    access = None if wanted.key is None else _test_access(wanted)
+    access = None if arguments.key is None else _test_access(arguments)
     from payintent_cli.grading.checks import grade
     from payintent_cli.grading.report import as_json, as_text
     from payintent_cli.grading.service import Service
@@ -185,45 +185,45 @@ def _grade(wanted: argparse.Namespace) -> None:
     from payintent_cli.targets import read_url
 
     key = read_secret(secret)
-    webhook_url = read_url(wanted.webhook_url, "--webhook-url")
-    orders_url = read_url(wanted.orders_url, "--orders-url")
+    webhook_url = read_url(arguments.webhook_url, "--webhook-url")
+    orders_url = read_url(arguments.orders_url, "--orders-url")
     with ExitStack() as stack:
         shop = stack.enter_context(
-            Shop(webhook_url, orders_url, key, wanted.settle, insecure=wanted.insecure)
+            Shop(webhook_url, orders_url, key, arguments.settle, insecure=arguments.insecure)
         )
         service = stack.enter_context(Service(access)) if access else None
-        grades = grade(shop, service, wanted.only.split(",") if wanted.only else None)
-    if grades.outcomes or wanted.as_json:
-        print((as_json if wanted.as_json else as_text)(grades), flush=True)
+        grades = grade(shop, service, arguments.only.split(",") if arguments.only else None)
+    if grades.outcomes or arguments.as_json:
+        print((as_json if arguments.as_json else as_text)(grades), flush=True)
     if grades.stopped is not None:
         raise UsageError(grades.stopped)
     if not grades.passed:
         raise SystemExit(1)
 
 
-def _test_access(wanted: argparse.Namespace) -> Access:
-    """Return the test key of `--key`, or the one that is kept. Refuses a live one."""
+def _test_access(arguments: argparse.Namespace) -> Access:
+    """Return the test key of `--key`, or the stored key. Live keys are rejected."""
     from payintent_cli.keys import TEST_KEY, Access, check_key, find_base_url
 
     access = (
-        Access(key=check_key(wanted.key, live=True), base_url=find_base_url(wanted.base_url))
-        if wanted.key
-        else _access(wanted)
+        Access(key=check_key(arguments.key, live=True), base_url=find_base_url(arguments.base_url))
+        if arguments.key
+        else _access(arguments)
     )
-    if wanted.live or not access.key.startswith(TEST_KEY):
+    if arguments.live or not access.key.startswith(TEST_KEY):
         raise UsageError("grade accepts only a test key (sk_test_)")
     return access
 
 
-def _login(wanted: argparse.Namespace) -> None:
+def _login(arguments: argparse.Namespace) -> None:
     from payintent_cli.keys import keep
 
     asked = sys.stdin.isatty()
     key = getpass.getpass("API key: ") if asked else sys.stdin.readline()
-    print(f"stored in {keep(key, live=wanted.live, base_url=wanted.base_url)}")
+    print(f"stored in {keep(key, live=arguments.live, base_url=arguments.base_url)}")
 
 
-def _logout(wanted: argparse.Namespace) -> None:
+def _logout(arguments: argparse.Namespace) -> None:
     from payintent_cli.keys import forget
 
-    forget(live=wanted.live)
+    forget(live=arguments.live)

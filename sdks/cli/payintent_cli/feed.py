@@ -1,4 +1,4 @@
-"""The feed of events with each event's own bytes, which is what its webhook carries."""
+"""The event feed with the raw bytes of each event, as in its webhook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from payintent_cli.keys import Access
 
 _PAGE = 20
 _TIMEOUT_S = 10.0
-_TRIES = 5  # of one page, before it is known where the feed ends
+_TRIES = 5  # of a page, before the end of the feed is known
 _AGAIN_S = 2.0  # after an answer that does not say when
 _AGAIN_MAX_S = 60.0
 _BUSY, _BROKEN = 429, 500
@@ -41,14 +41,14 @@ class Entry:
 
     @property
     def payment_id(self) -> str:
-        """Return the id of the payment that it is about; a dash where it is about none."""
+        """Return the id of the event's payment, or "-" if it has none."""
         data = as_object(as_object(json.loads(self.body)).get("data"))
         return str(as_object(data.get("payment")).get("id", "-"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some entries in their one order, and where to go on."""
+    """Some entries in feed order, with the cursor to continue from."""
 
     entries: list[Entry]
     after: str
@@ -56,7 +56,7 @@ class Page:
 
 
 class Feed:
-    """Reads the feed of one merchant; use it with `with`."""
+    """Reads the feed of a merchant; a context manager."""
 
     def __init__(self, access: Access) -> None:
         self._connections = Connections(access.key, access.base_url, "payintent-cli/0.1")
@@ -69,7 +69,7 @@ class Feed:
         limit: int = _PAGE,
         types: list[str] | None = None,
     ) -> Page:
-        """Return the entries behind `after`; waits so many seconds for the first one.
+        """Return the entries after `after`; wait up to `wait` seconds for the first.
 
         Raises `ApiError` and `NoAnswerError`.
         """
@@ -89,9 +89,9 @@ class Feed:
         return Page(entries=entries, after=feed.after, has_more=feed.has_more)
 
     def newest(self) -> str:
-        """Return the place behind the newest event; goes on after answers that pass.
+        """Return the cursor after the newest event; retry after transient errors.
 
-        Raises as `read` does, after a few tries of one page.
+        Raises the errors of `read` after a few attempts for the same page.
         """
         page = self._read_patiently(None)
         while page.has_more:
@@ -122,7 +122,7 @@ class Feed:
 
 
 def pause_s(error: ApiError | NoAnswerError) -> float | None:
-    """Return for how long to wait before the same is read again; None where that is no use."""
+    """Return the delay before a retry, or None if a retry cannot help."""
     if isinstance(error, NoAnswerError):
         return _AGAIN_S
     if error.status != _BUSY and error.status < _BROKEN:
@@ -152,7 +152,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _items(text: str, at: int) -> Iterator[int]:
-    """Give where each item of the array at `at` begins."""
+    """Yield the start position of each item of the array at `at`."""
     at = _skip(text, at + 1)
     while text[at] != "]":
         yield at

@@ -1,7 +1,7 @@
-"""Where the API key is: the environment, the system's keyring, or a file of its owner's.
+"""API keys from the environment, the system's keyring or a private file.
 
-A key is never a word of the command line, where others would see it. A test key is what every
-command takes; a live one only with `--live`.
+Keys are never command-line arguments, because these are visible to all users. Every command
+accepts test keys; live keys require `--live`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Access:
 
 
 def find_access(*, live: bool, base_url: str | None) -> Access:
-    """Return the key to use. Raises `UsageError` where there is none, or a live one unasked for."""
+    """Return the API key. Raises `UsageError` if it is missing, or live without `--live`."""
     stored = _stored(live=live)
     key = _from_environment() or (stored.key if stored else "")
     if not key:
@@ -41,7 +41,7 @@ def find_access(*, live: bool, base_url: str | None) -> Access:
 
 
 def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
-    """Return where the service is: as it is named, by the environment, or `otherwise`."""
+    """Return the service's URL: the argument, the environment's value, or `otherwise`."""
     from payintent_sdk.credentials import read_base_url  # late: it imports for a while
 
     url = base_url or _environment("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or otherwise
@@ -63,12 +63,12 @@ def check_key(text: str, *, live: bool) -> str:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not key.startswith(TEST_KEY) and not live:
-        raise UsageError("this is no test key (sk_test_); --live allows a live one")
+        raise UsageError("this is not a test key (sk_test_); --live allows live keys")
     return key
 
 
 def keep(key: str, *, live: bool, base_url: str | None) -> str:
-    """Store a key; gives where it is now."""
+    """Store a key and return its location."""
     access = Access(key=check_key(key, live=live), base_url=base_url or _BASE_URL)
     text = json.dumps(asdict(access))
     keyring = _keyring()
@@ -101,7 +101,7 @@ def forget(*, live: bool) -> None:
 
 
 def state_folder() -> Path:
-    """Return the folder for what a later start goes on from."""
+    """Return the folder for the state between runs."""
     named = os.environ.get("XDG_STATE_HOME")
     return (Path(named) if named else Path.home() / ".local/state") / "payintent"
 

@@ -17,7 +17,7 @@ from payintent_cli.keys import Access, state_folder, write_privately
 from payintent_cli.signing import new_secret, read_secret, signed_headers
 from payintent_cli.targets import exact_target, is_untrusted, tls_context
 
-_WAIT_S = 25  # of one long poll; the service allows no more
+_WAIT_S = 25  # of a long poll; the service's maximum
 _TIMEOUT_S = 15.0  # of a delivery, as of the service's
 _RETRY_MAX_S = 30.0
 _OK, _REDIRECTS, _GONE = 200, 300, 410
@@ -35,7 +35,7 @@ class Listening:
 
 
 def listen(access: Access, wanted: Listening) -> None:
-    """Forward every event from now on, or from where the last listener ended, until Ctrl-C."""
+    """Forward new events, or all events since the last listener ended, until Ctrl-C."""
     given = os.environ.get("PAYINTENT_WEBHOOK_SECRET", "").strip()
     secret = given or new_secret()
     key = read_secret(secret)
@@ -65,7 +65,7 @@ def listen(access: Access, wanted: Listening) -> None:
 
 
 class _Forwarder:
-    """Delivers to one URL, one event after the other."""
+    """Delivers events to a URL sequentially."""
 
     def __init__(self, http: httpx.Client, key: bytes, wanted: Listening) -> None:
         self._http = http
@@ -106,7 +106,7 @@ class _Forwarder:
 
 
 class _Place:
-    """Where a listener is in the feed, for `--resume`: one for each key, URL and kinds."""
+    """The feed cursor of a listener, for `--resume`: one per key, URL and event types."""
 
     def __init__(self, access: Access, wanted: Listening) -> None:
         named = json.dumps([access.base_url, access.key, wanted.forward_to, wanted.types])

@@ -1,4 +1,4 @@
-"""`payintent-cli logs tail`: events, and how far each one's webhook is."""
+"""`payintent-cli logs tail`: events, with the state of their webhooks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _patiently(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) ->
 
 
 def _read_on(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) -> str | None:
-    """Print what is new behind `place`; gives the place before the first pending delivery."""
+    """Print new events after `place`; return the position before the first pending delivery."""
     settled: str | None = place
     all_settled = True
     while True:
@@ -51,12 +51,12 @@ def _read_on(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) -> s
             break
     if follow:
         wait = _WAIT_S if all_settled else _LOOK_AGAIN_S
-        feed.read(place, wait=wait, limit=1)  # what comes is read with what is pending
+        feed.read(place, wait=wait, limit=1)  # new events are read together with pending deliveries
     return settled
 
 
 class _Lines:
-    """What was printed of each event; a line says more than the one before."""
+    """The printed state of each event. A line is printed only if the state has changed."""
 
     def __init__(self) -> None:
         self._shown: dict[str, str] = {}

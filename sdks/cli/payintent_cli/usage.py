@@ -1,4 +1,4 @@
-"""What ends a command early, and what ends it because a person wants it to."""
+"""Usage errors, and interruption by the user."""
 
 from __future__ import annotations
 

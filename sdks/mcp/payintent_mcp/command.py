@@ -1,7 +1,7 @@
-"""The command: `payintent-mcp`, or `payintent mcp` beside the service's own distribution.
+"""The command: `payintent-mcp`, or `payintent mcp` if the service is installed.
 
 The key comes from the environment (`PAYINTENT_API_KEY`) or from a file that only its owner may
-read (`PAYINTENT_API_KEY_FILE`), never from the command line, where others would see it.
+read (`PAYINTENT_API_KEY_FILE`), never from the command line, which is visible to all users.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BASE_URL = "http://127.0.0.1:8080"
 
 
 class UsageError(Exception):
-    """The command cannot run like this; the message says why."""
+    """The command cannot run; the message has the reason."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Serve one client on standard input and output until it goes."""
-    for stream in (sys.stdout, sys.stderr):  # of --help and of errors, not of the protocol
+    """Serve a client on standard input and output until it disconnects."""
+    for stream in (sys.stdout, sys.stderr):  # for --help and errors, not for the protocol
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     parser = _arguments()
@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def read_key(environment: os._Environ[str], *, live: bool) -> str:
-    """Return the API key; a live one only where it is asked for. Raises `UsageError`."""
+    """Return the API key. Raises `UsageError` if it is live without `--live`."""
     key = _first(environment, "PAYINTENT_API_KEY", "PAYINTENT_KEY")
     if not key and (name := environment.get("PAYINTENT_API_KEY_FILE")):
         key = _from_file(Path(name))
@@ -58,7 +58,7 @@ def read_key(environment: os._Environ[str], *, live: bool) -> str:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not key.startswith(_TEST_KEY) and not live:
-        raise UsageError("this is no test key (sk_test_); --live allows a live one")
+        raise UsageError("this is not a test key (sk_test_); --live allows live keys")
     return key
 
 

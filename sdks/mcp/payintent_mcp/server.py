@@ -40,7 +40,7 @@ def build(client: AsyncClient, *, write: bool, test: bool) -> MCPServer[None]:
 
 
 async def serve(key: str, base_url: str, *, write: bool) -> None:
-    """Serve one client until it closes our standard input."""
+    """Serve a client until it closes our standard input."""
     async with AsyncClient(key, base_url) as client:
         server = build(client, write=write, test=key.startswith("sk_test_"))
         await server.run_stdio_async()

@@ -1,4 +1,4 @@
-"""The tools: one for each call that the SDK knows, with the call's own name and parameters."""
+"""The tools: one per call of the SDK, with the call's name and parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AMOUNT = str | Decimal
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One tool: what is called, and what it may do."""
+    """A tool: its SDK call and its permissions."""
 
     name: str
     run: Callable[..., Awaitable[dict[str, Any]]]

@@ -41,14 +41,14 @@ Amount = str | Decimal
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Generic[T]):
-    """One request, and how to read its answer."""
+    """A request, and how to decode its response."""
 
     method: str
     path: str
     read: Callable[[Any], T]
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
-    key: str | None = None  # the idempotency key, the same one for every try
+    key: str | None = None  # the idempotency key, the same for every attempt
     wait_s: float = 0.0  # how long the service may take on purpose
 
     @property
@@ -71,10 +71,10 @@ def create_payment(
 ) -> Call[CreatedPayment]:
     """Create a payment; send the buyer to its `checkout_url`.
 
-    `amount` is in whole units (`"1590.00"`), `expires_in` in seconds. Without an `idempotency_key`
-    a new one is made, which protects the tries of this call only: name one that belongs to the
-    order, so that a second call after a crash finds the same payment. Raises `PaymentDeniedError`
-    where the fraud rules deny it.
+    `amount` is in major units (`"1590.00"`), `expires_in` in seconds. The default `idempotency_key`
+    is random and protects only the retries of this call. Pass a key that is stored with the order,
+    so that a second call after a crash returns the same payment. Raises
+    `PaymentDeniedError` if the fraud rules deny the payment.
     """
     body = _body(
         amount=_amount(amount),
@@ -110,7 +110,7 @@ def list_payments(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[Payment]]:
-    """Return one page of the merchant's payments, newest first."""
+    """Return a page of the merchant's payments, newest first."""
     query = _query(
         status=status,
         currency=currency,
@@ -124,7 +124,7 @@ def list_payments(
 
 
 def cancel_payment(payment_id: str, *, idempotency_key: str | None = None) -> Call[Cancelled]:
-    """Cancel a payment that is not paid; `InvalidStateError` where it has ended otherwise."""
+    """Cancel an unpaid payment. Raises `InvalidStateError` if it has already ended."""
     return Call(
         method="POST",
         path=f"/v1/payments/{_part(payment_id)}/cancel",
@@ -141,7 +141,7 @@ def create_refund(
     destination: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Refund]:
-    """Refund a part of a payment, or all that is left of it where no `amount` is given."""
+    """Refund a payment partially, or its full remainder if `amount` is not set."""
     body = _body(
         amount=None if amount is None else _amount(amount), reason=reason, destination=destination
     )
@@ -162,7 +162,7 @@ def get_refund(refund_id: str) -> Call[Refund]:
 def list_refunds(
     payment_id: str, *, limit: int | None = None, cursor: str | None = None
 ) -> Call[Page[Refund]]:
-    """Return one page of a payment's refunds."""
+    """Return a page of a payment's refunds."""
     query = _query(limit=limit, cursor=cursor)
     return _list(f"/v1/payments/{_part(payment_id)}/refunds", Refund, query)
 
@@ -174,7 +174,7 @@ def list_updated_refunds(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[Refund]]:
-    """Return one page of the refunds of all payments, by their last change."""
+    """Return a page of the refunds of all payments, by their last change."""
     query = _query(status=status, updated_since=updated_since, limit=limit, cursor=cursor)
     return _list("/v1/refunds", Refund, query)
 
@@ -186,7 +186,7 @@ def list_events(
     limit: int | None = None,
     wait: int | None = None,
 ) -> Call[EventFeed]:
-    """Return the next events of the feed; `wait` so many seconds (25 at most) for the first one."""
+    """Return the next events of the feed; wait up to `wait` seconds (at most 25) for the first."""
     named = ",".join(types) if types is not None else None
     return Call(
         method="GET",
@@ -211,7 +211,7 @@ def list_cases(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[Case]]:
-    """Return one page of the merchant's cases: money that a person looks at."""
+    """Return a page of the merchant's cases: money that needs manual review."""
     query = _query(status=status, kind=kind, payment_id=payment_id, limit=limit, cursor=cursor)
     return _list("/v1/cases", Case, query)
 
@@ -219,26 +219,26 @@ def list_cases(
 def list_disputes(
     *, status: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> Call[Page[Dispute]]:
-    """Return one page of the disputes of the merchant's buyers."""
+    """Return a page of the disputes of the merchant's buyers."""
     return _list("/v1/disputes", Dispute, _query(status=status, limit=limit, cursor=cursor))
 
 
 def get_balance() -> Call[BalanceList]:
-    """Return what the merchant is owed now."""
+    """Return the current balances that are owed to the merchant."""
     return _get("/v1/balance", BalanceList)
 
 
 def list_statements(
     *, currency: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> Call[Page[Statement]]:
-    """Return one page of the merchant's statements, newest first."""
+    """Return a page of the merchant's statements, newest first."""
     return _list("/v1/statements", Statement, _query(currency=currency, limit=limit, cursor=cursor))
 
 
 def get_statement(
     statement_id: str, *, limit: int | None = None, cursor: str | None = None
 ) -> Call[StatementWithLines]:
-    """Return a statement, and one page of its lines."""
+    """Return a statement with a page of its lines."""
     return Call(
         method="GET",
         path=f"/v1/statements/{_part(statement_id)}",
@@ -248,7 +248,7 @@ def get_statement(
 
 
 def get_catalog() -> Call[Catalog]:
-    """Return where and in which currencies the merchant can be paid."""
+    """Return the countries and currencies in which the merchant can be paid."""
     return _get("/v1/catalog", Catalog)
 
 
@@ -258,7 +258,7 @@ def get_test_clock() -> Call[TestClock]:
 
 
 def advance_test_clock(seconds: int) -> Call[AdvancedTestClock]:
-    """Make due what waits for so many seconds; by a test key alone."""
+    """Advance the test clock by some seconds. Requires a test key."""
     return Call(
         method="POST",
         path="/v1/test/clock/advance",
@@ -270,7 +270,7 @@ def advance_test_clock(seconds: int) -> Call[AdvancedTestClock]:
 def pay_test_payment(
     payment_id: str, *, card: str | None = None, idempotency_key: str | None = None
 ) -> Call[Payment]:
-    """Have the buyer pay with a test card, which decides what happens; by a test key alone."""
+    """Pay with a test card, which decides the outcome. Requires a test key."""
     return _act(payment_id, "pay", _body(card=card), idempotency_key)
 
 

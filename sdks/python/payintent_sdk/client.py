@@ -28,7 +28,7 @@ _USER_AGENT = f"payintent-sdk-python/{VERSION}"
 
 
 class _Tries:
-    """The tries of one call: what to send, and whether to go on after what came."""
+    """The attempts of a call: the next request, and whether to retry after a response."""
 
     def __init__(self, call: Call[Any], policy: RetryPolicy, timeout_s: float) -> None:
         self._call = call
@@ -123,7 +123,7 @@ def _async_pages(
 def _following(
     last: EventFeed | None, after: str | None, types: Sequence[str] | None
 ) -> Call[EventFeed] | None:
-    """Give the call for the next part of the feed; None where all of it was read."""
+    """Return the call for the next page of the feed; None at its end."""
     if last is None:
         return calls.list_events(after=after, types=types)
     return calls.list_events(after=last.after, types=types) if last.has_more else None
@@ -151,7 +151,7 @@ class Refunds(_Resource):
 
 
 class Events(_Resource):
-    """`client.events`: the feed that heals what webhooks missed."""
+    """`client.events`: the event feed, for events that webhooks have missed."""
 
     list = _sync(calls.list_events)
     replay = _sync(calls.replay_event)
@@ -181,7 +181,7 @@ class Disputes(_Resource):
 
 
 class Statements(_Resource):
-    """`client.statements`: what the merchant is owed, and its closed days."""
+    """`client.statements`: the merchant's balances and statements."""
 
     balance = _sync(calls.get_balance)
     get = _sync(calls.get_statement)
@@ -197,7 +197,7 @@ class ClockOfTests(_Resource):
 
 
 class TestPayments(_Resource):
-    """`client.test_payments`: what buyers and their banks do; by a test key alone."""
+    """`client.test_payments`: actions of buyers and banks. Requires a test key."""
 
     __test__ = False  # no test of pytest's
 
@@ -228,7 +228,7 @@ class AsyncRefunds(_AsyncResource):
 
 
 class AsyncEvents(_AsyncResource):
-    """`client.events`: the feed that heals what webhooks missed."""
+    """`client.events`: the event feed, for events that webhooks have missed."""
 
     list = _async(calls.list_events)
     replay = _async(calls.replay_event)
@@ -252,7 +252,7 @@ class AsyncCases(_AsyncResource):
 
 
 class AsyncStatements(_AsyncResource):
-    """`client.statements`: what the merchant is owed, and its closed days."""
+    """`client.statements`: the merchant's balances and statements."""
 
     balance = _async(calls.get_balance)
     get = _async(calls.get_statement)
@@ -275,7 +275,7 @@ class AsyncClockOfTests(_AsyncResource):
 
 
 class AsyncTestPayments(_AsyncResource):
-    """`client.test_payments`: what buyers and their banks do; by a test key alone."""
+    """`client.test_payments`: actions of buyers and banks. Requires a test key."""
 
     __test__ = False  # no test of pytest's
 

@@ -1,7 +1,7 @@
-"""Connections of a client: those of another process or event loop are never used.
+"""Connections of a client, separate for each process and event loop.
 
-After a fork, parent and child share their sockets: each may read the answer to the other's
-request. An event loop's connections do not work in another one.
+After a fork, parent and child share their sockets, and each could read the response to the
+other's request. Connections work only in the event loop that opened them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class AsyncConnections:
             await http.aclose()
 
     def _forget_ended(self, process: int) -> None:
-        """Drop what cannot be closed any more: its loop is closed, or another process's."""
+        """Drop connections whose loop is closed or belongs to a different process."""
         for key in list(self._by_loop):
             if key[0] != process or key[1].is_closed():
                 self._by_loop.pop(key, None)

@@ -1,4 +1,4 @@
-"""JSON to dataclasses, by their type hints; lenient about what a newer service may add."""
+"""Decode JSON into dataclasses by their type hints; additions of a newer service are ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MICROSECONDS = 6
 
 
 def decode(kind: type[T], value: Any) -> T:
-    """Build a dataclass from decoded JSON; `UnreadableAnswerError` where it cannot be one."""
+    """Build a dataclass from decoded JSON. Raises `UnreadableAnswerError` if it does not match."""
     try:
         return _decode(kind, value)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -26,7 +26,7 @@ def decode(kind: type[T], value: Any) -> T:
 
 
 def decode_event(value: Any) -> Event:
-    """Build an event; one of an unknown kind is an `UnknownEvent`."""
+    """Build an event. An event of an unknown type becomes an `UnknownEvent`."""
     event = as_object(value)
     name = event.get("type")
     if not isinstance(name, str):
@@ -39,7 +39,7 @@ def decode_event(value: Any) -> Event:
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return decoded JSON where it is an object, else an empty one."""
+    """Return decoded JSON if it is an object, otherwise an empty object."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 

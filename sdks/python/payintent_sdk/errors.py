@@ -13,14 +13,14 @@ class PayintentError(Exception):
 
 
 class NoAnswerError(PayintentError):
-    """The service could not be reached, or did not answer in time, as often as it was tried.
+    """The service was unreachable or did not respond in time, in all attempts.
 
-    What was asked for may have been done: ask again with the same idempotency key.
+    The request may have taken effect. Repeat it with the same idempotency key.
     """
 
 
 class UnreadableAnswerError(PayintentError):
-    """What came is no answer of the service: the page of another server, for example."""
+    """The response is not from the service, but for example a proxy's error page."""
 
 
 class PaymentDeniedError(PayintentError):
@@ -32,10 +32,10 @@ class PaymentDeniedError(PayintentError):
 
 
 class ApiError(PayintentError):
-    """The service refused a request.
+    """The service rejected a request.
 
-    `code` is its error code (a text, that may be a new one), `status` the HTTP status, `request_id`
-    what to name to its operator, `retry_after_s` when to come back, where it said so.
+    `code` is the error code, a string that may be newer than this release, and `status` the HTTP
+    status. Include `request_id` in support requests. `retry_after_s` is set if the service sent it.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class InvalidAmountError(ApiError):
 
 
 class UnsupportedError(ApiError):
-    """The currency or country is not one in which the merchant can be paid."""
+    """The merchant cannot be paid in this currency or country."""
 
 
 class AuthenticationError(ApiError):
-    """There is no key, or not a valid one (401)."""
+    """The key is missing or invalid (401)."""
 
 
 class ForbiddenError(ApiError):
-    """The key may not do this: another merchant's payment, or the other mode (403)."""
+    """The key has no access: the payment belongs to a different merchant or mode (403)."""
 
 
 class NotFoundError(ApiError):
@@ -79,11 +79,11 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """The payment's state does not allow it, or another request is under way (409)."""
+    """The payment's state does not allow it, or a concurrent request is in progress (409)."""
 
 
 class IdempotencyConflictError(ConflictError):
-    """The idempotency key was used with another body."""
+    """The idempotency key was used with a different body."""
 
 
 class InvalidStateError(ConflictError):
@@ -150,7 +150,7 @@ class WebhookTimeError(WebhookError):
 
 
 class WebhookSignatureError(WebhookError):
-    """No signature of it was made with one of the secrets."""
+    """No signature matches any of the secrets."""
 
 
 class WebhookBodyError(WebhookError):

@@ -11,7 +11,7 @@ from payintent_sdk.models import DeliveryState, Metadata
 
 @dataclass(frozen=True, kw_only=True)
 class CompletedPayment:
-    """A payment that is paid: hand out what was bought, once."""
+    """A paid payment. Fulfil the order once."""
 
     id: str
     status: str
@@ -40,7 +40,7 @@ class FailedPayment:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpiredPayment:
-    """A payment whose time is over."""
+    """An expired payment."""
 
     id: str
     status: str
@@ -66,28 +66,28 @@ class CancelledPayment:
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentCompletedData:
-    """What `payment.completed` is about."""
+    """The data of `payment.completed`."""
 
     payment: CompletedPayment
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentFailedData:
-    """What `payment.failed` is about."""
+    """The data of `payment.failed`."""
 
     payment: FailedPayment
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentExpiredData:
-    """What `payment.expired` is about."""
+    """The data of `payment.expired`."""
 
     payment: ExpiredPayment
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentCancelledData:
-    """What `payment.cancelled` is about."""
+    """The data of `payment.cancelled`."""
 
     payment: CancelledPayment
 
@@ -173,13 +173,13 @@ class FeedEvent:
     delivery: EventDelivery
 
     def __post_init__(self) -> None:
-        """Give the event its id, so that one function can handle it and a webhook."""
+        """Set the event's id, so that the same function can handle events and webhooks."""
         object.__setattr__(self, "event", replace(self.event, id=self.id))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventFeed:
-    """Events in their one order; go on with `after`."""
+    """Events in feed order. Continue with `after`."""
 
     data: list[FeedEvent]
     after: str

@@ -1,8 +1,8 @@
-"""What the service answers, as frozen dataclasses: one for each object schema of its openapi.yaml.
+"""The service's responses as frozen dataclasses, one per object schema of openapi.yaml.
 
-A field that an answer leaves out is None, fields that this release does not know are left out, and
-an enumeration may have a value that it does not list: a newer service breaks no client. Amounts are
-decimal texts in whole units of their currency; times are aware `datetime`s in UTC.
+A missing field is None, unknown fields are ignored, and an enumeration may have an unlisted value,
+so that a newer service does not break a client. Amounts are decimal strings in major units of their
+currency; times are aware `datetime`s in UTC.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class CatalogCurrency:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogCountry:
-    """A country whose buyers can pay."""
+    """A country from which buyers can pay."""
 
     country_code: str
     name: str
@@ -175,7 +175,7 @@ class CatalogCountry:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Where and in which currencies the merchant can be paid."""
+    """The countries and currencies in which the merchant can be paid."""
 
     updated_at: datetime
     countries: list[CatalogCountry]
@@ -193,7 +193,7 @@ class MovedTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """What the merchant is owed in a currency, or in a token on its chain."""
+    """The amount owed to the merchant in a currency, or in a token on its chain."""
 
     currency: str
     amount: str
@@ -202,14 +202,14 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True)
 class BalanceList:
-    """What the merchant is owed."""
+    """The amounts owed to the merchant."""
 
     data: list[Balance]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What moved what the merchant is owed in a day; fees and payouts are below zero."""
+    """The day's movements of the amount owed to the merchant. Fees and payouts are negative."""
 
     id: str
     currency: str
@@ -231,7 +231,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class StatementLine:
-    """What one payment, refund, dispute, case, adjustment or payout moved."""
+    """The movement of a payment, refund, dispute, case, adjustment or payout."""
 
     at: datetime
     kind: str
@@ -279,7 +279,7 @@ class TestClock:
 
 @dataclass(frozen=True, kw_only=True)
 class AdvancedTestClock:
-    """What an advance of the clock did."""
+    """The result of an advance of the test clock."""
 
     advanced_seconds: int
     moved: MovedTimes
@@ -287,7 +287,7 @@ class AdvancedTestClock:
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Generic[T]):
-    """One page of a list; `next_cursor` is None on the last one."""
+    """A page of a list. `next_cursor` is None on the last page."""
 
     data: list[T]
     next_cursor: str | None = None

@@ -1,7 +1,7 @@
-"""Fixtures for a merchant's own tests, by a test key: pytest finds them where the SDK is installed.
+"""Pytest fixtures for a merchant's tests with a test key, loaded if the SDK is installed.
 
-Settings are environment variables, or lines of pytest's configuration of the same names in lower
-case: `PAYINTENT_URL`, `PAYINTENT_API_KEY`, `PAYINTENT_WEBHOOK_SECRET`,
+Settings are environment variables, or options in pytest's configuration with the same names in
+lower case: `PAYINTENT_URL`, `PAYINTENT_API_KEY`, `PAYINTENT_WEBHOOK_SECRET`,
 `PAYINTENT_WEBHOOK_PORT`.
 """
 
@@ -16,7 +16,7 @@ from payintent_sdk.client import Client
 from payintent_sdk.testing import TestSide, WebhookReceiver
 
 _TEST_KEY = "sk_test_"
-#: Settings that had another name in earlier releases, which still works.
+#: Earlier names of settings, which still work.
 _OLDER_NAMES = {"payintent_url": "payintent_api_base_url", "payintent_api_key": "payintent_key"}
 _SETTINGS = {
     "payintent_url": "where the Payment Intent Service is",
@@ -39,7 +39,7 @@ def payintent_client(pytestconfig: pytest.Config) -> Iterator[Client]:
     """Give a client with the test key."""
     key = _required(pytestconfig, "payintent_api_key")
     if not key.startswith(_TEST_KEY):
-        pytest.fail("PAYINTENT_API_KEY is no test key (sk_test_…): no test may use another")
+        pytest.fail("PAYINTENT_API_KEY is not a test key (sk_test_…); tests may use only test keys")
     with Client(key, _required(pytestconfig, "payintent_url")) as client:
         yield client
 
@@ -52,7 +52,7 @@ def payintent(payintent_client: Client) -> TestSide:
 
 @pytest.fixture(scope="session")
 def payintent_webhooks(pytestconfig: pytest.Config) -> Iterator[WebhookReceiver]:
-    """Give a receiver of webhooks on loopback, which believes what the secret has signed."""
+    """Return a webhook receiver on loopback that verifies signatures with the secret."""
     secrets = _required(pytestconfig, "payintent_webhook_secret").split()
     port = _setting(pytestconfig, "payintent_webhook_port") or "0"
     if not port.isdecimal():

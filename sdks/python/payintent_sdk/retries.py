@@ -1,4 +1,4 @@
-"""Which failures are tried again, and when: only where a second request can do no harm."""
+"""Retry rules: a request is retried only if a second request is harmless."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from payintent_sdk.decoding import as_object
 from payintent_sdk.errors import ApiError, UnreadableAnswerError, error_class
 
 _RATE_LIMITED = 429
-_BUSY = 409  # with Retry-After: another request with this key, or for this payment, is under way
+_BUSY = 409  # with Retry-After: a request with this key, or for this payment, is in progress
 _AWAY = frozenset({502, 503})
 _ERRORS_FROM = 300
 _WORD_MAX = 200
@@ -27,11 +27,11 @@ class RetryPolicy:
     tries: int = 4
     first_wait_s: float = 0.25  # doubled with each try; half of it is chance
     wait_max_s: float = 8.0
-    total_s: float = 60.0  # no try begins later than this after the first one
+    total_s: float = 60.0  # no attempt starts later than this after the first
     chance: Callable[[], float] = random.random
 
     def wait_s(self, tried: int, passed_s: float, retry_after_s: float | None) -> float | None:
-        """Return how long to wait before the next try; None where there is none."""
+        """Return the delay before the next attempt, or None if there is none."""
         if tried >= self.tries:
             return None
         backoff = min(self.wait_max_s, self.first_wait_s * 2 ** (tried - 1))
@@ -40,7 +40,7 @@ class RetryPolicy:
 
 
 def may_retry_answer(call: Call[Any], status: int, headers: Mapping[str, str]) -> bool:
-    """Tell whether an answer is one after which the same request may be sent again."""
+    """Return whether the request may be sent again after this response."""
     if status == _RATE_LIMITED:
         return True  # it was not done
     if status == _BUSY:
@@ -49,13 +49,13 @@ def may_retry_answer(call: Call[Any], status: int, headers: Mapping[str, str]) -
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of Retry-After; None where there are none."""
+    """Return the seconds of Retry-After, or None if it is missing."""
     value = headers.get("retry-after", "")
     return float(value) if value.isascii() and value.isdigit() else None
 
 
 def read_answer(call: Call[Any], status: int, headers: Mapping[str, str], body: bytes) -> Any:
-    """Return what an answer says; raises the `ApiError` that it is."""
+    """Decode a response. Raises an `ApiError` if it is an error."""
     try:
         decoded = json.loads(body)
     except ValueError:

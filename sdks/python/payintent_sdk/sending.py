@@ -1,4 +1,4 @@
-"""Sends requests whose whole answer must come in time, and belong to the request."""
+"""Send requests, and verify that the complete response arrives in time and matches the request."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import httpx
 from payintent_sdk.calls import Call
 from payintent_sdk.errors import NoAnswerError
 
-_CONNECT_FIRST_S = 1.0  # so that what was never sent is told from what was not answered
+_CONNECT_FIRST_S = 1.0  # distinguishes unsent requests from unanswered requests
 _REQUEST_ID = "X-Request-Id"
 
 
 class AnswerMismatchError(httpx.RemoteProtocolError):
-    """The answer has the request id of another request."""
+    """The response has the request id of a different request."""
 
 
-#: Their messages are the operating system's or ours. Those of others may repeat a header.
+#: Errors with messages of the operating system or our own. All other messages may contain a header.
 _WITHOUT_HEADERS = (
     httpx.NetworkError,
     httpx.TimeoutException,
@@ -42,7 +42,7 @@ def no_answer(message: str, error: httpx.RequestError) -> NoAnswerError:
 def build_request(
     http: httpx.Client | httpx.AsyncClient, call: Call[Any], timeout_s: float
 ) -> httpx.Request:
-    """Build the request of one try of a call, with an id that its answer repeats."""
+    """Build the request of an attempt, with an id that its response repeats."""
     headers = {_REQUEST_ID: uuid.uuid4().hex}
     if call.body is not None:
         headers["Content-Type"] = "application/json"
@@ -59,9 +59,9 @@ def build_request(
 
 
 def send(http: httpx.Client, request: httpx.Request, whole_s: float) -> httpx.Response:
-    """Send a request and read the whole answer.
+    """Send a request and read the complete response.
 
-    Raises `httpx.RequestError` if it takes longer, or if the answer belongs to another request.
+    Raises `httpx.RequestError` on a timeout, or if the response belongs to a different request.
     """
     over_at = time.monotonic() + whole_s
     parts: list[bytes] = []
@@ -101,7 +101,7 @@ async def _send_async(http: httpx.AsyncClient, request: httpx.Request) -> httpx.
 
 
 def _check_request_id(request: httpx.Request, answer: httpx.Response) -> None:
-    """Refuse the answer to another request. A proxy's own answer may have no id."""
+    """Reject the response to a different request. A proxy's own response may have no id."""
     request_id = answer.headers.get(_REQUEST_ID)
     if request_id is not None and request_id != request.headers[_REQUEST_ID]:
         raise AnswerMismatchError("the answer belongs to another request", request=request)

@@ -22,7 +22,7 @@ _TOLD_MAX = 20
 
 
 class HasId(Protocol):
-    """A payment, or whatever else has its id."""
+    """A payment, or any object with a payment's id."""
 
     @property
     def id(self) -> str:
@@ -31,7 +31,7 @@ class HasId(Protocol):
 
 
 class TestSide:
-    """A merchant's test side: its payments, and what buyers, banks and time do to them."""
+    """A merchant's test side: its payments, with actions of buyers and banks, and its clock."""
 
     __test__ = False  # no test of pytest's
 
@@ -47,7 +47,7 @@ class TestSide:
         expires_in: int | None = None,
         metadata: Metadata | None = None,
     ) -> CreatedPayment:
-        """Create a payment; for what is not here, `client.payments.create`."""
+        """Create a payment. `client.payments.create` has further parameters."""
         return self.client.payments.create(
             amount=amount,
             currency=currency,
@@ -57,7 +57,7 @@ class TestSide:
         )
 
     def pay(self, payment: HasId, card: str | None = None) -> Payment:
-        """Have the buyer pay with a test card, which decides what happens."""
+        """Pay with a test card, which decides the outcome."""
         return self.client.test_payments.pay(payment.id, card=card)
 
     def decline(self, payment: HasId, code: str | None = None) -> Payment:
@@ -65,11 +65,11 @@ class TestSide:
         return self.client.test_payments.decline(payment.id, code=code)
 
     def dispute(self, payment: HasId, state: str | None = None) -> Payment:
-        """Have the buyer's bank dispute what was paid: `open`, then `won` or `lost`."""
+        """Dispute the payment as the buyer's bank: `open`, then `won` or `lost`."""
         return self.client.test_payments.dispute(payment.id, state=state)
 
     def advance(self, seconds: int) -> AdvancedTestClock:
-        """Move the clock on: what becomes due happens within a moment."""
+        """Advance the clock. Work that becomes due runs shortly afterwards."""
         return self.client.test_clock.advance(seconds)
 
 
@@ -100,18 +100,18 @@ class WebhookReceiver:
 
     @property
     def url(self) -> str:
-        """Return where webhooks are taken; any path of it will do."""
+        """Return the receiver's URL. Any path works."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/"
 
     @property
     def received(self) -> list[ReceivedWebhook]:
-        """Return what came so far, in the order in which it came."""
+        """Return the received events, in order of arrival."""
         with self._changed:
             return list(self._received.values())
 
     @property
     def refused(self) -> list[str]:
-        """Return why others were not believed."""
+        """Return the reasons for rejected webhooks."""
         with self._changed:
             return list(self._refused)
 
@@ -122,9 +122,9 @@ class WebhookReceiver:
         *,
         timeout_s: float = WAIT_S,
     ) -> Any:
-        """Return the first event of a type, of a payment; waits for it where it did not come yet.
+        """Return the first event of a type for a payment; wait until it arrives.
 
-        Raises `TimeoutError` with what came instead.
+        Raises `TimeoutError` with a list of the received events.
         """
 
         def find() -> Event | None:

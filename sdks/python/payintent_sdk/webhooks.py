@@ -1,4 +1,4 @@
-"""Webhooks: believe only what is signed (Standard Webhooks 1.0) and recent."""
+"""Verify webhooks: only signed (Standard Webhooks 1.0) and recent webhooks are valid."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def verify(
     tolerance_s: float = TOLERANCE_S,
     now_s: float | None = None,
 ) -> Event:
-    """Return the event of a webhook that is to be believed; raises a `WebhookError` otherwise.
+    """Verify a webhook and return its event. Raises a `WebhookError` if it is invalid.
 
-    `body` is what came, byte for byte: not JSON that was parsed and written again. `secrets` is the
-    callback secret, or several while it is being replaced. An event may come more than once, each
-    time with the same `id`: handle it once.
+    `body` must be the raw bytes, not parsed and re-encoded JSON. `secrets` is the callback secret,
+    or several secrets during a rotation. An event may be delivered more than once, with the same
+    `id`; handle it only once.
     """
     if isinstance(body, str):
         raise TypeError("the body must be the bytes that came")
@@ -77,6 +77,6 @@ def _is_signed(signed: bytes, signatures: str, keys: Iterable[bytes]) -> bool:
         for version, _, signature in (one.partition(",") for one in signatures.split(" "))
         if version == "v1"
     ]
-    # Every pair is compared: how long it takes says nothing of which one is good.
+    # Compare every pair, so that the duration does not reveal the matching pair.
     matches = [hmac.compare_digest(one, other) for one in expected for other in offered]
     return any(matches)

@@ -185,7 +185,7 @@ export class WebhookReceiver {
 function clientOfEnvironment(): Client {
   const apiKey = setting("PAYINTENT_API_KEY", "PAYINTENT_KEY");
   if (!apiKey.startsWith("sk_test_")) {
-    throw new Error("PAYINTENT_API_KEY is no test key (sk_test_…): no test may use another");
+    throw new Error("PAYINTENT_API_KEY is not a test key (sk_test_…); tests may use only test keys");
   }
   return new Client({ apiKey, baseUrl: setting("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") });
 }

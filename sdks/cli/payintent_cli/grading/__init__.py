@@ -1,1 +1,1 @@
-"""`payintent-cli grade`: a merchant's receiver of webhooks, tried with what goes wrong."""
+"""`payintent-cli grade`: test a merchant's webhook receiver with faults."""

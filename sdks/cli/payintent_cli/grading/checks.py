@@ -18,7 +18,7 @@ CHECKS = [webhook_checks.PAID, *webhook_checks.CHECKS, *order_checks.CHECKS]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a shop did in one check."""
+    """The result of a check."""
 
     name: str
     tried: str
@@ -29,9 +29,9 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """What a shop did in all checks; `untried` is how many were not tried.
+    """The results of all checks; `untried` is the number of skipped checks.
 
-    `stopped` says in which check the grader could not go on, and why.
+    `stopped` has the check in which the grader failed, and the reason.
     """
 
     outcomes: list[Outcome]
@@ -45,11 +45,11 @@ class Grade:
 
 
 def grade(shop: Shop, service: Service | None = None, only: Collection[str] | None = None) -> Grade:
-    """Run every check; those that need payments really made where the service is given.
+    """Run every check; checks with real payments run only if `service` is set.
 
-    Where the first check of a part fails, all that is behind it would fail for that one reason, and
-    is not tried. Nor is what is behind a check in which the grader cannot go on. `only` names the
-    checks to run beside these first ones; raises `UsageError` where there is none of a name.
+    If the first check of a part fails, the rest of the part is skipped, because it would fail for
+    the same reason. All checks after an error of the grader are skipped too. `only` selects checks
+    in addition to the first ones. Raises `UsageError` if a name is unknown.
     """
     parts = [CHECKS] + ([money_checks.checks_with(service)] if service else [])
     if only is not None:
@@ -61,7 +61,7 @@ def grade(shop: Shop, service: Service | None = None, only: Collection[str] | No
 
 
 def _try_all(parts: list[list[Check]], shop: Shop, outcomes: list[Outcome]) -> str | None:
-    """Add what the shop did to `outcomes`; gives why it could not go on before the last check."""
+    """Add results to `outcomes`. Return the reason if the grader stopped before the last check."""
     for part in parts:
         for check in part:
             try:

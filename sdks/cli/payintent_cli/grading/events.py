@@ -23,13 +23,13 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """What is sent, and how it is signed."""
+    """A webhook to send, and how it is signed."""
 
     body: bytes
     id: str
     at_s: int  # when it is said to be sent; the same webhook is sent with the same bytes
-    secret: bytes | None = None  # another than the shop's
-    other_first: bool = False  # a signature of another secret stands before the good one
+    secret: bytes | None = None  # a secret that is not the shop's
+    other_first: bool = False  # a signature with a foreign secret precedes the valid signature
 
 
 def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **changes: Any) -> Webhook:

@@ -1,4 +1,4 @@
-"""What a check is, and what a shop does well."""
+"""Checks, and the rules for a correct shop."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from payintent_cli.grading.shop import Shop
 
 ACCEPTED = range(200, 300)
 
-#: Whether the shop did well, and what it did.
+#: Whether the shop passed, and its behaviour.
 Verdict = tuple[bool, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that goes wrong, tried on an order of its own."""
+    """A fault, tested with a separate order."""
 
     name: str
     tried: str
@@ -30,7 +30,7 @@ def said(status: int | None) -> str:
 
 
 def paid_once(shop: Shop, order: Order, status: int | None) -> Verdict:
-    """Tell whether it answered 2xx and handed out what was bought, once."""
+    """Return whether the shop responded with 2xx and fulfilled the order once."""
     now = shop.look(order, expect_paid=True)
     good = status in ACCEPTED and (now.status, now.handed_out) == ("paid", 1)
     return good, f"{said(status)}; {now}"
@@ -44,7 +44,7 @@ def all_paid_once(shop: Shop, orders: Sequence[Order], statuses: Sequence[int | 
 
 
 def one_order(first: Order, second: Order) -> Verdict:
-    """Tell whether two clicks have placed one order with one payment."""
+    """Return whether two clicks created a single order with a single payment."""
     if (first.id, first.payment_id) == (second.id, second.payment_id):
         return True, "one order with one payment"
     orders, payments = ({first.id, second.id}, {first.payment_id, second.payment_id})
@@ -58,6 +58,6 @@ def refused(shop: Shop, order: Order, status: int | None) -> Verdict:
 
 
 def kept(shop: Shop, order: Order) -> Verdict:
-    """Tell whether it handed out nothing, whatever it answered."""
+    """Return whether the shop did not fulfil the order. Its response does not matter."""
     now = shop.look(order, expect_paid=False)
     return now.handed_out == 0, str(now)

@@ -67,7 +67,7 @@ def _paid_late(service: Service, shop: Shop, order: Order) -> Verdict:
     service.pass_time(service.lifetime_s(order) - _LEFT_S)
     service.pay(order, _DECIDED_LATER)
     service.pass_time(_LEFT_S + 1)
-    shop.look(order, expect_paid=False)  # a shop may end it here, where its time is over
+    shop.look(order, expect_paid=False)  # a shop may end the order here if it has expired
     service.pass_time(_DECISION_S)
     good, saw = paid_once(shop, order, shop.send(service.event(order)))
     if good:
@@ -121,7 +121,7 @@ def _refund_declined(service: Service, shop: Shop, order: Order) -> Verdict:
 
 
 def _differs(service: Service, order: Order) -> str:
-    """Say how an order's payment differs from it; nothing where it does not."""
+    """Describe how the payment differs from its order; "" if they match."""
     real = service.find(order)
     if (Decimal(real.amount), real.currency) == (Decimal(order.amount), order.currency):
         return ""
@@ -148,7 +148,7 @@ def _pay_again(service: Service, shop: Shop, order: Order, late: Webhook | None 
 
 
 def _shows(service: Service, shop: Shop, order: Order) -> Verdict:
-    """Tell whether the shop shows as given back what was given back."""
+    """Return whether the shop shows the refunded amount."""
     given = service.given_back(order)
     shown = shop.look_refunded(order, given)
     return shown == given, f"shows {shown} refunded; the actual amount is {given}"
@@ -165,7 +165,7 @@ def _accepted(answers: list[int | None]) -> int:
 
 
 def checks_with(service: Service) -> list[Check]:
-    """Give the checks that need payments of this test side; each has one of its own."""
+    """Return the checks with payments of this test side. Each check has a payment of its own."""
     return [
         Check(name=name, tried=tried, mend=mend, run=partial(run, service))
         for name, tried, mend, run in _CHECKS

@@ -1,4 +1,4 @@
-"""Orders that are bought twice, changed, or paid by more than one payment."""
+"""Orders that are bought twice, changed, or paid by several payments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ONE_PAYMENT = "has one payment per order"
 
 
 def _double_click(shop: Shop, order: Order) -> Verdict:
-    del order  # the two clicks place one
+    del order  # the two clicks create a single order
     return one_order(*shop.click_twice())
 
 

@@ -19,13 +19,13 @@ from payintent_cli.usage import UsageError
 
 T = TypeVar("T")
 
-_PATIENCE_S = 30.0  # for what the service's workers do
+_PATIENCE_S = 30.0  # for the service's workers
 _LONG_POLL_S = 5
 _LOOK_S = 0.05
 
 
 class Service:
-    """One merchant's test side; use it with `with`."""
+    """A merchant's test side; a context manager."""
 
     def __init__(self, access: Access) -> None:
         self._client = Client(access.key, access.base_url)
@@ -35,7 +35,7 @@ class Service:
         self._seen = dict[tuple[str, str], Entry]()
 
     def find(self, order: Order) -> Payment:
-        """Return the order's payment. Raises `UsageError` where this key has none of its id."""
+        """Return the order's payment. Raises `UsageError` if the key cannot access it."""
         try:
             return self._client.payments.get(order.payment_id)
         except NotFoundError:
@@ -45,7 +45,7 @@ class Service:
             ) from None
 
     def pay(self, order: Order, card: str | None = None) -> None:
-        """Pay as the buyer. Raises `UsageError` where the payment cannot be paid."""
+        """Pay as the buyer. Raises `UsageError` if the payment cannot be paid."""
         try:
             self._client.test_payments.pay(order.payment_id, card=card)
         except InvalidStateError as error:
@@ -101,7 +101,7 @@ class Service:
         self._client.refunds.create(order.payment_id, amount=amount)
 
     def given_back(self, order: Order) -> Decimal:
-        """Return what was given back, once no refund of the order's payment is under way."""
+        """Return the refunded amount, once no refund of the order's payment is pending."""
         self._wait(
             lambda: self._refunds_ended(order) or None, f"end of refunds of {order.payment_id}"
         )

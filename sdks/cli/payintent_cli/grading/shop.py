@@ -22,11 +22,11 @@ from payintent_cli.signing import signed_headers
 from payintent_cli.targets import exact_target, is_untrusted, tls_context
 from payintent_cli.usage import UsageError
 
-_TIMEOUT_S = 15.0  # what the service waits for an answer
-_HUNG_UP_S = 3.0  # for what a shop does although nobody waits for its answer
+_TIMEOUT_S = 15.0  # the service's webhook timeout
+_HUNG_UP_S = 3.0  # for work that a shop does after the response timeout
 _LOOK_S = 0.05
 _TRIES = 3  # of a webhook that is answered with an error
-#: What a shop answers to what it does not do.
+#: Statuses of a shop for unsupported requests.
 REFUSED = 409
 
 
@@ -62,15 +62,15 @@ class Shop:
         self._http = httpx.Client(timeout=_TIMEOUT_S, verify=self._tls)
 
     def place_order(self) -> Order:
-        """Have the shop place an order. Raises `UsageError` where it does not."""
+        """Make the shop create an order. Raises `UsageError` if it fails."""
         return self._buy(str(uuid.uuid4()))
 
     def place_orders(self, count: int) -> list[Order]:
-        """Have it place several, one after the other."""
+        """Make the shop create several orders, sequentially."""
         return [self.place_order() for _ in range(count)]
 
     def click_twice(self, cart_id: str | None = None) -> list[Order]:
-        """Buy one cart twice at the same time: a new one unless it is named."""
+        """Buy the same cart twice concurrently; by default a new cart."""
         cart_id = cart_id or str(uuid.uuid4())
         with ThreadPoolExecutor(2) as clicks:
             return list(clicks.map(self._buy, [cart_id, cart_id]))
@@ -84,16 +84,16 @@ class Shop:
         return _order(self._orders_url, _object(answer), order.cart_id)
 
     def pay_again(self, order: Order) -> Order | None:
-        """Begin another payment of an order; None where the shop has one payment for each."""
+        """Start a second payment of an order; None if the shop has only one payment per order."""
         return self._ask_for(order, "pay_again")
 
     def change(self, order: Order) -> Order | None:
-        """Change the amount of an order; None where the shop changes no order that is placed."""
+        """Change the amount of an order; None if the shop does not change existing orders."""
         return self._ask_for(order, "change")
 
     @staticmethod
     def name_return() -> str:
-        """Name something that the buyer sends back; two clicks on its page have one name."""
+        """Create the id of a return; two clicks on its page have the same id."""
         return str(uuid.uuid4())
 
     def refund(self, order: Order, return_id: str, amount: Decimal) -> int:
@@ -111,7 +111,7 @@ class Shop:
         return [call.result() for call in calls]
 
     def look_refunded(self, order: Order, expected: Decimal) -> Decimal:
-        """Return what the shop shows as given back, when it has had time to hear of it."""
+        """Return the refunded amount that the shop shows, after it had time to learn of it."""
         end = time.monotonic() + (_TIMEOUT_S if self._settle_s else 0)
         while (shown := self._refunded(order)) != expected and time.monotonic() < end:
             time.sleep(_LOOK_S)
@@ -121,12 +121,12 @@ class Shop:
         """Return how an order stands, when the shop has had time for its slow work."""
         now = self._wait_for_goods(order, _TIMEOUT_S if expect_paid and self._settle_s else 0)
         if self._settle_s:
-            time.sleep(self._settle_s)  # for what it would do too much
+            time.sleep(self._settle_s)  # for excess work
             now = self._standing(order)
         return now
 
     def send(self, webhook: Webhook) -> int | None:
-        """Deliver a webhook; gives the status, None where there was no answer in time."""
+        """Deliver a webhook and return the status; None if there is no response in time."""
         try:
             with self._http.stream(
                 "POST",
@@ -250,7 +250,7 @@ def _order(url: str, said: dict[str, Any], cart_id: str) -> Order:
 
 @contextmanager
 def _sent(request: httpx.Request, tls: ssl.SSLContext) -> Generator[None, None, None]:
-    """Send a request over a connection of its own, whose answer nobody reads."""
+    """Send a request over a separate connection, without reading the response."""
     url = request.url
     secure = url.scheme == "https"
     lines = [f"POST {url.raw_path.decode()} HTTP/1.1"]

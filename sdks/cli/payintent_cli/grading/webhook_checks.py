@@ -1,4 +1,4 @@
-"""Webhooks that are forged, doubled, late, huge or new, and what a good receiver does."""
+"""Webhooks that are forged, repeated, late, huge or unknown, and the expected behaviour."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _huge(shop: Shop, order: Order) -> Verdict:
     status = shop.send(replace(event(order), body=b" " * BODY_BYTES))
     good, saw = refused(shop, order, status)
     still, after = paid_once(shop, order, shop.send(event(order)))
-    # Where a server hangs up while the body comes, a status is chance.
+    # If a server disconnects while it receives the body, the status is random.
     first = "accepted the large body" if status in ACCEPTED else saw.partition("; ")[2]
     return good and still, f"{first}; then {after}"
 
