@@ -70,7 +70,7 @@ async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configur
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"PAYINTENT_API_KEY": "sk_live_x"}, "PAYINTENT_API_KEY is no test key"),
+        ({"PAYINTENT_API_KEY": "sk_live_x"}, "PAYINTENT_API_KEY is not a test key"),
         ({"PAYINTENT_API_KEY": ""}, "set PAYINTENT_API_KEY: a test key of the merchant"),
         ({"PAYINTENT_WEBHOOK_PORT": "x"}, "PAYINTENT_WEBHOOK_PORT is no port: x"),
     ],
@@ -98,7 +98,7 @@ async def test_the_node_example_runs_as_printed(side: Side) -> None:
 def test_the_typescript_helpers_take_no_live_key() -> None:
     program = 'import { TestSide } from "payintent-sdk/testing"; new TestSide();'
     words = (npm()[0], "--input-type=module", "--eval", program)
-    for key, said in (("sk_live_x", "is no test key"), ("", "set PAYINTENT_API_KEY")):
+    for key, said in (("sk_live_x", "is not a test key"), ("", "set PAYINTENT_API_KEY")):
         with pytest.raises(AssertionError, match=said):
             typescript_sdk.run(*words, folder=typescript_sdk.installed(), PAYINTENT_API_KEY=key)
 
