@@ -100,7 +100,7 @@ def _check_tools(listed: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def test_a_live_key_is_refused_unless_it_is_allowed() -> None:
-    assert "no test key" in refused("--write", PAYINTENT_API_KEY="sk_" + "a" * 43)
+    assert "not a test key" in refused("--write", PAYINTENT_API_KEY="sk_" + "a" * 43)
 
 
 def test_a_key_is_asked_for_and_is_no_argument() -> None:
