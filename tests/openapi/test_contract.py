@@ -172,7 +172,7 @@ def test_its_limits_are_those_of_the_code() -> None:
         assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
         assert limit["maximum"] == LISTED_MAX
         [described] = [one["description"] for one in listed if one["name"] == "limit"]
-        assert f"; {_LISTED_DEFAULT} where it is not sent." in described
+        assert f" The default is {_LISTED_DEFAULT}." in described
     levels = _SCHEMAS["FraudDecision"]["properties"]["risk_level"]["enum"]
     assert levels == list(RiskLevel)
 
