@@ -270,7 +270,7 @@ def _market_step(record: ActivationRecord) -> ChecklistStep:
 
 
 def _payment_step(*, has_paid: bool) -> ChecklistStep:
-    says = "at least one payment was paid" if has_paid else "no paid payment; test the complete flow"
+    says = "at least one payment was paid" if has_paid else "not yet; test the complete flow"
     return ChecklistStep(step="A payment was made", done=has_paid, says=says, action="payment.list")
 
 
