@@ -1,4 +1,4 @@
-"""Every flow of docs/operate/ledger.md is done by the service, and makes the page's entries."""
+"""The service makes the entries of every example in docs/operate/ledger.md."""
 
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -117,16 +117,16 @@ async def _own_account(world: World) -> None:
 
 FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
     "A payment is paid": _paid,
-    "A part of a payment goes back": _refunded,
+    "A payment is partially refunded": _refunded,
     "A refund fails": _declined,
     "A dispute is lost": _lost,
     "A dispute is won": _won,
-    "Money of a case goes back": _given_back,
-    "Money of a case is accepted": _accepted,
+    "A case is refunded": _given_back,
+    "A case is accepted": _accepted,
     "A case is dismissed": _dismissed,
-    "Money comes before its session is known": _adopted,
-    "A gateway pays out, and its merchant is paid": _settled,
-    "A gateway pays out to the merchant whose account it is": _own_account,
+    "A capture arrives before its session": _adopted,
+    "A gateway payout is paid on to the merchant": _settled,
+    "A gateway pays out from a merchant's own account": _own_account,
 }
 
 
@@ -166,6 +166,7 @@ async def test_a_flow_of_the_page_makes_its_entries(world: World, flow: str) -> 
 
 
 def test_the_page_shows_every_flow_and_names_every_fact() -> None:
-    flows = PAGE.partition("## Flows\n")[2].partition("\n## ")[0]
+    tables, _, examples = PAGE.partition("## Examples\n")
+    flows = examples.partition("\n## ")[0]
     assert [line[4:] for line in flows.splitlines() if line.startswith("### ")] == list(FLOWS)
-    assert [fact for fact in Fact if f"| `{fact}` |" not in PAGE.partition("## Flows\n")[0]] == []
+    assert [fact for fact in Fact if f"| `{fact}` |" not in tables] == []
