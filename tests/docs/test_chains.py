@@ -1,4 +1,4 @@
-"""The page about chains: its commands, metrics, events, settings are those of the code."""
+"""The pages about chains: their commands, metrics, events, settings are those of the code."""
 
 import re
 import shlex
@@ -20,7 +20,8 @@ from tests.docs.reading import ROOT, examples, page, rows, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.terminal import Terminal
 
-_PAGE = page("docs/operate/chains.md")
+_SETUP = page("docs/operate/chains.md")
+_RUN = page("docs/operate/run-chains.md")
 _METRIC = re.compile(r'"(payintent_chain_\w+)"')
 _EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
 _SOURCES = [
@@ -33,7 +34,7 @@ _GETADDRINFO = socket.getaddrinfo
 
 def _named(heading: str, start: str = "") -> list[str]:
     """The names in the first cells of a section's tables."""
-    cells = [one[0] for one in rows(section(_PAGE, heading))]
+    cells = [one[0] for one in rows(section(_RUN, heading))]
     return [name for cell in cells for name in spans(cell) if name.startswith(start)]
 
 
@@ -57,7 +58,7 @@ def test_the_settings_on_the_page_are_those_of_the_code() -> None:
         for name, field in Settings.model_fields.items()
         if name.startswith(("rpc_", "signer_", "chain_"))
     }
-    told = {one[0].strip("`"): one[2] for one in rows(section(_PAGE, "### Endpoints"))}
+    told = {one[0].strip("`"): one[2] for one in rows(section(_SETUP, "### Endpoints"))}
     assert told.keys() == wanted.keys()
     assert [told[name] for name in wanted if "POLL" in name] == [
         f"{value:g}" for name, value in wanted.items() if "POLL" in name
@@ -68,7 +69,7 @@ def test_every_case_that_a_chain_can_cause_is_on_the_page() -> None:
     kinds = {str(one) for one in CASE_KINDS.values()}
     kinds |= {str(CaseKind.RECONCILIATION), str(CaseKind.UNDECIDED)}
     assert set(_named("### Cases")) == kinds
-    told = spans(section(_PAGE, "## How payments end there"))
+    told = spans(section(_RUN, "## How payments end"))
     assert kinds | {str(one) for one in MISMATCH_REASONS.values()} <= set(told)
 
 
@@ -85,17 +86,17 @@ async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
             if token.enabled:
                 told["tokens"].append((chain.slug, token.symbol, str(token.decimals)))
     await database.close()
-    finality = [(one[0], one[3]) for one in rows(section(_PAGE, "### Finality"))]
+    finality = [(one[0], one[3]) for one in rows(section(_SETUP, "### Finality"))]
     tokens = [
         (one[0].strip("`"), one[1].strip("`"), one[2])
-        for one in rows(section(_PAGE, "### Tokens"))
+        for one in rows(section(_SETUP, "### Tokens"))
         if "," not in one[0]
     ]
     assert sorted(finality) == sorted(told["finality"])
     assert sorted(tokens) == sorted(told["tokens"])
 
 
-@pytest.mark.parametrize("words", written(_PAGE), ids=" ".join)
+@pytest.mark.parametrize("words", written(_SETUP + _RUN), ids=" ".join)
 def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
     take_or_name(words)
 
@@ -126,7 +127,7 @@ def test_a_new_contract_is_taken_as_the_page_says(
     operated: tuple[Terminal, tuple[str, str]], settings: Settings
 ) -> None:
     terminal, tokens = operated
-    [snippet] = examples(_PAGE, "sh", "a new contract")
+    [snippet] = examples(_SETUP, "sh", "a new contract")
     with contract_node() as url:
         terminal.set_endpoints(with_node(settings, url))
         for line in snippet.splitlines()[1:]:
@@ -141,7 +142,7 @@ def test_a_new_contract_is_taken_as_the_page_says(
 
 
 async def test_the_query_of_the_runbook_can_be_asked(database_url: str) -> None:
-    found = re.search(r"```sql\n(.*?)```", _PAGE, re.DOTALL)
+    found = re.search(r"```sql\n(.*?)```", _RUN, re.DOTALL)
     assert found
     connection = await asyncpg.connect(database_url)
     assert await connection.fetch(found[1]) == []

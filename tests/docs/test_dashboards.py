@@ -18,7 +18,7 @@ from tools.dashboards.__main__ import DASHBOARDS, dashboard
 pytestmark = pytest.mark.full
 
 _OF_OTHERS = re.compile(r"\b(up|process_\w+)\b")  # Prometheus's own, and its library's
-_PAGES = page("docs/operate/monitor.md") + page("docs/operate/chains.md")
+_PAGES = page("docs/operate/monitor.md") + page("docs/operate/run-chains.md")
 
 
 @cache
