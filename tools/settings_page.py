@@ -52,7 +52,7 @@ _TABLES = {
     "amount_min": ("Payments and rate limits", ""),
     "fraud_decisions_days": (
         "Logged calls",
-        "The portal shows [merchants' API calls](portal.md#what-is-shown).",
+        "The portal shows [merchants' API calls](portal.md#pages).",
     ),
     "gateway_origins": (
         "Gateways",
@@ -73,7 +73,7 @@ _TABLES = {
     "expire_every_s": ("Workers", ""),
     "settlement_folder": (
         "Settlement files",
-        "See [files that the worker takes](refunds.md#files-that-the-worker-takes).",
+        "See [settlement folder](reconciliation.md#settlement-folder).",
     ),
     "webhook_networks": (
         "Webhooks",

@@ -37,7 +37,8 @@ def add_to(app: typer.Typer) -> None:
 def reconcile(
     provider: str = typer.Option(..., help="The provider of the file, such as stripe."),
     file: Path = typer.Option(
-        ..., help="An original file of the gateway, or a CSV file; see docs/operate/refunds.md."
+        ...,
+        help="An original file of the gateway, or a CSV file; see docs/operate/reconciliation.md.",
     ),
     account: int | None = typer.Option(
         None, help="Compare only this account; default: all accounts."

@@ -212,7 +212,7 @@ def test_no_decision_says_that_something_is_yet_to_come() -> None:
 
 
 def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes_are() -> None:
-    told = prose(section(page("docs/operate/refunds.md"), "### Disputed money"))
+    told = prose(section(page("docs/operate/refunds.md"), "## Disputed money"))
     [confirm] = [line for line in told.split(". ") if "account manager" in line]
     assert set(re.findall(r"\b41\d\d\b", told)) == set(DISPUTES)
     assert set(re.findall(r"\b41\d\d\b", confirm)) == {"4131", "4132"}

@@ -17,7 +17,7 @@ from tests.docs.reading import page, rows, section, spans
 from tools.settings_page import descriptions, render
 
 _COMMANDS, _SETTINGS = page("docs/operate/commands.md"), page("docs/operate/settings.md")
-_TASKS = ("configure", "run", "monitor", "operators", "merchants", "troubleshoot")
+_TASKS = ("configure", "run", "monitor", "operators", "merchants", "troubleshoot", "reconciliation")
 _REFUNDS = page("docs/operate/refunds.md")
 _UNITS = {
     "_per_s": "1/s",

@@ -252,7 +252,7 @@ async def test_what_a_person_records_meanwhile_otherwise_stands_and_is_a_case(
 async def test_the_file_that_the_documentation_shows_is_recorded(
     files: Files, world: World
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operate" / "refunds.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "reconciliation.md").read_text()
     shown = page.partition("### Payouts in a file")[2].split("```")[1]
     _, header, *lines = shown.strip().splitlines()
     await world.rows("UPDATE capture SET reference = 'cap_8c1f'")
