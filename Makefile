@@ -42,6 +42,7 @@ check: tools ## Check format, lint, types, layers, migrations, dependencies and 
 	$(BIN)/python -m tools.web.check
 	$(BIN)/python -m tools.openapi.check
 	$(BIN)/python -m tools.migrations
+	$(BIN)/python -m tools.prose
 	@$(BIN)/python -m tools.audit
 	@$(BIN)/python -m tools.sbom $(VAR_DIR)
 
