@@ -176,10 +176,10 @@ async def list_catalogs(database: Executor, merchant_id: int, viewer: str) -> li
 async def record_catalog(
     database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
 ) -> datetime:
-    """Record the catalog that viewers from a country are shown, and return since when.
+    """Record the catalog shown to viewers from a country; return when it was first shown.
 
-    This is `since` for a country's first catalog, if the catalog for all other viewers was already
-    the same. Otherwise it is the current time.
+    For a country's first catalog, the result is `since` if the catalog for all other viewers
+    already had the same content. Otherwise it is the current time.
     """
     for _ in range(_ATTEMPTS_MAX):  # retried after a concurrent insertion
         row = await database.row(
@@ -281,5 +281,5 @@ async def get_version(database: Executor) -> ConfigurationVersion:
 
 
 async def get_versions(database: Executor, callers: Sequence[None]) -> list[ConfigurationVersion]:
-    """Read the version once for all `callers` and return it as often as there are callers."""
+    """Read the version once and return a list with one entry for each caller."""
     return [await get_version(database)] * len(callers)

@@ -1,4 +1,7 @@
-"""Decide whether money pays a payment, or opens a case because it is late, duplicate or wrong."""
+"""Decide whether received money settles a payment or opens a case.
+
+A case is opened if the money is late, a duplicate or the wrong amount.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +31,7 @@ class SettlementDecision:
 
 
 ATTEMPTS_MAX = 3  # declined attempts before the session is closed
-#: States that end a session without money.
+#: States that end a session without a payment.
 _UNPAID_STATES = {
     GatewaySessionState.DECLINED,
     GatewaySessionState.CANCELLED,
@@ -42,15 +45,15 @@ def decide_settlement(
     """Decide how a report changes a payment and its session. Both must be locked.
 
     If the report completes the selection of an `opening` session (`completes_selection`), the
-    session must already be the payment's current session. A reported capture must not be stored
-    yet.
+    session must already be the payment's current session. A reported capture must not have been
+    stored yet.
     """
     if report.state is GatewaySessionState.CAPTURED:
         return _decide_capture(payment, session, report)
     if report.state is GatewaySessionState.ATTEMPTED:
         is_last = session.declines + 1 >= ATTEMPTS_MAX
         return SettlementDecision(
-            counts_attempt=True, closes_session=is_last and _is_paying(payment, session)
+            counts_attempt=True, closes_session=is_last and _is_current_session(payment, session)
         )
     if report.state in _UNPAID_STATES:
         return _decide_end(payment, session, report, now)
@@ -99,7 +102,7 @@ def _decide_end(
     # The session's status does not matter, because the gateway may have opened it unnoticed.
     if is_cancelled and payment.status is PaymentStatus.PENDING and not payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.BUYER_CANCEL, outcome=outcome)
-    if not _is_paying(payment, session):
+    if not _is_current_session(payment, session):
         return SettlementDecision(outcome=outcome)
     if report.state is GatewaySessionState.DECLINED or session.declines >= ATTEMPTS_MAX:
         reason = report.reason or FailureReason.DECLINED
@@ -109,5 +112,5 @@ def _decide_end(
     return SettlementDecision(outcome=outcome)  # the buyer can still select a method
 
 
-def _is_paying(payment: Payment, session: Session) -> bool:
+def _is_current_session(payment: Payment, session: Session) -> bool:
     return payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING

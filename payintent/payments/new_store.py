@@ -113,8 +113,8 @@ async def create_batch(
 ) -> list[tuple[datetime, datetime] | None]:
     """Create payments with different keys in a single statement; see `create`.
 
-    Waits only briefly for a request that holds one of the keys, because it would delay the whole
-    batch. Then raises `LockTimeoutError` without writing anything.
+    Waits only briefly for a request that holds one of the keys, because waiting would delay the
+    whole batch. Then raises `LockTimeoutError` without writing anything.
     """
     # Sorted, so that concurrent batches cannot deadlock.
     sorted_batch = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))

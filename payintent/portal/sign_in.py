@@ -115,7 +115,10 @@ async def post_portal_sign_out(visit: MemberVisit) -> Response:
 
 
 async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: str) -> str:
-    """Verify a passkey, open a session and return its cookie; raise `UnauthorizedError`."""
+    """Verify a passkey, open a session and return its cookie.
+
+    Raises `UnauthorizedError` if the passkey is not accepted.
+    """
     verifier = context.open_passkey_verifier()
     try:
         assertion = verifier.read_assertion(credential)
@@ -144,7 +147,7 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
 async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]:
     """Redeem a link, open a session, and return its cookie and the path of the next page.
 
-    Raises `UnauthorizedError`.
+    Raises `UnauthorizedError` if the link is not accepted.
     """
     async with context.database.transaction() as tx:
         digest = link_digest(context.operation_context, link)
@@ -179,7 +182,7 @@ def _sign_in_page(
 
 
 def _link_page(request: Request, context: PortalContext, problem: str | None = None) -> Response:
-    fields = {"title": "Sign in by link", "address": request.url.path}
+    fields = {"title": "Sign in with a link", "address": request.url.path}
     return _visitor_page(request, context, "link.html", fields, problem)
 
 

@@ -38,10 +38,10 @@ _REFERENCE_RULE = f"reference must have 1 to {_REFERENCE_MAX} printable characte
 _OUR_REFERENCE_RULE = f"our_reference must have at most {_REFERENCE_MAX} printable characters"
 _AMOUNT_RULE = "amount must be a plain decimal above zero, such as 12.00"
 _FEE_RULE = "fee must be a plain decimal, such as 0.30, or empty"
-_NO_FEE_RULE = "only a payout has a fee"
+_NO_FEE_RULE = "only a payout can have a fee"
 _MONEY_RULE = "a payout must be in an ISO 4217 currency"
 _CURRENCY_RULE = "currency must be a code such as USD"
-_AT_RULE = "at must be a time such as 2026-11-21T08:00:00Z"
+_AT_RULE = "column at must be a time such as 2026-11-21T08:00:00Z"
 _MICROSECONDS_CHARS = len("2026-11-21T08:00:00.000000Z")
 _MICROSECONDS = re.compile(r"(\.\d{6})\d+")
 PROBLEMS_MAX = 20
@@ -76,7 +76,7 @@ def _parse_line(number: int, row: Sequence[str], fee: str = "") -> ProviderFileL
     if kind == _PAYOUT:
         return PayoutLine(number=number, payout=_parse_payout(row, fee), at=time)
     if fee:
-        raise ValueError(f"{_NO_FEE_RULE}, not a {kind}: {quote_input(fee)}")
+        raise ValueError(f"{_NO_FEE_RULE}, but this {kind} has {quote_input(fee)}")
     prefix = _TYPES[kind]
     return ProviderFileLine(
         number=number,
@@ -194,7 +194,7 @@ class ProviderFile:
         if problems:
             raise InvalidProviderFileError(problems)
         if digest.hexdigest() != self.sha256:
-            raise InvalidProviderFileError(["the file changed while it was read"])
+            raise InvalidProviderFileError(["the file changed while it was being read"])
 
 
 def open_provider_file(
@@ -257,8 +257,8 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _describe_layouts(layouts: Sequence[FileLayout]) -> str:
-    gateway = ", or the file must have a layout of the gateway" if layouts else ""
-    return f"line 1: the header must be {','.join(HEADER)}, optionally followed by fee{gateway}"
+    hint = "; or the file must use one of the gateway's own layouts" if layouts else ""
+    return f"line 1: the header must be {','.join(HEADER)}, optionally followed by fee{hint}"
 
 
 def _is_blank(row: Sequence[str]) -> bool:
@@ -307,5 +307,5 @@ def _parse_rows(reader: Any, layout: FileLayout) -> Iterator[ProviderFileLine | 
 def _read_lines(text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(_LINE_CHARS_MAX + 1):
         if len(line) > _LINE_CHARS_MAX:
-            raise _UnreadableFileError(f"a line has at most {_LINE_CHARS_MAX} characters")
+            raise _UnreadableFileError(f"the line is longer than {_LINE_CHARS_MAX} characters")
         yield line

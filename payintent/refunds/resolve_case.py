@@ -93,7 +93,7 @@ async def _lock_open_case(tx: Tx, case: CaseState) -> None:
         raise ConflictError(f"the case is already {current.status}")
     if current.refund_id is not None and current.refund_status != RefundStatus.FAILED:
         refund_id = ids.format_id(ids.REFUND, current.refund_id)
-        raise ConflictError(f"the money of this case is already being refunded: {refund_id}")
+        raise ConflictError(f"this case's money is already being refunded: {refund_id}")
     if current.capture_id != case.capture_id:
         raise ConflictError("money has just arrived for this case; review it again")
 
@@ -102,7 +102,7 @@ def _explain_no_money(case: CaseState) -> str:
     if case.kind in _KINDS_WITHOUT_MONEY:
         return f"a {case.kind} case holds no funds; resolve it at the provider, then close the case"
     if case.credited:
-        return "the money of this case was credited to a payment; refund the payment instead"
+        return "this case's money was credited to a payment; refund the payment instead"
     return "no captured money is recorded for this case, so nothing can be refunded"
 
 

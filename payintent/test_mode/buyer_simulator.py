@@ -65,8 +65,8 @@ class BuyerSimulator:
         """Apply a buyer's action, selecting the test card method first if necessary.
 
         Returns False if the key was already used for the same request. Raises
-        `INVALID_PAYMENT_STATE` if the payment or its session is not waiting for the buyer,
-        `IDEMPOTENCY_CONFLICT`, and the errors of `select_quote`.
+        `INVALID_PAYMENT_STATE` if the payment or its session is not waiting for the buyer. Can also
+        raise `IDEMPOTENCY_CONFLICT` and the errors of `select_quote`.
         """
         payment = snapshot.payment
         if await self._is_repeated(payment, request):

@@ -17,7 +17,7 @@ class AdvancedRows:
 
 
 async def get(database: Executor, merchant_id: int) -> int:
-    """Return by how many seconds in total a merchant's clock has been advanced."""
+    """Return the total number of seconds by which a merchant's clock has been advanced."""
     advanced_s = await database.value(
         "SELECT advanced_s FROM test_clock WHERE merchant_id = $1", merchant_id
     )
@@ -51,9 +51,12 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, Advanced
 
 
 def _bring_forward(
-    table: LiteralString, key: LiteralString, columns: tuple[LiteralString, ...], due: LiteralString
+    table: LiteralString,
+    key: LiteralString,
+    columns: tuple[LiteralString, ...],
+    open_rows_clause: LiteralString,
 ) -> LiteralString:
-    """Return a statement that brings the times of due rows forward and counts the rows.
+    """Return a statement that brings the times of open rows forward and counts the rows.
 
     `$1` is the merchant, `$2` the number of seconds. Rows are locked in key order before their new
     times are computed.
@@ -61,17 +64,17 @@ def _bring_forward(
     earlier = ", ".join(
         [f"{table}.{column} - $2::int * interval '1 second' AS {column}" for column in columns]
     )
-    changes = ", ".join([f"{column} = due.{column}" for column in columns])
+    changes = ", ".join([f"{column} = open_rows.{column}" for column in columns])
     return f"""
-        WITH due AS (
+        WITH open_rows AS (
             SELECT {table}.{key}, {earlier}
-            FROM {table} {due}
+            FROM {table} {open_rows_clause}
             ORDER BY {table}.{key}
             FOR NO KEY UPDATE OF {table}
         ), moved AS (
             UPDATE {table} SET {changes}
-            FROM due
-            WHERE {table}.{key} = due.{key}
+            FROM open_rows
+            WHERE {table}.{key} = open_rows.{key}
             RETURNING {table}.{key}
         )
         SELECT count(*) AS moved FROM moved

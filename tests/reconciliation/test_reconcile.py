@@ -367,12 +367,12 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
         ('payment,a,,"1,000",THB,{at}', "amount must be a plain decimal above zero"),
         ("payment,a,,NaN,THB,{at}", "amount must be a plain decimal above zero"),
         ("payment,a,,1.00,thb,{at}", "currency must be a code such as USD, not 'thb'"),
-        ("payment,a,,1.00,THB,2026-11-21", "at must be a time such as"),
-        ("payment,a,,1.00,THB,2026-11-21T08:00:00", "at must be a time such as"),
-        ("payment,a,,1.00,THB,2026-13-21T08:00:00Z", "at must be a time such as"),
-        ("payment,a,,1.00,THB,0001-01-01T00:00:00+23:59", "at must be a time such as"),
+        ("payment,a,,1.00,THB,2026-11-21", "column at must be a time such as"),
+        ("payment,a,,1.00,THB,2026-11-21T08:00:00", "column at must be a time such as"),
+        ("payment,a,,1.00,THB,2026-13-21T08:00:00Z", "column at must be a time such as"),
+        ("payment,a,,1.00,THB,0001-01-01T00:00:00+23:59", "column at must be a time such as"),
         ('payment,"a"b,,1.00,THB,{at}', "',' expected after '\"'"),
-        (f"payment,{4_000 * 'x'},,1.00,THB,{{at}}", "a line has at most 4000 characters"),
+        (f"payment,{4_000 * 'x'},,1.00,THB,{{at}}", "the line is longer than 4000 characters"),
     ],
 )
 def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: str) -> None:
@@ -389,8 +389,11 @@ def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: st
     ("line", "problem"),
     [
         ("payment,a,,1.00,THB,{at}", "the line has 6 columns, not 7"),
-        ("payment,a,,1.00,THB,{at},0.10", "only a payout has a fee, not a payment: '0.10'"),
-        ("refund,a,,1.00,THB,{at},0", "only a payout has a fee, not a refund: '0'"),
+        (
+            "payment,a,,1.00,THB,{at},0.10",
+            "only a payout can have a fee, but this payment has '0.10'",
+        ),
+        ("refund,a,,1.00,THB,{at},0", "only a payout can have a fee, but this refund has '0'"),
         ("payout,a,,1.00,THB,{at},-0.10", "fee must be a plain decimal"),
         ("payout,a,,1.00,THB,{at},1%", "fee must be a plain decimal"),
         ("payout,a,,1.00,THB,{at},0.001", "fee of a payout in THB must have at most 2 decimals"),
@@ -473,7 +476,7 @@ async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
 async def test_a_file_that_changes_while_it_is_read_is_refused(world: World, write: Write) -> None:
     comparison = _comparison(write(f"payment,cap-1,,1.00,THB,{_AT}"))
     write(f"payment,cap-1,,9.00,THB,{_AT}")
-    with pytest.raises(InvalidProviderFileError, match="changed while it was read"):
+    with pytest.raises(InvalidProviderFileError, match="changed while it was being read"):
         await world.perform(ReconcileProviderFile(comparison=comparison))
     assert await world.perform(ListCases(status="ALL")) == []
 

@@ -148,7 +148,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
         (CaseKind.RECONCILIATION, None, "a RECONCILIATION case holds no funds"),
         (CaseKind.RECONCILIATION, "second", "a RECONCILIATION case holds no funds"),
         (CaseKind.REFUND_REVERSED, "second", "a REFUND_REVERSED case holds no funds"),
-        (CaseKind.ORPHAN_CAPTURE, "credited", "the money of this case was credited to a payment"),
+        (CaseKind.ORPHAN_CAPTURE, "credited", "this case's money was credited to a payment"),
     ],
 )
 async def test_a_case_without_money_of_its_own_is_not_refunded(
