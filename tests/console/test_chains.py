@@ -28,7 +28,7 @@ async def test_a_halted_chain_is_resumed(operator: Api, world: World) -> None:
     page = words(await visitor.get("/chains"))
     assert f"halted {REASON}" in page
     assert "A chain is halted from the runbook Symptoms" in page
-    assert "the block in explorers that are not your endpoints" in page
+    assert "the block in explorers that do not use your endpoints" in page
     assert "0 of 1 chains watched 1 halted" in words(await visitor.get("/"))
     assert b'href="/operations/chain/resume?chain=bsc"' in (await visitor.get("/chains")).body
     fields = {"chain": "bsc", "block": "1199", "why": "the endpoint lied"}

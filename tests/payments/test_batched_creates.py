@@ -111,8 +111,12 @@ async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(wor
     assert (found.payment.id, found.replayed) == (new.id, True)
 
 
-async def test_batches_of_two_processes_claim_their_keys_in_one_order(world: World) -> None:
-    """Else each could wait for a key of the other, until the database ends one of them."""
+async def test_batches_of_two_processes_claim_their_keys_in_one_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each could wait for a key of the other, until the database ends one of them."""
+    # A batch that waits for 50 ms is split by the batcher, which is not part of this test.
+    monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "30s")
     requests = [world.request() for _ in range(40)]
     database = world.database
     batches = [[new_payment(world, request) for request in requests] for _ in range(2)]
