@@ -13,15 +13,19 @@ _SOURCES = {".py", ".toml", ".md"}
 def build_packages() -> str:
     """Return the folder of the SDKs' wheels, built anew if their sources have changed.
 
-    All sandboxes of an environment share the folder. "" if this is not a checkout: an installed
-    release contains its packages.
+    All sandboxes of an environment share the folder. "" if this is not a checkout, because an
+    installed release contains its packages, or if the environment is read-only.
     """
     if not _SDKS.is_dir():
         return ""
     folder = Path(sys.prefix) / "packages"
-    folder.mkdir(exist_ok=True)
-    for name in _NAMES:
-        _build(_SDKS / name, folder)
+    try:
+        folder.mkdir(exist_ok=True)
+        for name in _NAMES:
+            _build(_SDKS / name, folder)
+    except OSError as error:
+        print(f"cannot build the packages of the SDKs: {error}", flush=True)
+        return ""
     return str(folder)
 
 
@@ -38,7 +42,8 @@ def _build(project: Path, folder: Path) -> None:
             print(f"cannot build the package of {project}:\n{process.stderr}", flush=True)
             return
         [wheel] = Path(scratch).glob("*.whl")
-        for outdated in folder.glob(f"{wheel.name.partition('-')[0]}-*.whl"):
-            outdated.unlink(missing_ok=True)
-        wheel.replace(folder / wheel.name)
+        wheel.replace(folder / wheel.name)  # atomic, because a running sandbox may serve it
+        for other_version in folder.glob(f"{wheel.name.partition('-')[0]}-*.whl"):
+            if other_version.name != wheel.name:
+                other_version.unlink(missing_ok=True)
     record.touch()

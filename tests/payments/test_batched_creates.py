@@ -116,7 +116,7 @@ async def test_batches_of_two_processes_claim_their_keys_in_one_order(
 ) -> None:
     """Otherwise each could wait for a key of the other, until the database ends one of them."""
     # A batch that waits for 50 ms is split by the batcher, which is not part of this test.
-    monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "30s")
+    monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")
     requests = [world.request() for _ in range(40)]
     database = world.database
     batches = [[new_payment(world, request) for request in requests] for _ in range(2)]

@@ -42,6 +42,10 @@ async def test_every_answer_belongs_to_its_request(api: Api, how: str, count: in
     assert len(came) == count
 
 
+def test_the_first_request_imports_nothing_that_a_fork_could_leave_locked() -> None:
+    assert json.loads(run_program("first_request.py")) == []
+
+
 async def test_the_command_lines_reader_of_the_feed_may_be_forked(api: Api) -> None:
     for _ in range(4):
         await paid(api)

@@ -92,13 +92,14 @@ class PackageRoutes:
         packages = (await self._packages()).values()
         projects = sorted({package.project for package in packages if package.is_python})
         links = [(f"/packages/{project}/", project) for project in projects]
-        links += [(each.url, each.file_name) for each in packages if not each.is_python]
+        links += [(package.url, package.file_name) for package in packages if not package.is_python]
         return _list("Packages", links)
 
     async def _get_project(self, request: Request) -> Response:
         """`GET /packages/{project}/`: the files of a project with their digests."""
         project: str = request.path_params["project"]
-        files = [each for each in (await self._packages()).values() if each.project == project]
+        packages = (await self._packages()).values()
+        files = [package for package in packages if package.project == project]
         if not files:
             raise NotFoundError("no such package")
         links = [(f"{file.url}#sha256={file.digest}", file.file_name) for file in files]

@@ -2,11 +2,15 @@
 
 After a fork, parent and child share their sockets, and each could read the response to the
 other's request. Connections work only in the event loop that opened them.
+
+The first request of a `Client` imports nothing. If a process forks while a thread imports a module,
+the import's lock stays held in the child, and the child waits for it for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401  (`socket.getaddrinfo` imports it on its first call)
 import os
 from typing import Any
 
