@@ -162,9 +162,12 @@ async def test_native_coins_sent_without_a_call_are_refused_by_the_contract(
 async def test_a_token_that_moves_leaves_open_bills_where_they_are(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     before = await ground.view(session)
+    del before["links"]["metamask"]  # the link contains the time
     place = ground.token("USDT")
     await ground.world.perform(SetToken(chain="native", symbol="USDT", address="0x" + 40 * "8"))
-    assert await ground.view(session) == before
+    after = await ground.view(session)
+    del after["links"]["metamask"]
+    assert after == before
     assert before["token"]["address"].lower() == place
     await ground.pay(session)
     await ground.final()
