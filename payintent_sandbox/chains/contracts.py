@@ -12,6 +12,8 @@ _CHECKOUT = Path(__file__).parents[2] / "contracts"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 
 GATEWAY = "PaymentGateway"
+DEPOSIT_FACTORY = "DepositFactory"
+DEPOSIT_FORWARDER = "DepositForwarder"
 USDT_LIKE_TOKEN = "test_tokens/UsdtLikeToken"  # noqa: S105 - a contract
 PLAIN_TOKEN = "test_tokens/PlainToken"  # noqa: S105
 HOSTILE_TOKEN = "test_tokens/HostileToken"  # noqa: S105
