@@ -98,7 +98,7 @@ _CLASSES: Mapping[str, str] = {
     "refund.approve": "payintent.refunds.approval_operations.ApproveRefund",
     "refund.reject": "payintent.refunds.approval_operations.RejectRefund",
     "refund.resend": "payintent.refunds.operations.ResendRefund",
-    "refund.ask-first": "payintent.refunds.operations.InquireQueuedRefunds",
+    "refund.ask-first": "payintent.refunds.operations.CheckQueuedRefunds",
     "dispute.list": "payintent.disputes.operations.ListDisputes",
     "payer.export": "payintent.privacy.operations.ExportPayer",
     "payer.erase": "payintent.privacy.operations.ErasePayer",

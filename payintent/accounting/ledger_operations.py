@@ -193,7 +193,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
     ]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
     chain: Annotated[str | None, option("The chain, for a token.")] = None
-    note: Annotated[str, option("The purpose. Default: the reason.", or_reason=True)]
+    note: Annotated[str, option("The purpose. Default: the reason.", defaults_to_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True, because an adjustment may change the amount that a merchant is owed."""

@@ -131,7 +131,9 @@ class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     payout_id: Annotated[UUID, argument("The id that `payout list` shows.")]
-    note: Annotated[str, option("Stored with the payout. Default: the reason.", or_reason=True)]
+    note: Annotated[
+        str, option("Stored with the payout. Default: the reason.", defaults_to_reason=True)
+    ]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
@@ -343,7 +345,9 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     payout_id: Annotated[UUID, argument("The id that `gateway-payout list` shows.")]
-    note: Annotated[str, option("Stored with the payout. Default: the reason.", or_reason=True)]
+    note: Annotated[
+        str, option("Stored with the payout. Default: the reason.", defaults_to_reason=True)
+    ]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)

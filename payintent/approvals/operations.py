@@ -188,7 +188,9 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
-    note: Annotated[str, option("A note about the decision; default: the reason.", or_reason=True)]
+    note: Annotated[
+        str, option("A note about the decision; default: the reason.", defaults_to_reason=True)
+    ]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)

@@ -53,7 +53,7 @@ async def post_card_page(request: Request) -> Response:
     if action is None:
         return _render(request, page, _UNKNOWN_CARD)
     try:
-        new_session = await context.buyer_simulator.enter(page.session.id, action)
+        new_session = await context.buyer_simulator.apply_card_action(page.session.id, action)
     except RefusedError as refusal:
         if refusal.code is not ErrorCode.INVALID_CHECKOUT_STATE:
             raise

@@ -107,11 +107,11 @@ class FieldParameter:
     field: str
     declaration: inspect.Parameter
     read: Callable[[Any], object]  # converts the argument to the field's value
-    or_reason: bool  # defaults to the reason given with `--why`
+    defaults_to_reason: bool  # defaults to the reason given with `--why`
 
     def get_value(self, arguments: Mapping[str, Any], why: str) -> object:
         value = arguments[self.declaration.name]
-        if self.or_reason:
+        if self.defaults_to_reason:
             value = value or why
         return None if value is None else self.read(value)
 
@@ -162,8 +162,8 @@ def _build_parameter(field: OperationField) -> FieldParameter:
     name = parameter.get("repeated_as") or parameter.get("name", field.name)
     display_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
     input_type, read = get_value_form(field.type, parameter, display_name)
-    or_reason = parameter.get("or_reason", False)
-    default = "" if or_reason else _get_default(field, input_type)
+    defaults_to_reason = parameter.get("defaults_to_reason", False)
+    default = "" if defaults_to_reason else _get_default(field, input_type)
     if parameter["positional"]:
         typer_parameter = typer.Argument(
             default, metavar=parameter.get("metavar"), help=field.help_text
@@ -176,7 +176,7 @@ def _build_parameter(field: OperationField) -> FieldParameter:
         field=field.name,
         declaration=_declare(name, input_type, typer_parameter),
         read=read,
-        or_reason=or_reason,
+        defaults_to_reason=defaults_to_reason,
     )
 
 

@@ -73,12 +73,12 @@ def build_form(
 def read_operation(operation: OperationType, form: Mapping[str, str]) -> Any:
     """Build an operation from a submitted form; raise `BAD_REQUEST` for an invalid value.
 
-    Empty fields are omitted. An empty field marked `or_reason` defaults to the reason.
+    Empty fields are omitted. An empty field marked `defaults_to_reason` defaults to the reason.
     """
     values: dict[str, Any] = {}
     for field in list_fields(operation):
         value = _read_field(field, form)
-        if value is None and field.parameter.get("or_reason"):
+        if value is None and field.parameter.get("defaults_to_reason"):
             value = form.get("why", "").strip() or None
         if value is not None:
             values[field.name] = value
@@ -136,7 +136,7 @@ def _build_field(
         control="key" if _is_idempotency_key(field) else control,
         value="" if is_secret else form.get(field.name, default),
         choices=_choices(field.type),
-        is_required=field.is_required and not field.parameter.get("or_reason", False),
+        is_required=field.is_required and not field.parameter.get("defaults_to_reason", False),
         is_secret=is_secret,
         pairs=tuple(_pairs(field.name, form, is_secret=is_secret)) if control == "pairs" else (),
         is_filled=bool(form.get(field.name)),

@@ -59,7 +59,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
             merchant.countries, merchant.currencies,
             c.per_s AS create_per_s, c.burst AS create_burst,
             r.per_s AS read_per_s, r.burst AS read_burst,"""
-        + method_store.ACCEPTANCES
+        + method_store.METHODS_JSON
         + """ AS methods
         FROM api_key k
         JOIN merchant ON merchant.id = k.merchant_id
@@ -77,7 +77,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
         market=method_store.market_of(row),
-        methods=method_store.acceptances_of(row),
+        methods=method_store.decode_methods(row),
         limits={
             kind: RateLimit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
             for kind in RateLimitClass

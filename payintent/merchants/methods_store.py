@@ -42,7 +42,7 @@ _FROM = """
 """
 _BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
 #: Expression for the payment methods of a row of `merchant` as JSON, in display order.
-ACCEPTANCES = f"""
+METHODS_JSON = f"""
     (
         SELECT json_agg(row_to_json(acceptance))
         FROM (
@@ -78,7 +78,7 @@ class CatalogRecord:
     since: datetime
 
 
-_acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
+_methods_decoder = msgspec.json.Decoder(tuple[Acceptance, ...])
 
 
 async def add(
@@ -225,9 +225,9 @@ def market_of(row: Row) -> Market:
     return Market(_to_tuple(row["countries"]), _to_tuple(row["currencies"]))
 
 
-def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
-    """Decode a merchant's methods from a row that selects `ACCEPTANCES` as `methods`."""
-    return _acceptances.decode(row["methods"] or "[]")
+def decode_methods(row: Row) -> tuple[Acceptance, ...]:
+    """Decode a merchant's methods from a row that selects `METHODS_JSON` as `methods`."""
+    return _methods_decoder.decode(row["methods"] or "[]")
 
 
 def _to_tuple(values: Sequence[str] | None) -> tuple[str, ...] | None:

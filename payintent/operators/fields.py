@@ -188,7 +188,7 @@ class ParameterForm(TypedDict, total=False):
     )
     any_text: bool  # whether the help omits a choice's values; an invalid value exits with status 1
     is_file: bool  # whether a list is read from a file with one item per line
-    or_reason: bool  # whether the default is the operator's reason
+    defaults_to_reason: bool  # whether the default is the operator's reason
 
 
 class Parameter(ParameterForm):

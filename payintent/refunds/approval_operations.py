@@ -59,7 +59,9 @@ class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: RefundReference
-    note: Annotated[str, option("Stored with the refund; default: the reason.", or_reason=True)]
+    note: Annotated[
+        str, option("Stored with the refund; default: the reason.", defaults_to_reason=True)
+    ]
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)

@@ -168,7 +168,9 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: RefundReference
-    note: Annotated[str, option("Stored with its case; default: the reason.", or_reason=True)]
+    note: Annotated[
+        str, option("Stored with its case; default: the reason.", defaults_to_reason=True)
+    ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
         return True  # the money moves on a later day than the day whose limits counted it
@@ -202,7 +204,7 @@ class QueuedRefundCount:
     refunds: int
 
 
-class InquireQueuedRefunds(ChangeOperation[QueuedRefundCount], frozen=True, kw_only=True):
+class CheckQueuedRefunds(ChangeOperation[QueuedRefundCount], frozen=True, kw_only=True):
     """Query the gateway for every queued refund before sending it; run this after a restore.
 
     Run it before any worker starts. A refund that was queued in the backup may have been sent

@@ -39,7 +39,9 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
         Literal["accept", "dismiss", "refund"],
         argument("`accept`: keep the money; `dismiss`: there is no money; `refund`: return it."),
     ]
-    note: Annotated[str, option("Stored with the case; default: the reason.", or_reason=True)]
+    note: Annotated[
+        str, option("Stored with the case; default: the reason.", defaults_to_reason=True)
+    ]
     destination: Annotated[
         str | None, option("The receiving address on a chain; default: the payer's address.")
     ] = None

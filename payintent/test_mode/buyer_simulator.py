@@ -87,7 +87,7 @@ class BuyerSimulator:
             raise _wrong_status(snapshot.payment)
         return await self._apply(snapshot.payment, session.id, request)
 
-    async def enter(self, session_id: UUID, action: SessionAction) -> TestSession:
+    async def apply_card_action(self, session_id: UUID, action: SessionAction) -> TestSession:
         """Apply an action on the card page.
 
         Raises `INVALID_CHECKOUT_STATE` if the session does not accept the action.

@@ -114,7 +114,7 @@ class _Example(ReadOperation[None], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "example.show"
     rate: Annotated[Decimal, argument("A rate.", metavar="RATE")]
-    note: Annotated[str, option("A note.", or_reason=True)]
+    note: Annotated[str, option("A note.", defaults_to_reason=True)]
     kind: Annotated[Literal["a", "b", "c"], option("A kind.", any_text=True)] = "a"
     side: Annotated[Literal["in", "out"] | None, option("A side.", any_text=True)] = None
     countries: Annotated[list[str] | None, option("Countries.")] = None

@@ -31,7 +31,7 @@ from payintent.gateways.port import (
 from payintent.merchants.access_operations import ListApiKeys, RevokeApiKey
 from payintent.payments.model import Payment
 from payintent.refunds.model import Refund
-from payintent.refunds.operations import InquireQueuedRefunds
+from payintent.refunds.operations import CheckQueuedRefunds
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import Settings
 from payintent.service import Service
@@ -206,7 +206,7 @@ async def test_after_a_restore_all_money_is_a_payment_or_a_case_and_no_refund_is
         back = replace(moment.ground.world, service=service)
         await _as_it_was(back, moment)
         await back.perform(RevokeApiKey(public_id=await moment.key_id(back)))
-        assert (await back.perform(InquireQueuedRefunds())).refunds == 1
+        assert (await back.perform(CheckQueuedRefunds())).refunds == 1
         await back.move_clock(_INQUIRED_WITHIN_S)
         async with serving_api(service.settings, back) as api, working(service):
             await _comes_back_by_itself(back, moment)

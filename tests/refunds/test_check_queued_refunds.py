@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.refunds.operations import InquireQueuedRefunds
+from payintent.refunds.operations import CheckQueuedRefunds
 from payintent.refunds.send import ABSENT_IS_FINAL_AFTER_S
 from tests.refunds.refund_gateway import RefundGateway, able
 from tests.refunds.refunding import ABSENT, DONE, asked, kept, paid, wait_s, work
@@ -15,15 +15,15 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def ask_first(world: World) -> int:
-    return (await world.perform(InquireQueuedRefunds())).refunds
+async def check_queued(world: World) -> int:
+    return (await world.perform(CheckQueuedRefunds())).refunds
 
 
 async def test_a_refund_that_was_sent_since_is_not_sent_again(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment)
     world.gateway.answer_inquire_refund = DONE
-    assert await ask_first(world) == 1
+    assert await check_queued(world) == 1
     assert await work(world) == 1
     assert world.gateway.refunds == []
     assert (await kept(world, refund)).status == "SUCCEEDED"
@@ -33,7 +33,7 @@ async def test_a_refund_that_was_sent_since_is_not_sent_again(world: World) -> N
 async def test_one_that_was_not_is_sent_where_a_gateway_does_it_once_per_id(world: World) -> None:
     refund = await asked(world, await paid(world))
     world.gateway.answer_inquire_refund = ABSENT
-    await ask_first(world)
+    await check_queued(world)
     await work(world)
     await world.move_clock(60)
     await work(world)
@@ -46,7 +46,7 @@ async def test_and_fails_unsent_after_ten_minutes_where_it_may_do_it_twice(world
     payment = await paid(world)
     refund = await asked(world, payment)
     world.gateway.answer_inquire_refund = ABSENT
-    await ask_first(world)
+    await check_queued(world)
     await work(world)
     assert (await kept(world, refund)).status == "PENDING"
     await world.move_clock(ABSENT_IS_FINAL_AFTER_S + 60)
@@ -63,8 +63,8 @@ async def test_one_that_rests_with_a_case_goes_on_resting_and_one_that_has_ended
     await work(world)
     resting = await asked(world, await paid(world))
     await world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", resting.id)
-    assert await ask_first(world) == 1
+    assert await check_queued(world) == 1
     assert (await kept(world, resting)).step == "sent"
     assert await wait_s(world, resting) is None
     assert (await kept(world, done)).step == "ended"
-    assert await ask_first(world) == 0
+    assert await check_queued(world) == 0
