@@ -94,13 +94,14 @@ PUBLIC_ROUTES: list[Route] = [
     Route("/docs", pages.get_docs_index, methods=["GET"]),
     Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
 ]
-#: The same for the operator port. Only operators must be able to reach this port.
+#: Routes of the operator port that are served while the service is starting. Only operators must
+#: be able to reach this port.
 OPERATOR_ROUTES: list[Route] = [LIVENESS_ROUTE, *CONSOLE_ROUTES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteParts:
-    """The service and the other objects of a process from which routes are built."""
+class RouteContext:
+    """The service and the other objects that the routes of a process depend on."""
 
     service: Service
     merchant_api: MerchantApi
@@ -113,7 +114,7 @@ class RouteParts:
     readiness: Readiness
 
 
-def api_routes(parts: RouteParts) -> list[Route]:
+def api_routes(parts: RouteContext) -> list[Route]:
     """Return the public routes that need the service."""
     service, api = parts.service, parts.merchant_api
     settings, database = service.settings, service.database
@@ -148,7 +149,7 @@ def api_routes(parts: RouteParts) -> list[Route]:
     ]
 
 
-def operator_routes(parts: RouteParts) -> list[Route]:
+def operator_routes(parts: RouteContext) -> list[Route]:
     """Return the operator routes that need the service."""
     context = parts.service.operation_context
     api = OperatorApi(context.database, context.encryption, parts.attempts)
@@ -231,7 +232,7 @@ class Application(CommonHeaders):
         super().__init__(app, calls.record if calls else None, RequestTimes())
         self.stop = asyncio.Event()
         self.failure: Exception | None = None  # why the service could not be opened
-        self.parts: RouteParts | None = None  # set once the service is open
+        self.parts: RouteContext | None = None  # set once the service is open
 
     def on_drain(self) -> None:
         """Respond to `/readyz` with 503 from now on."""
@@ -246,7 +247,7 @@ class Application(CommonHeaders):
             self.parts.event_changes.close()
 
 
-def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteParts:
+def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteContext:
     database, viewers = service.database, ViewerReader(settings)
     attempts = AuthenticationAttempts(settings, viewers)
     authenticator = Authenticator(
@@ -257,7 +258,7 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RoutePar
         settings.api_key_cache_s,
         uses=uses,
     )
-    return RouteParts(
+    return RouteContext(
         service=service,
         merchant_api=MerchantApi(authenticator, MerchantRateLimiter(database, settings)),
         attempts=attempts,
@@ -265,12 +266,12 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RoutePar
         address_limiter=AddressRateLimiter(settings),
         concurrent_creates=ConcurrentCreates(),
         payment_changes=ChangeFeed(
-            partial(payment_store.change_markers, database),
+            partial(payment_store.get_change_markers, database),
             service.event_notifier,
             per_key_max=CHECKOUT_STREAMS_MAX,
         ),
         event_changes=ChangeFeed(
-            partial(feed_store.change_markers, database),
+            partial(feed_store.get_change_markers, database),
             service.event_notifier,
             per_key_max=FEED_WAITS_MAX,
         ),
@@ -278,7 +279,7 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RoutePar
     )
 
 
-def _make_checkout_context(parts: RouteParts) -> CheckoutContext:
+def _make_checkout_context(parts: RouteContext) -> CheckoutContext:
     service = parts.service
     return CheckoutContext(
         settings=service.settings,
@@ -299,7 +300,7 @@ def _make_checkout_context(parts: RouteParts) -> CheckoutContext:
     )
 
 
-def _make_portal_context(parts: RouteParts) -> PortalContext:
+def _make_portal_context(parts: RouteContext) -> PortalContext:
     service = parts.service
     return PortalContext(
         settings=service.settings,
@@ -315,7 +316,7 @@ def _make_portal_context(parts: RouteParts) -> PortalContext:
     )
 
 
-def _make_console_context(parts: RouteParts, provider: IdentityProvider | None) -> ConsoleContext:
+def _make_console_context(parts: RouteContext, provider: IdentityProvider | None) -> ConsoleContext:
     service = parts.service
     return ConsoleContext(
         settings=service.settings,

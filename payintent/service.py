@@ -61,7 +61,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """The use cases and resources of a process. `open_service` creates it.
+    """The use cases and resources of a process, created by `open_service`.
 
     Cached properties import their modules on first use, so that a command loads only the modules
     that it needs.
@@ -210,14 +210,14 @@ async def open_database(
     encryption: Encryption,
     process: str,
     wait_s: float | None,
-    notice: Callable[[], None] | None = None,
+    on_delay: Callable[[], None] | None = None,
 ) -> Database:
     """Connect to the database, waiting for it if necessary.
 
     Raises `EncryptionKeyError` if our secrets do not match the database.
     """
     database = Database(settings, process)
-    await wait_for_database(database.open, wait_s, notice)
+    await wait_for_database(database.open, wait_s, on_delay)
     try:
         await check_encryption_keys(database, encryption)
     except BaseException:
@@ -242,12 +242,12 @@ async def open_service(
     gateways: Mapping[str, Gateway] | None = None,
     process: str = "payintent",
     wait_s: float | None = COMMAND_WAIT_S,
-    notice: Callable[[], None] | None = None,
+    on_delay: Callable[[], None] | None = None,
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
     `gateways` replaces all adapters except the test gateway's, by provider. `process` names the
-    database connections. `notice` is called if the database does not respond soon.
+    database connections. `on_delay` is called if the database does not respond soon.
     Raises `AddressUnusableError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
     """
@@ -257,7 +257,7 @@ async def open_service(
         settings.gateway_timeout_s, settings.gateway_answer_bytes_max, settings.client_tls
     )
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
-    database = await open_database(settings, encryption, process, wait_s, notice)
+    database = await open_database(settings, encryption, process, wait_s, on_delay)
     refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     if gateways is None:
         gateways = _make_adapters(database, settings, http, refunders) | packages

@@ -55,7 +55,7 @@ from payintent.worker_metrics import check_ledger, measure
 
 _log = get_logger("workers")
 _LEASE_S = 60.0  # of claimed sessions and refunds; a gateway call takes at most 15 s
-_COUNT_EVERY_S = 2.0  # console figures lag by at most this, plus `SETTLED_S`
+_COUNT_EVERY_S = 2.0  # console figures lag by at most this interval plus `SETTLED_S`
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
@@ -78,7 +78,7 @@ def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
     reconcile_s, prune_s = settings.reconcile_every_s, settings.prune_every_s
     steps: list[tuple[str, float, _StepFunction]] = [
         ("expire", settings.expire_every_s, partial(expire, database, settings)),
-        ("apply_waiting", settings.inquire_every_s, partial(_apply_waiting, database, settings)),
+        ("apply_waiting", settings.inquire_every_s, partial(_apply_deferred, database, settings)),
         ("prune", prune_s, partial(prune, database, settings)),
         ("retention", prune_s, partial(_apply_retention, database, settings)),
         ("seal", prune_s, PayerDataSealer(database).step),
@@ -193,7 +193,7 @@ def make_refund_runner(service: Service) -> LeasedTaskRunner[DueRefund]:
     )
 
 
-async def _apply_waiting(database: Database, settings: Settings) -> bool:
+async def _apply_deferred(database: Database, settings: Settings) -> bool:
     limit = settings.inquire_batch_max
     return await apply_deferred_callbacks(database, limit) == limit
 
@@ -207,8 +207,8 @@ async def run_worker(settings: Settings, on_started: Callable[[], None] | None =
     tune_garbage_collector()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.set)
     start_tracing(settings, "payintent-worker")
     service = await finish_unless_stopped(open_worker_service(settings), stop)
     if service is None:

@@ -15,7 +15,7 @@ _log = get_logger("workers")
 _LEDGER_LOGGED_MAX = 20
 RECENT_HOURS = 24
 
-OLDEST = Gauge(
+OLDEST_PROCESSING = Gauge(
     "payintent_processing_oldest_seconds",
     "Age of the PROCESSING payment with the earliest deadline",
 )
@@ -52,7 +52,7 @@ async def measure(service: Service) -> None:
     deliveries = await overview_store.count_deliveries(reading)
     cases = await overview_store.count_open_cases(reading)
     runs = await runs_store.count_recent(reading, RECENT_HOURS)
-    OLDEST.set(oldest_s)
+    OLDEST_PROCESSING.set(oldest_s)
     PENDING_OVERDUE.set(pending_s)
     WEBHOOK_OVERDUE.set(webhook_s)
     MAIL_OVERDUE.set(mail_s)

@@ -107,8 +107,8 @@ def run_with_service(work: Callable[[Service], Awaitable[T]]) -> T:
     settings = load_settings()
 
     async def run() -> T:
-        notice = partial(report_unavailable_database, settings.database_url)
-        service = await open_service(settings, notice=notice)
+        on_delay = partial(report_unavailable_database, settings.database_url)
+        service = await open_service(settings, on_delay=on_delay)
         try:
             return await work(service)
         finally:

@@ -25,14 +25,14 @@ _log = get_logger("database")
 async def wait_for_database(
     connect_once: Callable[[], Awaitable[None]],
     wait_s: float | None,
-    notice: Callable[[], None] | None = None,
+    on_delay: Callable[[], None] | None = None,
 ) -> None:
     """Call `connect_once` until it succeeds, for up to `wait_s` seconds or indefinitely.
 
-    A warning is logged every 5 s, and `notice` is called once after 2 s. Raises
+    A warning is logged every 5 s, and `on_delay` is called once after 2 s. Raises
     `DatabaseRefusedError` immediately, and `StorageUnavailableError` after `wait_s`.
     """
-    timer = notice and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice)
+    timer = on_delay and asyncio.get_running_loop().call_later(NOTICE_AFTER_S, on_delay)
     try:
         await _retry_until_connected(connect_once, wait_s)
     finally:

@@ -27,7 +27,7 @@ class HistoryEntry:
     details: dict[str, Any]  # missing values are omitted
 
 
-#: The rows of payment `$1`, up to `$3` of each kind.
+#: CTEs that read the rows of payment `$1`, up to `$3` of each kind.
 _SOURCES: LiteralString = """
     WITH own AS (
         SELECT id, provider, account_id, kind, label, country, chain, token, amount,

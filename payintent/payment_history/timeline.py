@@ -114,10 +114,12 @@ async def _read_audit(
         matches = await history_store.list_audit_entries(
             database, payment.merchant_id, since, texts
         )
-        new = [entry for entry in matches if entry.id not in entries]
-        entries |= {entry.id: entry for entry in new}
+        new_entries = [entry for entry in matches if entry.id not in entries]
+        entries |= {entry.id: entry for entry in new_entries}
         texts = [
-            entry.details["approval_id"] for entry in new if entry.action == "approval.propose"
+            entry.details["approval_id"]
+            for entry in new_entries
+            if entry.action == "approval.propose"
         ]
     return [entries[entry_id] for entry_id in sorted(entries)]
 

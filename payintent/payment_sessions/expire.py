@@ -84,7 +84,9 @@ async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> Non
 async def expire_stranded(
     tx: Tx, payment_id: UUID, providers: Collection[str]
 ) -> tuple[Payment, UUID]:
-    """Expire a payment whose gateway or chain is unavailable, and open a case for late money.
+    """Expire a payment whose gateway or chain is unavailable, and open a case.
+
+    The case records money that arrives later.
 
     Two operators must have approved this. The session stays `closing` until its gateway responds or
     its chain is read again. Returns the payment and the case id. Raises `CONFLICT` as
@@ -102,7 +104,7 @@ async def expire_stranded(
 async def _expire_with_case(
     tx: Tx, payment: Payment, session: Session, now: datetime, note: str = ""
 ) -> tuple[Payment, UUID]:
-    """Expire a payment and open a case for late money. The payment must be locked."""
+    """Expire a payment and open a case for money that arrives later. The payment must be locked."""
     transition = TransitionRequest(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )

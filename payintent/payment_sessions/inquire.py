@@ -49,7 +49,7 @@ AUTHORISING_DELAY_S = 30.0
 #: Session age from which "unknown to the gateway" proves that the session does not exist. Until
 #: then, our request to create it may still be in flight.
 ABSENT_IS_FINAL_AFTER_S = 600
-GIVE_UP_AFTER_S = 7 * 24 * 3600
+ESCALATE_AFTER_S = 7 * 24 * 3600
 
 _ABSENT = GatewaySessionState.ABSENT
 #: States that do not delay expiry. A gateway that cannot close sessions reports an unused session
@@ -128,7 +128,7 @@ class SessionInquirer:
         delay_s: float | None = _next_delay_s(session, result, gap_s)
         if session.status is SessionStatus.OPENING:
             await self._abandon_selection(session)
-        elif age_s > GIVE_UP_AFTER_S and await self._escalate(session):
+        elif age_s > ESCALATE_AFTER_S and await self._escalate(session):
             delay_s = None
         await session_store.schedule_inquiry(self.database, session, delay_s)
 
@@ -169,7 +169,7 @@ class SessionInquirer:
         )
 
     async def _gateway_ref(self, session: Session) -> GatewaySessionRef:
-        """Return the gateway reference. It has the order id if the session has no reference."""
+        """Return the gateway reference, with the order id if the session has no reference yet."""
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
         snapshot = await payment_store.get(self.database, session.payment_id)

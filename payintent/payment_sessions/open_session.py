@@ -27,8 +27,8 @@ from payintent.payments.model import TERMINAL, Payment, Session, SessionStatus
 from payintent.payments.store import LockedPayments
 
 SELECTIONS_MAX = 20  # per payment, because each selection calls a gateway
-FIRST_INQUIRY_S = 30.0  # after this delay, the selection of a crashed process is recovered
-_LATE_S = 0.1  # for transactions with several statements
+FIRST_INQUIRY_S = 30.0  # delay before a selection is recovered whose process has crashed
+_LATE_S = 0.1  # higher than the default, because these transactions have several statements
 
 CreateSessionResult = SessionCreated | SessionRejected | OutcomeUnknown
 
@@ -113,7 +113,7 @@ class SessionOpener:
         async with self._database.transaction(_lock_timeout_ms(batch)) as tx:
             locked = await payment_store.lock(tx, [selection.payment_id for selection in batch])
             outcomes = self._new_sessions(locked, batch)
-            await _add(tx, locked, outcomes)
+            await _store_sessions(tx, locked, outcomes)
             emails = {
                 selection.payment_id: selection.payer_email
                 for selection in batch
@@ -199,10 +199,10 @@ class SessionOpener:
         }
 
 
-async def _add(
+async def _store_sessions(
     tx: Tx, locked: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
 ) -> None:
-    """Store the new sessions; in `outcomes`, replace those that cannot be stored with errors."""
+    """Store the new sessions. A session that cannot be stored is replaced with an error."""
     sessions_to_add = [outcome for outcome in outcomes.values() if isinstance(outcome, Session)]
     if not sessions_to_add:
         return

@@ -1,4 +1,4 @@
-"""Change a payment's method: open the new session and close the former one."""
+"""Replace a payment's current session when the buyer selects or changes the method."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,11 +16,11 @@ async def complete_selections(
     if not selections:
         return []
     await session_store.mark_open(tx, [session for _, session in selections])
-    moves = [
+    requests = [
         TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
         for payment, session in selections
     ]
-    changed_payments = await apply_transitions(tx, moves)
+    changed_payments = await apply_transitions(tx, requests)
     replaced_ids = [payment.session_id for payment, _ in selections if payment.session_id]
     if replaced_ids:
         await session_store.mark_closing(tx, replaced_ids, now)

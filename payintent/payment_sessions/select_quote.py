@@ -241,7 +241,7 @@ async def _inquire_current_session(context: SelectionContext, snapshot: PaymentS
             lambda gateway, account: gateway.inquire(account, session.gateway_ref),
         )
     if isinstance(report, OutcomeUnknown):
-        return  # the inquiry loop closes the session; money for it would open a case
+        return  # the inquiry loop closes the session; money that it still receives opens a case
     if report.state is GatewaySessionState.AUTHORISING:
         raise RefusedError(
             ErrorCode.INVALID_CHECKOUT_STATE, "a payment is in progress; wait for its result"

@@ -71,7 +71,7 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
     )
     if stored_capture is not None and not stored_capture.is_unassigned:
         return None
-    if await _has_other_reference(tx, session, report, is_free=stored_capture is None):
+    if await _is_already_stored(tx, session, report, is_unused=stored_capture is None):
         return None
     if stored_capture is not None and stored_capture.has_refunds:
         # A capture that was stored without its session, and has refunds, cannot pay the payment.
@@ -82,14 +82,14 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
     return _build_settlement(tx.id_generator, payment, session, report, stored_capture, locked.now)
 
 
-async def _has_other_reference(
-    tx: Tx, session: Session, report: SessionReport, *, is_free: bool
+async def _is_already_stored(
+    tx: Tx, session: Session, report: SessionReport, *, is_unused: bool
 ) -> bool:
-    """Return whether the capture is stored with a shorter or longer form of its reference."""
+    """Return whether the capture is stored with a prefix or an extension of its reference."""
     if report.capture is None or session.status is not SessionStatus.ENDED:
         return False
     return await capture_store.complete_reference(
-        tx, session.payment_id, session.id, report.capture.reference, is_free=is_free
+        tx, session.payment_id, session.id, report.capture.reference, is_unused=is_unused
     )
 
 

@@ -99,7 +99,8 @@ def _decide_end(
 ) -> SettlementDecision:
     outcome = report.state.value
     is_cancelled = report.state is GatewaySessionState.CANCELLED
-    # The session's status does not matter, because the gateway may have opened it unnoticed.
+    # The session may still be `opening`, because the gateway may have opened it without our
+    # receiving the response.
     if is_cancelled and payment.status is PaymentStatus.PENDING and not payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.BUYER_CANCEL, outcome=outcome)
     if not _is_current_session(payment, session):

@@ -135,7 +135,7 @@ async def write_settlements(
 ) -> list[NewCase]:
     """Write captures, cases and sessions, and return the cases that now hold the money.
 
-    Some of these cases are new. Others were opened earlier and were undecided until now.
+    Each case is either new, or was opened earlier and has been undecided until now.
     """
     await _write_captures(tx, settlements, at)
     settled_cases = await _write_cases(tx, settlements, at)

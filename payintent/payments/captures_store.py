@@ -123,12 +123,12 @@ async def assign_to_sessions(tx: Tx, captures: Sequence[SettledCapture]) -> None
 
 
 async def complete_reference(
-    tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_free: bool
+    tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_unused: bool
 ) -> bool:
-    """Return whether a session already has this capture; store the longer of both references.
+    """Return whether a session already has this capture; keep the longer of the two references.
 
     Some gateway responses contain only a prefix of the reference, which is stored with a final dot.
-    `is_free` is False if another capture uses the reference. The session must be locked.
+    `is_unused` is False if another capture has this reference. The session must be locked.
     """
     capture = await tx.row(
         """
@@ -143,7 +143,7 @@ async def complete_reference(
         session_id,
         reference,
     )
-    if capture is not None and is_free and len(reference) > len(capture["reference"]):
+    if capture is not None and is_unused and len(reference) > len(capture["reference"]):
         await tx.fetch("UPDATE capture SET reference = $2 WHERE id = $1", capture["id"], reference)
     return capture is not None
 
@@ -227,7 +227,7 @@ async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
     """Lock a capture. Its payment must be locked."""
     row = await tx.row(_LOCK_SELECT + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
     assert row is not None  # noqa: S101 - captures are never deleted
-    return _locked_capture(row)
+    return _capture_from_row(row)
 
 
 async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
@@ -236,7 +236,7 @@ async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
         _LOCK_SELECT + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id
     )
     assert row is not None  # noqa: S101 - the payment is paid
-    return _locked_capture(row)
+    return _capture_from_row(row)
 
 
 _LOCK_SELECT = """
@@ -258,7 +258,7 @@ _LOCK_SELECT = """
 """
 
 
-def _locked_capture(row: Row) -> LockedCapture:
+def _capture_from_row(row: Row) -> LockedCapture:
     values = dict(row)
     for name in ("amount_minor", "reserved_minor", "remaining_minor", "undisputed_minor"):
         values[name] = int(values[name])
@@ -274,10 +274,10 @@ async def qualifies_for_auto_refund(
 ) -> bool:
     """Return whether a capture without a payment qualifies for an automatic refund.
 
-    The merchant must have enabled automatic refunds. An operator decides about a transaction that
-    the chain moved to another block, because it is recorded twice but was paid once. Since chain
-    refunds cost gas, an operator also decides about amounts below the token's minimum and about a
-    session's transfers after the first `transfers_max`.
+    The merchant must have enabled automatic refunds. A transaction that a reorganization moved to
+    another block does not qualify, because it is recorded twice but was paid once. Chain refunds
+    cost gas, so amounts below the token's minimum and a session's transfers after the first
+    `transfers_max` do not qualify either. An operator decides these cases.
     """
     qualifies = await tx.value(
         """

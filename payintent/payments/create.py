@@ -50,7 +50,7 @@ class CreatedPayment:
 
 @dataclass(frozen=True, slots=True)
 class RefusedCreate:
-    """A well-formed create request whose values are invalid. It can only replay a result."""
+    """A well-formed create request with invalid values. It can only replay an earlier result."""
 
     attempt: CreateAttempt
     refusal: RefusedError
@@ -101,7 +101,7 @@ class PaymentCreator:
 
 
 async def replay_used_key(database: Database, request: CreateAttempt) -> CreatedPayment:
-    """Return the result of a used key; raises `CONFLICT` if the key has expired since."""
+    """Return the result of a used key; raises `CONFLICT` if the key has since expired."""
     result = await replay_create(database, request)
     if result is None:
         raise RefusedError(
@@ -167,8 +167,10 @@ def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
 async def _resolve_unknown_outcome(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Find out whether a commit took effect although its response was lost."""
-    if isinstance(failure, StorageFullError):  # nothing was written; the key may have a result
+    """Determine whether a commit whose response was lost has taken effect."""
+    if isinstance(
+        failure, StorageFullError
+    ):  # nothing was written, but the key may have an earlier result
         result = await replay_create(database, request)
         if result is None:
             raise failure

@@ -13,7 +13,7 @@ from payintent.payments.model import IdempotentRequest
 
 #: The first byte of every fingerprint. Change it if the rules for fingerprints change.
 _VERSION = b"\x01"
-#: The end of an `INSERT INTO idempotency AS i`. A key can be reused after 24 hours.
+#: Conflict clause of `INSERT INTO idempotency AS i`. A key can be reused after 24 hours.
 REUSE_OLD_KEY: LiteralString = """
         ON CONFLICT (merchant_id, operation, key) DO UPDATE
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,

@@ -1,4 +1,4 @@
-"""List a merchant's payments, at a cost that does not depend on the filters."""
+"""List a merchant's payments. The cost of a page does not depend on the filters."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,7 +76,7 @@ class NewestPayments:
     """
 
     def __init__(self, merchants: LiteralString, limit: LiteralString = "$5") -> None:
-        """`merchants` is a FROM item aliased as `m`; up to `limit` payments are read for each."""
+        """`merchants` is a FROM item aliased as `m`; `limit` is the maximum per merchant."""
         self.all: LiteralString = _newest_query(merchants, "", "created_at DESC, id DESC", limit)
         combinations: LiteralString = merchants + _COMBINATIONS
         order: LiteralString = "created_at DESC NULLS LAST, id DESC"

@@ -36,7 +36,7 @@ PaymentId = Annotated[str, argument("A payment id such as pay_0351NDickobV3yYH8o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentPage:
-    """A page of payments. With a narrow filter, it may be short although more pages follow."""
+    """A page of payments. With a narrow filter, a page may be short even if more pages follow."""
 
     payments: list[PaymentRecord]
     next_before: str | None  # `before` of the next page; None on the last page

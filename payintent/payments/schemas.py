@@ -209,7 +209,7 @@ def _validate_create_request(
     merchant: AuthenticatedMerchant,
     settings: Settings,
 ) -> CreatePaymentRequest:
-    """Validate a create request. If several values are invalid, the first check decides."""
+    """Validate a create request; raises the error of the first check that fails."""
     payable, pegged = merchant.payable, body.include_pegged_assets is not False
     require_accepting_payments(merchant.activation)
     require_payable_currency(body.currency, payable, pegged=pegged)

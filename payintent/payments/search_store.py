@@ -57,7 +57,7 @@ async def list_positions(database: Executor, payment_filter: PaymentFilter) -> l
 async def find_by_address(
     database: Executor, address: bytes, merchant_id: int | None = None
 ) -> list[UUID]:
-    """Find payments by the payer's chain address, of one merchant or of all merchants."""
+    """Find payments by the payer's chain address. `merchant_id` limits the search to a merchant."""
     rows = await database.fetch(
         """
         SELECT s.payment_id

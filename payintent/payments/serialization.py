@@ -110,7 +110,7 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
 
 
 def denial_fields(denial: FraudDenial) -> dict[str, Any]:
-    """Return the body of spec section 7.4."""
+    """Return the response body for a fraud denial (spec section 7.4)."""
     return {
         "fds": {
             "outcome": "DENY",

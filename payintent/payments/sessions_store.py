@@ -37,7 +37,7 @@ async def find_account_id(database: Executor, session_id: UUID) -> int | None:
 
 
 async def find_unfinished(database: Executor, account_id: int, reference: str) -> UUID | None:
-    """Return the id of an unfinished session with a gateway reference."""
+    """Return the id of the account's unfinished session with this gateway reference."""
     return await database.value(
         """
         SELECT id
@@ -79,7 +79,7 @@ async def lock(tx: Tx, session_id: UUID) -> Session:
     return from_row(row)
 
 
-async def mark_open(tx: Tx, created: Sequence[Session]) -> None:
+async def mark_open(tx: Tx, sessions: Sequence[Session]) -> None:
     """Mark sessions as open and store the reference and next action that each gateway returned."""
     await tx.fetch(
         """
@@ -90,9 +90,9 @@ async def mark_open(tx: Tx, created: Sequence[Session]) -> None:
         FROM unnest($1::uuid[], $2::text[], $3::json[]) AS a (id, reference, next_action)
         WHERE s.id = a.id
         """,
-        [session.id for session in created],
-        [session.reference for session in created],
-        [session.next_action for session in created],
+        [session.id for session in sessions],
+        [session.reference for session in sessions],
+        [session.next_action for session in sessions],
     )
 
 
@@ -373,12 +373,12 @@ class AddedSession:
 
 
 async def add(
-    tx: Tx, sessions: Sequence[Session], first_inquiry_s: float, number_max: int
+    tx: Tx, sessions: Sequence[Session], first_inquiry_s: float, sessions_max: int
 ) -> list[AddedSession]:
     """Store sessions as `opening`, at most one per payment. The payments must be locked.
 
     A session is not stored if its payment has a session that is opening, or already has
-    `number_max` sessions.
+    `sessions_max` sessions.
     """
     quotes = [session.quote for session in sessions]
     prices = [quote.price for quote in quotes]
@@ -410,7 +410,7 @@ async def add(
         [token and token.decimals for token in tokens],
         [token and token.approve_zero_first for token in tokens],
         first_inquiry_s,
-        number_max,
+        sessions_max,
     )
     return [AddedSession(row["payment_id"], row["earlier"], row["is_stored"]) for row in rows]
 

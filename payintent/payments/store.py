@@ -29,7 +29,7 @@ COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS)
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
 _SELECT: LiteralString = SNAPSHOT + "FROM payment p LEFT JOIN session s ON s.id = p.session_id "
 _SELECT_BY_CHECKOUT: LiteralString = _SELECT + "JOIN checkout c ON c.payment_id = p.id "
-# Rows are converted by position, because this conversion is the most frequent.
+# Converted by position for speed, because no other rows are read as often.
 _column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
 _PAYER_EMAIL = _FIELDS.index("payer_email")
@@ -56,12 +56,12 @@ class LockedPayments:
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
     """Return a payment; raises `EncryptionKeyError` if it cannot be decrypted."""
     row = await database.row(_SELECT + "WHERE p.id = $1", payment_id)
-    return _snapshot(row, database.payer_sealing) if row else None
+    return _decrypted_snapshot(row, database.payer_sealing) if row else None
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
     row = await database.row(_SELECT_BY_CHECKOUT + "WHERE c.id = $1", checkout_id)
-    return _snapshot(row, database.payer_sealing) if row else None
+    return _decrypted_snapshot(row, database.payer_sealing) if row else None
 
 
 async def get_batch(
@@ -105,7 +105,7 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
         """,
         sorted(payment_ids),
     )
-    return _locked_payments(tx, rows)
+    return _payments_from_rows(tx, rows)
 
 
 async def lock_one(tx: Tx, payment_id: UUID) -> tuple[Payment, datetime]:
@@ -131,7 +131,7 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
         """,
         limit,
     )
-    return _locked_payments(tx, rows) if rows else None
+    return _payments_from_rows(tx, rows) if rows else None
 
 
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
@@ -211,7 +211,7 @@ async def write_changes(tx: Tx, requests: Sequence[TransitionRequest]) -> list[P
         [request.reason for request in requests],
         [request.refund_amount for request in requests],
     )
-    return [_payment_or_sealed(row, tx.payer_sealing) for row in rows]
+    return [_payment_from_row(row, tx.payer_sealing) for row in rows]
 
 
 async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
@@ -236,8 +236,8 @@ async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
     )
 
 
-def _locked_payments(tx: Tx, rows: Sequence[Row]) -> LockedPayments:
-    payments = [_payment_or_sealed(row, tx.payer_sealing) for row in rows]
+def _payments_from_rows(tx: Tx, rows: Sequence[Row]) -> LockedPayments:
+    payments = [_payment_from_row(row, tx.payer_sealing) for row in rows]
     return LockedPayments(payments, rows[0]["now"])
 
 
@@ -249,17 +249,17 @@ def is_readable(payment: Payment) -> bool:
 def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
     """Build a snapshot from a `SNAPSHOT` row; values that cannot be decrypted stay sealed."""
     session = session_store.from_row(row) if row["session_id"] is not None else None
-    return PaymentSnapshot(_payment_or_sealed(row, payer_sealing), session, row["now"])
+    return PaymentSnapshot(_payment_from_row(row, payer_sealing), session, row["now"])
 
 
-def _snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
+def _decrypted_snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
     session = session_store.from_row(row) if row["session_id"] is not None else None
     email = payer_sealing.email(row["id"], row["payer_email"])
     metadata = payer_sealing.metadata(row["id"], row["metadata"])
-    return PaymentSnapshot(_payment(row, email, metadata), session, row["now"])
+    return PaymentSnapshot(_build_payment(row, email, metadata), session, row["now"])
 
 
-def _payment_or_sealed(row: Row, payer_sealing: PayerSealing) -> Payment:
+def _payment_from_row(row: Row, payer_sealing: PayerSealing) -> Payment:
     """Build a payment; values that cannot be decrypted stay sealed."""
     email, metadata = row["payer_email"], row["metadata"]
     try:
@@ -267,10 +267,10 @@ def _payment_or_sealed(row: Row, payer_sealing: PayerSealing) -> Payment:
         email = payer_sealing.email(row["id"], email)
     except EncryptionKeyError as error:
         report_unreadable("payment", row["id"], error)
-    return _payment(row, email, metadata)
+    return _build_payment(row, email, metadata)
 
 
-def _payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
+def _build_payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
     values = list(_column_values(row))
     values[_PAYER_EMAIL] = payer_email
     values[_METADATA] = metadata
@@ -281,7 +281,7 @@ def _payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
     return Payment(*values)
 
 
-async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
+async def get_change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
     """Return a marker per payment that changes whenever the checkout page changes.
 
     It covers the payment's version, the session's status and its chain transfers. If there is a

@@ -49,7 +49,7 @@ class _StoredEvent(msgspec.Struct):
 async def export_payments(
     database: Executor, merchant_id: int, payer_uid: str, after: UUID | None, limit: int
 ) -> list[ExportedPayment]:
-    """Return a payer's payments in id order, after the payment `after`."""
+    """Return up to `limit` of a payer's payments in id order, starting after `after`."""
     rows = await database.fetch(_EXPORT_PAYMENTS, merchant_id, payer_uid, after, limit)
     return [_to_exported_payment(row, database.payer_sealing) for row in rows]
 
@@ -73,11 +73,11 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
 
 
 def _unseal(
-    decrypt: Callable[[UUID, str], str | None], row_id: UUID, stored: str, unreadable: T
+    decrypt: Callable[[UUID, str], str | None], row_id: UUID, sealed: str, unreadable: T
 ) -> str | T:
-    """Decrypt a sealed value; return `unreadable` if that fails."""
+    """Decrypt a value; return `unreadable` if it cannot be decrypted."""
     try:
-        return decrypt(row_id, stored) or ""
+        return decrypt(row_id, sealed) or ""
     except EncryptionKeyError:
         return unreadable
 
@@ -234,8 +234,8 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     await tx.fetch(_ERASE_REFUNDS, payment_ids)
     if bodies:
         sealing = tx.payer_sealing
-        stored = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
-        await tx.fetch(_ERASE_EVENTS, list(bodies), stored)
+        new_bodies = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
+        await tx.fetch(_ERASE_EVENTS, list(bodies), new_bodies)
         await tx.fetch(_ERASE_ATTEMPTS, list(bodies))
     await tx.fetch("DELETE FROM gateway_call WHERE payment_id = ANY($1::uuid[])", payment_ids)
     await tx.fetch("DELETE FROM fraud_decision WHERE payment_id = ANY($1::uuid[])", payment_ids)

@@ -34,7 +34,7 @@ class KeyringRotation:
     writer: str  # the key that encrypts new secrets
     callback_secrets: int  # number of re-encrypted secrets
     provider_accounts: int
-    retired: list[str]  # names of keys
+    retired: list[str]  # names of retired keys
     payer_values: int  # to be re-encrypted by a worker; counted up to 100,000 per column
 
 

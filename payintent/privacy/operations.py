@@ -46,7 +46,7 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
         check_list_limit(self.limit)
         after = None if self.after is None else ids.parse_id(ids.PAYMENT, self.after)
         if self.after is not None and after is None:
-            raise BadRequestError(f"after cannot be {quote_input(self.after)}")
+            raise BadRequestError(f"after must be a payment id, not {quote_input(self.after)}")
         payments = await data_store.export_payments(
             context.database, self.merchant_id, self.payer_uid, after, self.limit
         )
@@ -63,10 +63,10 @@ class ErasedPayer:
 
 
 class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
-    """Erase the data stored about a merchant's payer; needs a second approver, cannot be undone.
+    """Permanently erase the data stored about a merchant's payer.
 
-    Amounts, times, statuses and the ledger stay. The operation fails while the payer has an open
-    payment, refund, case, dispute or delivery.
+    A second operator must approve. Amounts, times, statuses and the ledger are kept. The operation
+    fails while the payer has an open payment, refund, case, dispute or delivery.
     """
 
     action: ClassVar[str] = "payer.erase"

@@ -25,7 +25,7 @@ _PAUSE_RATIO = 4
 _PAUSE_MAX_S = 2.0  # limits how long a worker takes to stop
 _CUTOFF: LiteralString = "clock() - $1 * interval '1 day'"
 _CUTOFF_ID = first_id_at(_CUTOFF)
-#: The payment `{0}` has no open case, no open dispute and no pending refund.
+#: Condition that the payment `{0}` has no open case, open dispute or pending refund.
 _HAS_NO_OPEN_WORK: LiteralString = """
     NOT EXISTS (SELECT FROM money_case m WHERE m.payment_id = {0} AND m.status = 'OPEN')
     AND NOT EXISTS (SELECT FROM refund f WHERE f.payment_id = {0} AND f.status = 'PENDING')
@@ -35,29 +35,29 @@ _HAS_NO_OPEN_WORK: LiteralString = """
 _ENDED_AT: LiteralString = "coalesce(p.paid_at, p.failed_at, p.expired_at, p.cancelled_at)"
 
 
-def _finished_delivery(event_id: LiteralString, lock: LiteralString) -> LiteralString:
+def _join_finished_delivery(event_id: LiteralString, lock: LiteralString) -> LiteralString:
     """Join an event's finished delivery. LATERAL prevents a plan that reads all deliveries."""
     return f"""CROSS JOIN LATERAL (
         SELECT FROM delivery d WHERE d.event_id = {event_id} AND d.state <> 'pending' {lock}
     ) d"""
 
 
-def _attempts(lock: LiteralString = "LIMIT 1") -> LiteralString:
+def _select_attempts(lock: LiteralString = "LIMIT 1") -> LiteralString:
     return f"""
         SELECT a.id
         FROM attempt a
-        {_finished_delivery("a.event_id", lock)}
+        {_join_finished_delivery("a.event_id", lock)}
         WHERE a.id < {_CUTOFF_ID} AND a.started_at <= {_CUTOFF}
         ORDER BY a.id
         LIMIT $2
     """
 
 
-def _events(lock: LiteralString = "LIMIT 1") -> LiteralString:
+def _select_events(lock: LiteralString = "LIMIT 1") -> LiteralString:
     return f"""
         SELECT e.id
         FROM event e
-        {_finished_delivery("e.id", lock)}
+        {_join_finished_delivery("e.id", lock)}
         WHERE e.id < {_CUTOFF_ID} AND e.occurred_at <= {_CUTOFF}
             AND {_HAS_NO_OPEN_WORK.format("e.payment_id")}
         ORDER BY e.id
@@ -121,9 +121,9 @@ async def count_due(database: Executor, rule: RetentionRule, days: int, limit: i
     """Count the rows that `prune` would change now, up to `limit`."""
     match rule:
         case RetentionRule.ATTEMPTS:
-            return await database.value(_count(_attempts()), days, limit)
+            return await database.value(_count(_select_attempts()), days, limit)
         case RetentionRule.EVENTS:
-            return await database.value(_count(_events()), days, limit)
+            return await database.value(_count(_select_events()), days, limit)
         case RetentionRule.PAYER_ADDRESSES:
             return await database.value(_count(_ADDRESSES), days, limit)
         case RetentionRule.PAYER_DETAILS:
@@ -132,8 +132,8 @@ async def count_due(database: Executor, rule: RetentionRule, days: int, limit: i
             return await database.value(_count(_PAYERS), days, limit)
 
 
-def _count(rule: LiteralString) -> LiteralString:
-    return f"SELECT count(*) AS due FROM ({rule}) due"
+def _count(query: LiteralString) -> LiteralString:
+    return f"SELECT count(*) AS due FROM ({query}) due"
 
 
 async def _erase_payers(database: Database, days: int, limit: int) -> int:
@@ -147,14 +147,14 @@ async def _erase_payers(database: Database, days: int, limit: int) -> int:
 
 # Deliveries are locked and rechecked, because a replay may just have made them pending.
 _DELETE_ATTEMPTS: LiteralString = f"""
-    WITH due AS MATERIALIZED ({_attempts("FOR NO KEY UPDATE SKIP LOCKED")})
+    WITH due AS MATERIALIZED ({_select_attempts("FOR NO KEY UPDATE SKIP LOCKED")})
     DELETE FROM attempt
     WHERE id = ANY(ARRAY(SELECT id FROM due))
     RETURNING 1 AS pruned
 """
 _DELETE_EVENTS: LiteralString = f"""
     WITH due AS MATERIALIZED (
-        {_events("FOR UPDATE SKIP LOCKED")}
+        {_select_events("FOR UPDATE SKIP LOCKED")}
     ), attempts AS (
         DELETE FROM attempt WHERE event_id = ANY(ARRAY(SELECT id FROM due))
     ), deliveries AS (

@@ -53,7 +53,7 @@ _CUTOFF_ID = first_id_at("clock() - $2 * interval '1 second'")
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    last: UUID | None  # the last scanned row; None: there were no more rows
+    last: UUID | None  # the last scanned row; None if there were no more rows
     stale_ids: Sequence[UUID]  # rows that must be sealed or resealed
 
 

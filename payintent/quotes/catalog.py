@@ -80,13 +80,13 @@ class Catalogs:
 async def _record_content(
     database: Database, merchant_id: int, viewer: str, content_hash: bytes
 ) -> datetime:
-    """Record the content that viewers from a country are shown; return when they first saw it."""
+    """Record a country's catalog content; return when its viewers were first shown this content."""
     records = await method_store.list_catalogs(database, merchant_id, viewer)
     catalogs = {record.viewer: record for record in records}
     if viewer in catalogs and catalogs[viewer].content_hash == content_hash:
         return catalogs[viewer].since
     general = catalogs.get(_UNRESTRICTED)
-    # Before a country has a catalog of its own, its viewers are shown the general catalog.
+    # Viewers from a country without a recorded catalog have been shown the general catalog.
     since = general.since if general is not None and general.content_hash == content_hash else None
     return await method_store.record_catalog(database, merchant_id, viewer, content_hash, since)
 

@@ -37,8 +37,8 @@ async def list_quotes(
 ) -> QuoteList:
     """Return a quote for each payment method of a checkout, at current tax rates.
 
-    Methods of unavailable gateways are omitted. The list is empty if the merchant is out of
-    service. Raises `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` if the checkout has ended.
+    Methods of unavailable gateways are omitted. The list is empty if the merchant does not accept
+    payments. Raises `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` if the checkout has ended.
     """
     await require_open_checkout(database, snapshot)
     payment = snapshot.payment

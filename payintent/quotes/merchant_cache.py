@@ -25,20 +25,20 @@ class MerchantSetup:
     version: ConfigurationVersion
     merchant: Merchant
     methods: tuple[PaymentMethod, ...]  # includes disabled methods; limited to gateway capabilities
-    payable: PayableMethods  # empty if the merchant is out of service
+    payable: PayableMethods  # empty if the merchant does not accept payments
     tax_rates: Mapping[str, Decimal]
 
-    def methods_without(self, accounts: Collection[int]) -> list[PaymentMethod]:
-        """Return the methods. Methods of the given accounts are disabled."""
+    def methods_without(self, account_ids: Collection[int]) -> list[PaymentMethod]:
+        """Return all methods, with `account_enabled` set to False for the given accounts."""
         return [
-            replace(method, account_enabled=False) if method.account_id in accounts else method
+            replace(method, account_enabled=False) if method.account_id in account_ids else method
             for method in self.methods
         ]
 
-    def payable_without(self, accounts: Collection[int]) -> PayableMethods:
-        if not accounts or not accepts_payments(self.merchant.activation):
+    def payable_without(self, account_ids: Collection[int]) -> PayableMethods:
+        if not account_ids or not accepts_payments(self.merchant.activation):
             return self.payable
-        return find_payable_methods(self.merchant.market, self.methods_without(accounts))
+        return find_payable_methods(self.merchant.market, self.methods_without(account_ids))
 
 
 class MerchantCache:

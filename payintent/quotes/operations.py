@@ -1,4 +1,4 @@
-"""Explain to operators which payment methods buyers are offered."""
+"""Explain to operators which payment methods are offered to buyers, and why."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -29,7 +29,7 @@ class QuoteExplanation:
 
 
 class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=True):
-    """Explain which of a merchant's payment methods a buyer is offered for a payment, and why.
+    """Explain which of a merchant's payment methods are offered for a payment, and why.
 
     The payment may have any status. The result depends on the current configuration and on which
     gateways are available now.

@@ -225,7 +225,7 @@ async def page(
     return FeedPage(events=events, cursor=cursor, has_more=rows[0]["scanned"] == SCANNED_MAX)
 
 
-async def change_markers(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
+async def get_change_markers(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
     """Return an opaque marker per merchant that changes with each new event."""
     rows = await database.fetch(
         """

@@ -228,7 +228,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payer.erase", {"payer_uid": "nobody"}, _UNKNOWN, "no payer 'nobody'"),
     ("payer.erase", {"payer_uid": "(erased)"}, _UNKNOWN, "no payer '.erased.'"),
     ("payer.erase", {"payer_uid": "buyer-1"}, ErrorCode.CONFLICT, "erase its payer afterwards"),
-    ("payer.export", {"after": "pay_0"}, _BAD, "after cannot be 'pay_0'"),
+    ("payer.export", {"after": "pay_0"}, _BAD, "after must be a payment id, not 'pay_0'"),
     ("ledger.adjust", {"debit": "purse:1"}, _BAD, "'purse:1' is not a ledger account"),
     ("ledger.adjust", {"debit": "suspense"}, _BAD, "'suspense' is not a ledger account"),
     ("ledger.adjust", {"debit": "bank:1"}, _BAD, "'bank:1' is not a ledger account"),

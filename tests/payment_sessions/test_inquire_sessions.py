@@ -11,7 +11,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.payment_sessions.inquire import (
     CLOSING_DELAYS_S,
-    GIVE_UP_AFTER_S,
+    ESCALATE_AFTER_S,
     OPEN_INQUIRY_DELAYS_S,
     inquire_on_return,
 )
@@ -262,12 +262,12 @@ async def test_after_a_week_of_silence_a_person_is_asked_instead(world: World) -
     payment = await world.create(expires_in_s=86_400)
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = SILENT
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(ESCALATE_AFTER_S + 60)
     await ask_all(world)
     assert await world.cases(payment) == ["UNKNOWN_REFERENCE"]
     assert await wait_s(world, session.id) is None
     assert (await world.session(session.id))["life"] == "open"
-    await world.move_clock(2 * GIVE_UP_AFTER_S)
+    await world.move_clock(2 * ESCALATE_AFTER_S)
     assert await ask_all(world) == 0
 
 
@@ -275,7 +275,7 @@ async def test_a_week_in_which_we_were_away_is_no_silence_of_the_gateway(world: 
     payment = await world.create(expires_in_s=86_400)
     await world.select(payment)
     world.gateway.answer_inquire = captured(159000)
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(ESCALATE_AFTER_S + 60)
     await ask_all(world)
     assert await world.status(payment) == "PAID"
     assert await world.cases(payment) == []
@@ -285,7 +285,7 @@ async def test_money_that_is_told_after_the_case_of_silence_still_counts(world: 
     payment = await world.create(expires_in_s=86_400)
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = SILENT
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(ESCALATE_AFTER_S + 60)
     await ask_all(world)
     await world.report(payment, session.id, captured(159000))
     assert await world.status(payment) == "PAID"

@@ -22,7 +22,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.settings import Settings
 from payintent.worker import expire, make_inquiry_runner
-from payintent.worker_metrics import OLDEST, measure
+from payintent.worker_metrics import OLDEST_PROCESSING, measure
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
 from tests.support.staging import held, until_waiting
@@ -447,12 +447,12 @@ async def test_a_gateway_that_decides_within_the_wait_has_its_say(world: World) 
 async def test_a_metric_shows_how_old_the_oldest_processing_payment_is(world: World) -> None:
     await world.create()
     await measure(world.service)
-    assert OLDEST._value.get() == 0
+    assert OLDEST_PROCESSING._value.get() == 0
     await young_processing(world)
     await world.move_clock(600)
     await world.select(await world.create())
     await measure(world.service)
-    assert OLDEST._value.get() == pytest.approx(600, abs=5)
+    assert OLDEST_PROCESSING._value.get() == pytest.approx(600, abs=5)
 
 
 async def test_a_gateway_that_is_still_deciding_is_waited_for(world: World) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import aiohttp
 import asyncpg
 
-from payintent.app import Application, RouteParts
+from payintent.app import Application, RouteContext
 from payintent.core.access import Role
 from payintent.db.database import Database
 from payintent.gateway_accounts.health import GatewayHealth
@@ -242,7 +242,7 @@ class Api:
         await self._client.close()
 
     @property
-    def parts(self) -> RouteParts:
+    def parts(self) -> RouteContext:
         """Look inside the process that serves."""
         assert self._app is not None
         assert self._app.parts is not None
