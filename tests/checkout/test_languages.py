@@ -25,7 +25,7 @@ SAME = {
     "th": {"quantity", "sentences"},
     "ja": {"quantity"},
     "zh-Hant": {"quantity"},
-    "id": {"quantity", "sentences", "total"},
+    "id": {"quantity", "sentences", "total", "receipt_email"},
     "ar": {"sentences"},
 }
 #: Names and words that stand in Latin letters in every script.

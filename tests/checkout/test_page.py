@@ -19,20 +19,20 @@ from tests.support.world import Answer, Api
 _TITLES = {
     "PENDING": "How would you like to pay?",
     "PROCESSING": "Continue to payment",
-    "PAID": "Thank you. We let Nimbus Books know.",
+    "PAID": "Thank you for your payment. We’ll let Nimbus Books know.",
     "FAILED": "The payment did not go through",
-    "EXPIRED": "The time to pay is over",
+    "EXPIRED": "This payment has expired",
     "CANCELLED": "The payment was cancelled",
-    "PARTIALLY_REFUNDED": "90.00\u00a0THB of your payment was refunded",
-    "REFUNDED": "Your payment was refunded",
+    "PARTIALLY_REFUNDED": "90.00\u00a0THB of your payment has been refunded",
+    "REFUNDED": "Your payment has been refunded",
 }
 _REASONS = {
-    "DECLINED": "declined by your bank",
-    "TX_REVERTED": "The chain refused the transaction",
-    "AMOUNT_MISMATCH": "A person will look at it",
-    "TOKEN_MISMATCH": "A person will look at it",
+    "DECLINED": "Your bank or the payment provider declined the payment",
+    "TX_REVERTED": "The network rejected the transaction",
+    "AMOUNT_MISMATCH": "Our team will review it",
+    "TOKEN_MISMATCH": "Our team will review it",
     "ONCHAIN_TIMEOUT": "did not confirm the payment in time",
-    "UNKNOWN": "It could not be completed",
+    "UNKNOWN": "The payment could not be completed",
 }
 _OWN_SCRIPT = r'<script type="module" src="/c/static/[0-9a-f]{12}-en/checkout\.js">'
 _EDGE = {"CloudFront-Viewer-Country": "PH", "X-Edge-Secret": "edge-secret"}
@@ -135,7 +135,7 @@ async def test_the_page_says_why_a_payment_failed(api: Api, reason: str) -> None
     page = await _show(api, created)
     assert _TITLES["FAILED"] in page.body.decode()
     assert _REASONS[reason] in page.body.decode()
-    assert "You can start again from the shop" in page.body.decode()
+    assert "To try again, return to the shop" in page.body.decode()
 
 
 async def test_a_status_that_nobody_knows_is_told_as_one(api: Api) -> None:
@@ -189,9 +189,9 @@ async def test_a_refused_choice_shows_why_with_its_status_and_keeps_what_was_typ
     card = fields["method"].partition("|")[0]
     wanted = {
         409: (fields | {"method": f"{card}|THB|1.00"}, "The total has changed"),
-        404: (fields | {"method": "999|THB|1590.00"}, "Please choose a way to pay"),
-        400: (fields | {"payer_email": "no<body"}, "does not look like an e-mail address"),
-        422: (fields | {"country": "KR"}, "That did not work"),
+        404: (fields | {"method": "999|THB|1590.00"}, "Please choose a payment method"),
+        400: (fields | {"payer_email": "no<body"}, "enter a valid email address"),
+        422: (fields | {"country": "KR"}, "Something went wrong"),
     }
     for status, (sent, told) in wanted.items():
         page = await _submit(api, created, {"payer_email": "ann@example.com"} | sent)
@@ -237,7 +237,7 @@ async def test_a_gateway_that_is_away_is_told_on_the_page(api: Api) -> None:
     api.world.gateway.answer_create = lambda _: OutcomeUnknown(detail="planted")
     page = await _submit(api, created, _form(await _show(api, created)))
     assert page.status == 502
-    assert "The provider did not answer" in page.body.decode()
+    assert "The payment provider did not respond" in page.body.decode()
     assert "planted" not in page.body.decode()
 
 
@@ -246,7 +246,7 @@ async def test_the_buyers_country_is_chosen_on_the_page(api: Api) -> None:
     assert '<option value="TH" selected>' in (await _show(api, created)).body.decode()
     page = await _show(api, created, "?country=US")
     assert '<option value="US" selected>' in page.body.decode()
-    assert "no way to pay" in page.body.decode()
+    assert "No payment methods are available" in page.body.decode()
     for odd in (
         "?country=KR",
         "?country=th",
@@ -314,7 +314,7 @@ async def test_a_page_of_what_has_ended_speaks_of_no_payment_that_was_detected(a
     late = await _submit(api, expired, form)
     for page in (twice, other_tab, late):
         assert page.status in {409, 410}
-        for word in ("detected", "That did not work", 'role="alert"'):
+        for word in ("detected", "went wrong", 'role="alert"'):
             assert word not in page.body.decode(), word
 
 
@@ -326,7 +326,7 @@ async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("payintent.checkout.visits.cancel_checkout", fail)
     page = await api.send("POST", f"{_path(created)}/cancel")
     assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
-    assert "That did not work." in page.body.decode()
+    assert "We couldn’t complete your request." in page.body.decode()
     assert f'href="{_path(created)}"' in page.body.decode()
     assert b"planted" not in page.body
 
@@ -360,7 +360,7 @@ async def test_an_unknown_checkout_has_no_page(api: Api) -> None:
         ("GET", "/qr.svg"),
     ):
         answer = await api.send(method, f"/c/cs_{'0' * 16}{path}")
-        assert (answer.status, "There is no such payment" in answer.body.decode()) == (404, True)
+        assert (answer.status, "find this payment" in answer.body.decode()) == (404, True)
         assert answer.headers["Content-Type"].startswith("text/html")
         assert answer.headers["Cache-Control"] == "no-store"
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -385,7 +385,7 @@ async def test_nobody_is_led_to_a_gateway_when_the_time_is_over(api: Api) -> Non
     await api.world.move_clock(1800)
     page = (await _show(api, created)).body.decode()
     assert "http://gateway.test/pay" not in page
-    assert "The time to pay is over. We are checking" in page
+    assert "The time to pay has run out. We’re checking" in page
     assert page.count('class="button"') == 1  # nothing but to look again
     assert "<button" not in page
 

@@ -247,4 +247,4 @@ async def test_a_page_says_whether_a_choice_is_still_possible(api: Api) -> None:
     page = await show(api, created)
     assert "data-live" in page
     assert "<form" not in page
-    assert "The time to pay is over" in page
+    assert "The time to pay has run out" in page

@@ -190,7 +190,7 @@ async def test_a_wallets_browser_is_sent_to_the_hosted_page_by_a_code_that_does_
         assert (await api.send("GET", f"/c/wallet/open/{forged}")).status == 404
     await api.world.move_clock(15 * 60)
     late = await api.send("GET", f"/c/wallet/open/{code}")
-    assert (late.status, "There is no such payment" in late.body.decode()) == (404, True)
+    assert (late.status, "We couldn’t find this payment" in late.body.decode()) == (404, True)
 
 
 async def test_a_chains_own_coin_is_paid_by_one_request_that_wallets_read(api: Api) -> None:

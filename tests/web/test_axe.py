@@ -116,7 +116,7 @@ async def test_every_language_fits_a_small_screen(
 _BUTTON = "document.querySelector('form.methods > button')"
 #: A fault that is planted, the check that finds it, and what is said of it.
 _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
-    "document.querySelector('[name=payer_email]').before('E-mail'); "
+    "document.querySelector('[name=payer_email]').before('Email'); "
     "document.querySelector('label.field')"
     ".replaceWith(document.querySelector('[name=payer_email]'))": (
         checks.axe,

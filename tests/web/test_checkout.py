@@ -89,7 +89,7 @@ async def test_a_buyer_pays_by_card_and_the_page_shows_it_by_itself(
     payment = await at_the_gateway(desk, APPROVED)
     await expect(desk.page).to_have_url(desk.address(payment))
     await expect(desk.page.get_by_role("heading", name="Paid")).to_be_visible()
-    await desk.page.get_by_role("link", name="Open the receipt").click()
+    await desk.page.get_by_role("link", name="View receipt").click()
     await expect(desk.page.get_by_role("heading", name="Receipt")).to_be_visible()
     await expect(desk.page.locator("dl")).to_contain_text("1,590.00")
     await expect(desk.page.get_by_role("button", name="Print")).to_be_visible()
@@ -100,7 +100,7 @@ async def test_a_declined_buyer_is_told_so(desk: Desk, simulated: None) -> None:
     payment = await at_the_gateway(desk, DECLINED)
     heading = desk.page.get_by_role("heading", name="The payment did not go through")
     await expect(heading).to_be_visible()
-    await expect(desk.result).to_contain_text("It was declined by your bank")
+    await expect(desk.result).to_contain_text("Your bank or the payment provider declined")
     assert await desk.world.status(payment) == "FAILED"
 
 
@@ -125,16 +125,16 @@ async def test_without_javascript_a_buyer_chooses_pays_looks_and_has_a_receipt(
         await desk.page.locator("select[name=country]").select_option("TH")
         await desk.page.locator("details.places button").click()
         await expect(desk.page.locator("html")).to_have_attribute("lang", "en")
-        await desk.page.get_by_label("E-mail").fill("ann@example.com")
+        await desk.page.get_by_label("Email").fill("ann@example.com")
         await choose(desk.page, "Simulator")
         await expect(desk.page.get_by_label("Card number")).to_be_visible()
         await desk.show(payment, "?lang=en")  # back, before anything was paid
         await expect(desk.page.get_by_text("check the status here")).to_be_visible()
-        for hidden in ("The result appears here", "Copy the link", "left to pay"):
+        for hidden in ("The result appears here", "Copy link", "left to pay"):
             await expect(desk.page.get_by_text(hidden)).to_be_hidden()
-        await expect(desk.page.get_by_text("Open until")).to_be_visible()
-        await desk.page.get_by_text("Continue on a phone").click()
-        await expect(desk.page.get_by_role("img", name="Code that opens this page")).to_be_visible()
+        await expect(desk.page.get_by_text("Pay by")).to_be_visible()
+        await desk.page.get_by_text("Continue on your phone").click()
+        await expect(desk.page.get_by_role("img", name="QR code that opens this")).to_be_visible()
         await desk.page.get_by_role("link", name="Continue to payment").click()
         await desk.page.get_by_label("Card number").fill(APPROVED)
         await desk.page.get_by_role("button", name="Pay", exact=True).click()
@@ -142,7 +142,7 @@ async def test_without_javascript_a_buyer_chooses_pays_looks_and_has_a_receipt(
         href = await desk.page.get_by_role("link", name="Back to").get_attribute("href")
         assert href is not None
         assert href.startswith(f"{SHOP}/thanks?checkout_id={payment.checkout_id}&payment_id=pay_")
-        await desk.page.get_by_role("link", name="Open the receipt").click()
+        await desk.page.get_by_role("link", name="View receipt").click()
         await expect(desk.page.get_by_text("a***@example.com")).to_be_visible()
         await expect(desk.page.get_by_role("button", name="Print")).to_be_hidden()
 
@@ -218,12 +218,12 @@ async def test_the_time_runs_out_in_front_of_the_buyer(desk: Desk) -> None:
         await expect(spoken).to_contain_text(told)
     async with desk.page.expect_response(lambda one: desk._is_view(one.url)):
         await desk.page.clock.fast_forward("01:00")
-    await expect(countdown).to_contain_text("We are checking what became of the payment")
+    await expect(countdown).to_contain_text("We’re checking whether your payment went through")
     await expect(desk.result).to_have_count(0)  # the service alone says what is over
     await desk.world.move_clock(HALF_AN_HOUR_S + 1)
     await desk.asked()
-    await desk.sees("The time to pay is over")
-    await expect(desk.page).to_have_title("The time to pay is over · Nimbus Books")
+    await desk.sees("This payment has expired")
+    await expect(desk.page).to_have_title("This payment has expired · Nimbus Books")
     assert await desk.world.status(payment) == "EXPIRED"
 
 
@@ -234,7 +234,7 @@ async def test_the_choice_ends_with_the_time_though_a_payment_is_under_way(desk:
     await desk.world.move_clock(HALF_AN_HOUR_S + 1)
     assert (await desk.asked())["can"]["select"] is False
     await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_hidden()
-    await expect(desk.page.get_by_text("The time to pay is over")).to_be_visible()
+    await expect(desk.page.get_by_text("The time to pay has run out")).to_be_visible()
     await expect(desk.result).to_have_count(0)
 
 
@@ -243,13 +243,13 @@ async def test_a_buyer_who_is_blocked_meanwhile_is_told_no_more_than_that(desk: 
     await desk.world.perform(AddFraudRule(kind="PAYER", value="buyer-1", code="THE_LIST"))
     assert list(await desk.asked()) == ["fds"]
     await expect(
-        desk.page.get_by_role("heading", name="This payment is not possible")
+        desk.page.get_by_role("heading", name="This payment can’t be processed")
     ).to_be_visible()
     await expect(desk.page.get_by_role("radio")).to_have_count(0)
     await expect(desk.page.get_by_text("THE_LIST")).to_have_count(0)
     await desk.page.reload()
     await expect(
-        desk.page.get_by_role("heading", name="This payment is not possible")
+        desk.page.get_by_role("heading", name="This payment can’t be processed")
     ).to_be_visible()
 
 
@@ -257,7 +257,7 @@ async def test_a_buyer_goes_offline_and_sees_the_end_when_back(desk: Desk) -> No
     payment = await desk.chosen()
     await desk.is_heard(1)
     await desk.page.context.set_offline(True)
-    await expect(desk.page.get_by_text("You are offline")).to_be_visible()
+    await expect(desk.page.get_by_text("You’re offline")).to_be_visible()
     await desk.is_paid(payment)
     await desk.is_heard(0)  # the end was told; the page cannot fetch what it looks like
     await expect(desk.result).to_have_count(0)
@@ -295,13 +295,13 @@ async def test_where_streams_are_refused_the_page_asks(desk: Desk) -> None:
 
 async def test_news_that_change_nothing_take_nothing_away(desk: Desk) -> None:
     await desk.opened()
-    await desk.page.get_by_label("E-mail").fill("ann@exam")
+    await desk.page.get_by_label("Email").fill("ann@exam")
     await desk.page.get_by_role("radio", name="Transfer").check()
-    await desk.page.get_by_label("E-mail").focus()
+    await desk.page.get_by_label("Email").focus()
     for _ in range(2):
         assert (await desk.asked())["status"] == "PENDING"
-    await expect(desk.page.get_by_label("E-mail")).to_be_focused()
-    await expect(desk.page.get_by_label("E-mail")).to_have_value("ann@exam")
+    await expect(desk.page.get_by_label("Email")).to_be_focused()
+    await expect(desk.page.get_by_label("Email")).to_have_value("ann@exam")
     await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_checked()
 
 
@@ -315,7 +315,7 @@ async def test_the_end_replaces_a_form_that_was_refused_and_a_reload_sends_nothi
     await expect(desk.page.get_by_role("radio", name="Card")).to_be_checked()
     assert desk.page.url.endswith("/select")
     await desk.page.locator("details.places summary").click()
-    await desk.page.get_by_role("button", name="Show ways to pay").click()
+    await desk.page.get_by_role("button", name="Show payment methods").click()
     await expect(desk.page.get_by_text("Fee 795.00")).to_have_count(2)
     await desk.world.rows("UPDATE payment_method SET fee_rate = 0")
     await choose(desk.page, "Card")
@@ -332,7 +332,7 @@ async def test_the_end_replaces_a_form_that_was_refused_and_a_reload_sends_nothi
 
 async def test_a_buyer_gives_up(desk: Desk) -> None:
     payment = await desk.opened()
-    await desk.page.get_by_role("button", name="Cancel this payment").click()
+    await desk.page.get_by_role("button", name="Cancel payment").click()
     await expect(desk.page.get_by_role("heading", name="was cancelled")).to_be_visible()
     assert desk.page.url == desk.address(payment)
     assert await desk.world.status(payment) == "CANCELLED"
@@ -384,7 +384,7 @@ class TestTheWayBack:
         await desk.world.rows("UPDATE delivery SET state = 'delivered'")
         await desk.page.clock.install()
         await desk.show(payment)
-        await desk.page.get_by_role("button", name="Stay here").click()
+        await desk.page.get_by_role("button", name="Stay on this page").click()
         await expect(desk.page.get_by_text("Taking you back")).to_be_hidden()
         await expect(desk.result).to_be_focused()
         await desk.page.clock.fast_forward("01:00")
@@ -398,9 +398,9 @@ class TestTheWayBack:
 async def test_the_link_is_copied_for_another_device(desk: Desk) -> None:
     await desk.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     payment = await desk.opened()
-    await desk.page.get_by_text("Continue on a phone").click()
-    await expect(desk.page.get_by_role("img", name="Code that opens this page")).to_be_visible()
-    await desk.page.get_by_role("button", name="Copy the link").click()
+    await desk.page.get_by_text("Continue on your phone").click()
+    await expect(desk.page.get_by_role("img", name="QR code that opens this")).to_be_visible()
+    await desk.page.get_by_role("button", name="Copy link").click()
     await expect(desk.page.get_by_role("button", name="Copied")).to_be_visible()
     assert await desk.page.evaluate("navigator.clipboard.readText()") == desk.address(payment)
 

@@ -159,17 +159,17 @@ async def test_a_refused_choice_is_told_in_the_frame_and_to_the_shop(shop: Shop)
     world = shop.desk.world
     payment = await world.create()
     await shop.frames(payment)
-    await shop.frame.get_by_label("E-mail").fill("ann@example.com")
+    await shop.frame.get_by_label("Email").fill("ann@example.com")
     world.gateway.answer_create = lambda _: OutcomeUnknown(detail="planted")
     await shop.frame.get_by_role("button", name="Continue").click()
     told = await shop.is_told("refused")
     assert (told["code"], len(told["requestId"])) == ("PG_UPSTREAM_ERROR", 32)
-    await expect(shop.frame.get_by_role("alert")).to_contain_text("The provider did not answer")
+    await expect(shop.frame.get_by_role("alert")).to_contain_text("provider did not respond")
     await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.5")
     await shop.frame.get_by_role("button", name="Continue").click()
     await expect(shop.frame.get_by_role("alert")).to_contain_text("The total has changed")
     await expect(shop.frame.get_by_role("radio").first).to_have_value(f"{world.card}|THB|2385.00")
-    await expect(shop.frame.get_by_label("E-mail")).to_have_value("ann@example.com")
+    await expect(shop.frame.get_by_label("Email")).to_have_value("ann@example.com")
     assert await world.status(payment) == "PENDING"
 
 

@@ -143,7 +143,7 @@ async def test_a_service_that_cannot_be_reached_is_named_as_that(
     await till.bill("USDT")
     await till.page.route("**/v1/onchain/**", fail)
     await till.press()
-    await till.says("We cannot be reached")
+    await till.says("We can’t reach the payment service")
     assert wallet.sent == []
 
 

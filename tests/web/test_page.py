@@ -22,7 +22,7 @@ async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_scr
 ) -> None:
     await till.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     payment, _ = await till.bill("USDT")
-    await expect(till.page.get_by_text("There is no wallet in this browser.")).to_be_visible()
+    await expect(till.page.get_by_text("No wallet found in this browser")).to_be_visible()
     link = till.page.get_by_role("link", name="Open in the MetaMask app")
     base = till.ground.world.service.settings.checkout_base.removeprefix("http://")
     href = await link.get_attribute("href")
@@ -43,13 +43,13 @@ async def test_without_javascript_the_page_says_so_and_offers_everything_else(
         # By its place, since Playwright finds no text in there.
         await expect(till.page.locator("noscript p")).to_contain_text("needs JavaScript")
         await expect(till.page.locator("noscript p")).to_be_visible()
-        for text in ("There is no wallet", "Pay again"):
+        for text in ("No wallet found", "Pay again"):
             await expect(till.page.get_by_text(text)).to_be_hidden()
         await ground.pay(session)
         await ground.look()
         await till.page.get_by_role("link", name="Check status").click()
-        await till.says("It counts as paid when it is final")
-        for text in ("left to pay", "Open until", "When you have paid"):
+        await till.says("Payment detected on")
+        for text in ("left to pay", "Pay by", "After you pay"):
             await expect(till.page.get_by_text(text)).to_have_count(0)
         await till.settle()
         await till.page.get_by_role("link", name="Check status").click()

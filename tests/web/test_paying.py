@@ -112,7 +112,7 @@ async def test_where_the_scripts_do_not_come_a_press_is_answered_and_a_code_is_o
     await till.page.goto(f"{base}/{payment.checkout_id}", wait_until="commit")
     await till.wallets.click()
     is_pressed.set()
-    await till.says("We cannot be reached just now")
+    await till.says("We can’t reach the payment service")
     await expect(till.wallets).to_be_hidden()
     await expect(till.page.locator("details[data-scan]:visible")).to_have_count(codes)
     assert wallet.asked == []
@@ -159,7 +159,7 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
     assert _allowed(wallet) == [25_500_000_000_000_000_000]
     assert len(wallet.sent) == 2
     await till.ground.look()
-    await till.says("It counts as paid when it is final")
+    await till.says("Payment detected on")
     await expect(till.wallets).to_be_hidden()
     await till.settle()
     await expect(till.page.get_by_role("heading", name="Paid")).to_be_visible()  # by itself

@@ -21,9 +21,9 @@ async def test_a_buyer_who_declines_can_try_again_at_each_question(
     _, session = await till.bill("NATIVED")
     declined = WalletError(REJECTED, "User rejected the request.")
     for method, told in (
-        (_CONNECT, "You declined"),
-        ("wallet_switchEthereumChain", "Your wallet is on another chain"),
-        (_SEND, "You declined"),
+        (_CONNECT, "You rejected the request"),
+        ("wallet_switchEthereumChain", "Your wallet is on a different network"),
+        (_SEND, "You rejected the request"),
     ):
         wallet.refuses = {method: declined}
         await till.press()
@@ -93,9 +93,9 @@ async def test_a_payment_that_was_sent_is_not_offered_again_by_a_reload(
 
     await till.page.route(posting, lost)
     await till.press()
-    await till.says("It is not on the chain yet")
+    await till.says("It is not on the blockchain yet")
     await till.page.reload()
-    await till.says("It is not on the chain yet")
+    await till.says("It is not on the blockchain yet")
     await expect(till.wallets).to_be_hidden()
     assert (await till.ground.view(session))["transactions"] == []
     await till.page.unroute(posting)
@@ -117,10 +117,10 @@ async def test_another_tab_does_not_offer_what_this_one_has_sent_until_it_is_lon
     other = Till(till.ground, await buyer.new_page())
     await other.page.clock.install()
     await other.page.goto(till.page.url)
-    await other.says("It is not on the chain yet")
+    await other.says("It is not on the blockchain yet")
     await expect(other.wallets).to_be_hidden()
     await other.page.clock.fast_forward("05:00")
-    await other.says("The chain is slow")
+    await other.says("The network is slow")
     await other.page.get_by_role("button", name="Pay again").click()
     await expect(other.wallets).to_be_enabled()
 
@@ -132,12 +132,12 @@ async def test_a_payment_that_the_chain_refuses_is_told_and_can_be_tried_again(
     payment, session = await till.bill("NATIVED")
     wallet.changes = {"gas": hex(60_000)}
     await till.press()
-    await till.says("The chain refused this")
+    await till.says("The network rejected the transaction")
     await expect(till.wallets).to_be_enabled()
     await till.posted(session)
     async with till.page.expect_response(lambda one: "/onchain/sessions/" in one.url):
         await till.hurry()
-    await till.says("The chain refused this")  # though the service does not know of it yet
+    await till.says("The network rejected")  # though the service does not know of it yet
     await expect(till.wallets).to_be_enabled()
     await till.ground.look()
     view = await till.ground.view(session)
@@ -164,13 +164,13 @@ async def test_a_wallet_that_pays_through_another_contract_is_not_told_that_it_w
     assert [one["state"] for one in view["transactions"]] == ["foreign"]
     async with till.page.expect_response(lambda one: "/onchain/sessions/" in one.url):
         await till.hurry()
-    await till.says("It is not on the chain yet")
+    await till.says("It is not on the blockchain yet")
     await expect(till.wallets).to_be_hidden()
     await till.ground.chain.ask("evm_setAutomine", True)
     await till.ground.mine(1)
     await till.says("is on the chain")
     await till.page.clock.fast_forward("05:00")
-    await till.says("The chain is slow")  # it paid nothing
+    await till.says("The network is slow")  # it paid nothing
     await till.page.get_by_role("button", name="Pay again").click()
     await expect(till.wallets).to_be_enabled()
 
@@ -183,7 +183,7 @@ async def test_a_payment_that_was_made_elsewhere_is_not_made_again(
     await expect(till.wallets).to_be_enabled()
     await till.ground.pay(session)
     await till.press()
-    await till.says("This was paid already")
+    await till.says("This payment has already been made")
     assert wallet.sent == []
 
 
@@ -194,7 +194,7 @@ async def test_the_payment_waits_until_the_chain_knows_of_the_permission(
     _, session = await till.bill("USDT")
     await till.ground.chain.ask("evm_setAutomine", False)
     await till.press()
-    await till.says("Waiting until the chain knows of the permission")
+    await till.says("We’re waiting for the network to confirm your approval")
     await wallet.is_asked("eth_getTransactionReceipt", 4)
     assert len(wallet.sent) == 1
     await till.ground.chain.ask("evm_setAutomine", True)
@@ -212,7 +212,7 @@ async def test_a_permission_that_the_buyer_made_smaller_is_not_paid_with(
     spender = bytes.fromhex((await till.ground.view(session))["contract_address"][2:])
     wallet.changes = {"data": f"0x{abi.encode_approve(spender, 7).hex()}"}
     await till.press()
-    await till.says("Please allow the whole")
+    await till.says("Please approve the full amount")
     assert len(wallet.sent) == 1
 
 
@@ -223,7 +223,7 @@ async def test_a_wallet_whose_node_is_another_chain_is_told_to_look_at_its_setti
     await till.bill("NATIVED")
     await till.ground.chain.ask("anvil_setCode", till.ground.deployment.contract_address, "0x")
     await till.press()
-    await till.says("Please check its settings")
+    await till.says("Please check its network settings")
     assert wallet.sent == []
 
 
@@ -234,7 +234,7 @@ async def test_a_wallet_that_says_it_has_switched_and_has_not_is_not_paid_from(
     wallet.network_id, wallet.known, wallet.stays = ELSEWHERE, {ELSEWHERE, wallet.own}, True
     await till.bill("NATIVED")
     await till.press()
-    await till.says("Your wallet is on another chain")
+    await till.says("Your wallet is on a different network")
     assert wallet.sent == []
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
     [
         ("payment.completed", {"receipt_id": "rcpt_9"}, "paid", "rcpt_9"),
         ("payment.failed", {"failure_reason": "DECLINED"}, "failed", "DECLINED"),
-        ("payment.expired", {}, "expired", "The time to pay is over"),
+        ("payment.expired", {}, "expired", "This payment has expired"),
         ("payment.cancelled", {}, "cancelled", "was cancelled"),
     ],
 )
