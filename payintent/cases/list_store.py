@@ -1,5 +1,6 @@
 """Case lists and details for operators and merchants."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import LiteralString
@@ -127,7 +128,7 @@ class CaseFilter:
     merchant_id: int | None = None
     status: str | None = None
     kind: str | None = None
-    payment_id: UUID | None = None  # only for merchants' lists
+    payment_ids: Sequence[UUID] | None = None
     opened_from: datetime | None = None
     opened_before: datetime | None = None
     oldest_first: bool = False  # only for operators' lists of open cases
@@ -137,7 +138,7 @@ class CaseFilter:
 def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> KeysetList:
     return (
         KeysetList(
-            "SELECT id, merchant_id, status, kind, opened_at FROM money_case",
+            "SELECT id, merchant_id, payment_id, status, kind, opened_at FROM money_case",
             "id",
             *index,
             oldest_first=oldest_first,
@@ -150,6 +151,7 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
             merchant_id="merchant_id = {}",
             status="status = {}",
             kind="kind = {}",
+            payment_ids="payment_id = ANY({}::uuid[])",
             opened_from="opened_at >= {}",
             opened_before="opened_at < {}",
         )
@@ -162,10 +164,11 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
     )
 
 
-_NEWEST, _OPEN, _BY_MERCHANT = (
+_NEWEST, _OPEN, _BY_MERCHANT, _OF_PAYMENTS = (
     _build_case_list(),
     _build_case_list("status = 'OPEN'"),
     _build_case_list("merchant_id = {merchant_id}"),
+    _build_case_list("payment_id = ANY({payment_ids}::uuid[])"),
 )
 _OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
 
@@ -174,6 +177,8 @@ async def list_cases(database: Executor, case_filter: CaseFilter, limit: int) ->
     """List cases. Filters not covered by an index only apply to the newest 10,000."""
     if case_filter.oldest_first:
         cases = _OPEN_OLDEST_FIRST
+    elif case_filter.payment_ids is not None:
+        cases = _OF_PAYMENTS
     elif case_filter.status == "OPEN":
         cases = _OPEN
     else:
@@ -281,7 +286,7 @@ _MERCHANT_CASES = KeysetList(
     "m.merchant_id = {merchant_id}",
     status="m.status = {}",
     kind="m.kind = {}",
-    payment_id="m.payment_id = {}",
+    payment_ids="m.payment_id = ANY({}::uuid[])",
 )
 
 

@@ -18,6 +18,8 @@ from payintent.db.database import Executor
 from payintent.http.pagination import read_id_cursor
 from payintent.operators.fields import argument, option, parse_before, quote_input
 from payintent.operators.operation import OperationContext, PendingList, ReadOperation
+from payintent.payments.operations import OrderFilter
+from payintent.payments.search_store import find_order_payments
 from payintent.runtime.json_format import format_timestamp
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
@@ -38,6 +40,7 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
         option("Only cases with this status, or ALL."),
     ] = "OPEN"
     kind: Annotated[CaseKind | None, option("Only this kind.")] = None
+    order_id: OrderFilter = None
     before: Annotated[str | None, option("The last case of the previous page.")] = None
     after: Annotated[str | None, option("The last case of the previous page, oldest first.")] = None
 
@@ -48,6 +51,9 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,
             kind=self.kind,
+            payment_ids=await find_order_payments(
+                context.database, self.order_id, self.merchant_id
+            ),
             opened_from=times.since,
             opened_before=times.until,
             oldest_first=self.order == "oldest",
@@ -126,7 +132,7 @@ def parse_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
         merchant_id=merchant_id,
         status=status,
         kind=kind,
-        payment_id=None if payment is None else _parse_payment_id(payment),
+        payment_ids=None if payment is None else [_parse_payment_id(payment)],
         last=read_id_cursor(query.get("cursor")),
     )
 

@@ -12,6 +12,7 @@ from payintent.console.lists import (
     change_query,
     operation_url,
     read_merchant_names,
+    read_order_ids,
     render_queue,
 )
 from payintent.console.operation_pages import page_actions
@@ -61,6 +62,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
         "case.html",
         case=case,
         merchant_names=await read_merchant_names(visit, [case]),
+        order_ids=await read_order_ids(visit, [case]),
         explanation=EXPLANATIONS[CaseKind(case.kind)],
         now=await current_time(visit.context.read_database),
         actions=_case_actions(visit, case),
@@ -106,6 +108,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
         "refund.html",
         refund=refund,
         merchant_names=await read_merchant_names(visit, [refund]),
+        order_ids=await read_order_ids(visit, [refund]),
         now=await current_time(visit.context.read_database),
         is_own=refund.requested_by == visit.actor.who,
         actions=_refund_actions(visit, refund),

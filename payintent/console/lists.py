@@ -12,6 +12,7 @@ from payintent.db.database import current_time
 from payintent.merchants import store as merchant_store
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.operators.submit import convert_operation
+from payintent.payments import search_store
 
 Read = TypeVar("Read", bound=ReadOperation[Any])
 #: Rows per page.
@@ -51,12 +52,14 @@ async def render_queue(
     """
     if pending_status is not None:
         is_pending = visit.query.get("status", "") in ("", pending_status)
-    order = {"order": "oldest"} if is_pending and not visit.query.get("order") else {}
+    is_sorted = bool(visit.query.get("order") or visit.query.get("order_id"))
+    order = {"order": "oldest"} if is_pending and not is_sorted else {}
     operation: Any = read_query(visit, kind, limit=PAGE_ROWS, **order)
     rows = await visit.read(operation)
     fields |= {name: rows, "form_values": visit.query, "status_filter": operation.status}
     next_link = next_page(visit, operation.order, [row.id for row in rows])
     fields["merchant_names"] = await read_merchant_names(visit, rows)
+    fields["order_ids"] = await read_order_ids(visit, rows)
     now = await current_time(visit.context.read_database)
     return visit.render(template, now=now, next_link=next_link, **fields)
 
@@ -65,6 +68,12 @@ async def read_merchant_names(visit: OperatorVisit, rows: Iterable[Any]) -> dict
     """Read the names of the merchants in `rows`, by id."""
     merchant_ids = {row.merchant_id for row in rows if row.merchant_id is not None}
     return await merchant_store.list_names(visit.context.read_database, sorted(merchant_ids))
+
+
+async def read_order_ids(visit: OperatorVisit, rows: Iterable[Any]) -> dict[str, str]:
+    """Read the order ids of the payments in `rows`, by payment id."""
+    payment_ids = [getattr(row, "payment_id", None) for row in rows]
+    return await search_store.list_order_ids(visit.context.database, payment_ids)
 
 
 def change_query(visit: OperatorVisit, **changes: object) -> str:

@@ -7,6 +7,8 @@ from payintent.disputes import store as dispute_store
 from payintent.disputes.store import DisputeDetails, DisputeFilter
 from payintent.operators.fields import option
 from payintent.operators.operation import OperationContext, PendingList
+from payintent.payments.operations import OrderFilter
+from payintent.payments.search_store import find_order_payments
 
 
 class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True):
@@ -21,6 +23,7 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
         Literal["RUNNING", "ALL"],
         option("RUNNING for disputes that the bank has not decided yet, or ALL.", any_text=True),
     ] = "RUNNING"
+    order_id: OrderFilter = None
     currency: Annotated[str | None, option("Only disputes in this currency, such as THB.")] = None
     before: Annotated[UUID | None, option("The last dispute of the previous page.")] = None
     after: Annotated[
@@ -33,6 +36,9 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
         criteria = DisputeFilter(
             merchant_id=self.merchant_id,
             running=self.status == "RUNNING",
+            payment_ids=await find_order_payments(
+                context.database, self.order_id, self.merchant_id
+            ),
             currency=self.currency,
             created_from=times.since,
             created_before=times.until,

@@ -1,5 +1,6 @@
 """Store disputes and the amounts that they hold, and list disputes."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -104,6 +105,7 @@ class DisputeFilter:
 
     merchant_id: int | None = None
     running: bool = True  # only disputes that the bank has not decided
+    payment_ids: Sequence[UUID] | None = None
     currency: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
@@ -147,6 +149,7 @@ def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList
         """,
         "n.id",
         merchant_id="m.merchant_id = {}",
+        payment_ids="m.payment_id = ANY({}::uuid[])",
         currency="d.currency = {}",
         created_from="d.created_at >= {}",
         created_before="d.created_at < {}",
@@ -155,6 +158,10 @@ def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList
 
 _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
 _ALL, _RUNNING = _build_list(), _build_list(_IS_RUNNING)
+_OF_PAYMENTS = _build_list(
+    "case_id IN (SELECT id FROM money_case WHERE payment_id = ANY({payment_ids}::uuid[]))",
+    "(NOT {running}::boolean OR " + _IS_RUNNING + ")",
+)
 _RUNNING_OLDEST_FIRST = _build_list(_IS_RUNNING, oldest_first=True)
 
 
@@ -162,8 +169,12 @@ async def list_disputes(
     database: Executor, dispute_filter: DisputeFilter, limit: int
 ) -> list[DisputeDetails]:
     """List disputes; filters apply only to the first 10,000 disputes."""
-    newest_first = _RUNNING if dispute_filter.running else _ALL
-    dispute_list = _RUNNING_OLDEST_FIRST if dispute_filter.oldest_first else newest_first
+    if dispute_filter.oldest_first:
+        dispute_list = _RUNNING_OLDEST_FIRST
+    elif dispute_filter.payment_ids is not None:
+        dispute_list = _OF_PAYMENTS
+    else:
+        dispute_list = _RUNNING if dispute_filter.running else _ALL
     rows = await dispute_list.page(database, dispute_filter.last, limit, **asdict(dispute_filter))
     return [
         build(

@@ -3,7 +3,7 @@
 Every query uses an index, and has a limit unless its index bounds the number of rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import LiteralString
@@ -220,17 +220,18 @@ async def list_records(
 def _record_from_row(row: Row, sealing: PayerSealing) -> PaymentRecord:
     values = dict(row)
     values["id"] = ids.format_id(ids.PAYMENT, row["id"])
-    sealed_metadata = values.pop("sealed")
-    if sealed_metadata is not None:
-        values["order_id"] = _decrypt_order_id(row["id"], sealed_metadata, sealing)
+    values["order_id"] = _read_order_id(row, sealing)
+    del values["sealed"]
     return PaymentRecord(**values)
 
 
-def _decrypt_order_id(payment_id: UUID, sealed_metadata: str, sealing: PayerSealing) -> str | None:
+def _read_order_id(row: Row, sealing: PayerSealing) -> str | None:
+    if row["sealed"] is None:
+        return row["order_id"]
     try:
-        return order_id_of(sealing.metadata(payment_id, sealed_metadata))
+        return order_id_of(sealing.metadata(row["id"], row["sealed"]))
     except EncryptionKeyError as error:  # list the payment without its order id
-        report_unreadable("payment", payment_id, error)
+        report_unreadable("payment", row["id"], error)
         return None
 
 
@@ -266,6 +267,36 @@ async def find_by_order(
     digests = sealing.digests_of_order(order_id)
     values = (order_id, MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
+
+
+async def find_order_payments(
+    database: Executor, order_id: str | None, merchant_id: int | None
+) -> list[UUID] | None:
+    """Return the payments with the order id for a list filter; None if there is no order id."""
+    if order_id is None:
+        return None
+    if "\x00" in order_id:  # PostgreSQL rejects it
+        return []
+    return await find_by_order(database, order_id, merchant_id)
+
+
+async def list_order_ids(database: Executor, payment_ids: Iterable[str | None]) -> dict[str, str]:
+    """Return the order ids of the payments that have one, by payment id."""
+    parsed = {ids.parse_id(ids.PAYMENT, payment_id) for payment_id in payment_ids if payment_id}
+    rows = await database.fetch(
+        """
+        SELECT id, payment_order_id(metadata) AS order_id,
+            CASE json_typeof(metadata) WHEN 'string' THEN metadata END AS sealed
+        FROM payment
+        WHERE id = ANY($1::uuid[])
+        """,
+        list(parsed),
+    )
+    order_ids = {
+        ids.format_id(ids.PAYMENT, row["id"]): _read_order_id(row, database.payer_sealing)
+        for row in rows
+    }
+    return {payment_id: order_id for payment_id, order_id in order_ids.items() if order_id}
 
 
 async def find_by_email(

@@ -1,6 +1,10 @@
 """Portal pages for refunds, cases, events, API keys, statements, the catalog and API calls."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from starlette.responses import Response, StreamingResponse
 
@@ -24,6 +28,7 @@ from payintent.merchants.access_operations import revoke_own_key
 from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable
 from payintent.merchants.store import require_merchant
+from payintent.payments import search_store
 from payintent.portal.payments import describe_requester
 from payintent.portal.visits import (
     HEADERS,
@@ -35,6 +40,7 @@ from payintent.portal.visits import (
 )
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.lookup import refund_fields
+from payintent.refunds.model import Refund
 from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import replay_own_event
@@ -47,30 +53,57 @@ _NO_EVENT = "no such event"
 
 @member_page()
 async def get_portal_refunds(visit: MemberVisit) -> Response:
-    before = read_id_cursor(visit.request.query_params.get("cursor"))
-    refunds = await refund_lists.list_for_merchant(
-        visit.context.database, visit.merchant_id, before, PAGE_ROWS + 1
-    )
+    query = _read_query(visit)
+    refunds = await _list_refunds(visit, query)
     rows = [
         refund_fields(refund)
         | {"by": describe_requester(refund.requested_by), "at": refund.created_at}
         for refund in refunds[:PAGE_ROWS]
     ]
-    next_query = format_next_query([refund.id for refund in refunds], {})
-    return visit.render("refunds.html", "Refunds", rows=rows, next_query=next_query)
+    return visit.render(
+        "refunds.html",
+        "Refunds",
+        rows=rows,
+        order_ids=await _read_order_ids(visit, rows),
+        order_id=query.get("order_id", ""),
+        next_query=format_next_query([refund.id for refund in refunds], query),
+    )
+
+
+async def _list_refunds(visit: MemberVisit, query: Mapping[str, str]) -> list[Refund]:
+    database, before = visit.context.database, read_id_cursor(query.get("cursor"))
+    payment_ids = await _find_order_payments(visit, query)
+    if payment_ids is not None:
+        return await refund_lists.list_for_order(database, payment_ids, before, PAGE_ROWS + 1)
+    return await refund_lists.list_for_merchant(database, visit.merchant_id, before, PAGE_ROWS + 1)
+
+
+async def _find_order_payments(visit: MemberVisit, query: Mapping[str, str]) -> list[UUID] | None:
+    return await search_store.find_order_payments(
+        visit.context.database, query.get("order_id"), visit.merchant_id
+    )
+
+
+async def _read_order_ids(visit: MemberVisit, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    payment_ids = [row.get("payment_id") for row in rows]
+    return await search_store.list_order_ids(visit.context.database, payment_ids)
 
 
 @member_page()
 async def get_portal_cases(visit: MemberVisit) -> Response:
     query = _read_query(visit)
     case_filter = parse_case_filter(query, visit.merchant_id)
+    if (payment_ids := await _find_order_payments(visit, query)) is not None:
+        case_filter = replace(case_filter, payment_ids=payment_ids)
     cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
+    rows = [case_fields(case) for case in cases[:PAGE_ROWS]]
     return visit.render(
         "cases.html",
         "Cases",
-        rows=[case_fields(case) for case in cases[:PAGE_ROWS]],
+        rows=rows,
+        order_ids=await _read_order_ids(visit, rows),
         next_query=format_next_query([case.id for case in cases], query),
-        filters={name: query.get(name, "") for name in ("status", "kind")},
+        filters={name: query.get(name, "") for name in ("status", "kind", "order_id")},
         statuses=STATUSES,
         kinds=list(CaseKind),
     )

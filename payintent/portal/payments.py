@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import cast
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
@@ -17,6 +16,7 @@ from payintent.cases.operations import case_fields
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units, group_thousands
+from payintent.db.sealing import order_id_of
 from payintent.http.errors import http_status
 from payintent.http.pagination import write_time_cursor
 from payintent.members.model import MemberRight
@@ -270,7 +270,7 @@ def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
     return {
         "id": ids.format_id(ids.PAYMENT, payment.id),
         "created_at": payment.created_at,
-        "order_id": _order_id(payment.metadata),
+        "order_id": order_id_of(payment.metadata),
         "payer_uid": payment.payer_uid,
         "amount": payment.amount_text,
         "currency": payment.currency,
@@ -302,7 +302,7 @@ async def _payment_page(
     database = visit.context.database
     refunds = await refund_lists.list_for_payment(database, payment.id, None, _REFUNDS_MAX)
     cases = await case_lists.list_for_merchant(
-        database, CaseFilter(merchant_id=visit.merchant_id, payment_id=payment.id), _CASES_MAX
+        database, CaseFilter(merchant_id=visit.merchant_id, payment_ids=[payment.id]), _CASES_MAX
     )
     history = await history_store.list_entries(database, payment.id)
     is_key_reused = refusal is not None and refusal.code is ErrorCode.IDEMPOTENCY_CONFLICT
@@ -312,7 +312,7 @@ async def _payment_page(
         status=http_status(refusal) if refusal else 200,
         payment=payment_fields(payment, snapshot.session),
         quote=None if snapshot.session is None else snapshot.session.quote,
-        order_id=_order_id(payment.metadata),
+        order_id=order_id_of(payment.metadata),
         metadata=payment.metadata,
         history=[_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
         refunds=[
@@ -326,12 +326,6 @@ async def _payment_page(
         form_values=visit.form,
         problem_text=_KEY_REUSED if is_key_reused else refusal and refusal.message,
     )
-
-
-def _order_id(metadata: str) -> str | None:
-    fields: object = msgspec.json.decode(metadata)
-    order_id = cast("dict[str, object]", fields).get("order_id") if isinstance(fields, dict) else 0
-    return order_id if isinstance(order_id, str) else None
 
 
 def _parse_idempotency_key(text: str) -> UUID:

@@ -1,5 +1,6 @@
 """Lists refunds, approves them, and sums the unapproved refunds of the last day."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -49,7 +50,7 @@ class RefundFilter:
     """Refund list filters; None matches all refunds."""
 
     merchant_id: int | None = None
-    payment_id: UUID | None = None
+    payment_ids: Sequence[UUID] | None = None
     status: str | None = None
     step: str | None = None
     currency: str | None = None
@@ -98,7 +99,7 @@ def _build_list(
             "SELECT id FROM first",
             "id",
             merchant_id="merchant_id = {}",
-            payment_id="payment_id = {}",
+            payment_ids="payment_id = ANY({}::uuid[])",
             status="status = {}",
             step="step = {}",
             currency="currency = {}",
@@ -116,7 +117,7 @@ def _build_list(
     )
 
 
-_NEWEST, _OF_PAYMENT = _build_list(), _build_list("payment_id = {payment_id}")
+_NEWEST, _OF_PAYMENTS = _build_list(), _build_list("payment_id = ANY({payment_ids}::uuid[])")
 _OF_MERCHANT = _build_list("merchant_id = {merchant_id}")
 _IN_PROGRESS = _build_list(source=_QUEUED_OR_SENT)
 _APPROVALS = _build_list("step = 'approval'")
@@ -129,8 +130,8 @@ async def list_refunds(
     """List refunds. Filters not covered by an index only apply to the newest 10,000."""
     if criteria.oldest_first:
         refunds = _APPROVALS_OLDEST_FIRST
-    elif criteria.payment_id is not None:
-        refunds = _OF_PAYMENT
+    elif criteria.payment_ids is not None:
+        refunds = _OF_PAYMENTS
     elif criteria.step == "approval":
         refunds = _APPROVALS
     elif criteria.status == "PENDING" or criteria.step in {"queued", "sent"}:
@@ -242,6 +243,9 @@ _REFUNDS: LiteralString = "SELECT" + refund_store.COLUMNS + "FROM refund r"
 _NEWEST_OF_PAYMENT = KeysetList(
     _REFUNDS, "r.id", "r.payment_id = {payment_id} AND r.case_id IS NULL"
 )
+_NEWEST_OF_ORDER = KeysetList(
+    _REFUNDS, "r.id", "r.payment_id = ANY({payment_ids}::uuid[]) AND r.case_id IS NULL"
+)
 _NEWEST_OF_MERCHANT = KeysetList(
     _REFUNDS,
     "r.id",
@@ -277,6 +281,14 @@ async def list_for_payment(
 ) -> list[Refund]:
     """List a payment's refunds, newest first. Refunds of cases are excluded."""
     rows = await _NEWEST_OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
+    return [refund_store.from_row(row) for row in rows]
+
+
+async def list_for_order(
+    database: Executor, payment_ids: Sequence[UUID], before: UUID | None, limit: int
+) -> list[Refund]:
+    """List the refunds of an order's payments, newest first. Refunds of cases are excluded."""
+    rows = await _NEWEST_OF_ORDER.page(database, before, limit, payment_ids=payment_ids)
     return [refund_store.from_row(row) for row in rows]
 
 

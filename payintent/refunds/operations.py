@@ -28,7 +28,8 @@ from payintent.operators.operation import (
     PendingList,
     ReadOperation,
 )
-from payintent.payments.operations import PaymentId, describe_payment
+from payintent.payments.operations import OrderFilter, PaymentId, describe_payment
+from payintent.payments.search_store import find_order_payments
 from payintent.payments.store import require_payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds import store as refund_store
@@ -53,6 +54,7 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     payment_id: Annotated[
         str | None, option("Only this payment and its cases.", name="payment")
     ] = None
+    order_id: OrderFilter = None
     status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
     step: Annotated[RefundStep | None, option("`approval`: needs a second operator.")] = None
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
@@ -71,7 +73,7 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
         times = await self.check_list(context, self.before, self.after, pending_filter)
         criteria = RefundFilter(
             merchant_id=self.merchant_id,
-            payment_id=await self._parse_payment_id(context),
+            payment_ids=await self._find_payments(context),
             status=self.status,
             step=self.step,
             currency=self.currency,
@@ -85,10 +87,14 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
         )
         return await refund_lists.list_refunds(context.reading, criteria, self.limit)
 
-    async def _parse_payment_id(self, context: OperationContext) -> UUID | None:
+    async def _find_payments(self, context: OperationContext) -> list[UUID] | None:
+        order_payments = await find_order_payments(
+            context.database, self.order_id, self.merchant_id
+        )
         if self.payment_id is None:
-            return None
-        return (await require_payment(context.database, self.payment_id)).payment.id
+            return order_payments
+        payment_id = (await require_payment(context.database, self.payment_id)).payment.id
+        return [payment_id] if order_payments is None or payment_id in order_payments else []
 
 
 class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):

@@ -192,6 +192,35 @@ async def test_a_dispute_says_until_when_to_answer(operator: Api, world: World) 
     assert "dp_won" in words(await visitor.get("/disputes?status=ALL"))
 
 
+async def test_cases_and_disputes_show_the_order_and_are_found_by_it(
+    operator: Api, world: World
+) -> None:
+    for order_id in ("A-1001", "A-1002"):
+        payment = await world.create(metadata=f'{{"order_id": "{order_id}"}}')
+        session = (await world.select(payment)).session
+        await world.report(payment, session.id, captured(1_000, reference=order_id))
+        await _dispute(world, f"dp_{order_id}", "open", await newest_case(world))
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for path in ("/cases?", "/disputes?", "/cases?status=ALL&", "/disputes?status=ALL&"):
+        assert "A-1001" in words(await visitor.get(path)), path
+        rows = words(await visitor.get(f"{path}order_id=A-1002"))
+        assert name(payment) in rows, path
+        assert "A-1001" not in rows, path
+        assert name(payment) not in words(await visitor.get(f"{path}order_id=A-9")), path
+        assert (await visitor.get(f"{path}order_id=%00")).status == 200, path
+
+
+async def test_refunds_show_the_order_and_are_found_by_it(operator: Api, world: World) -> None:
+    _, refund, _ = await waiting_refunds(world)
+    refund_id = ids.format_id(ids.REFUND, refund)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    for path in ("/refunds?", "/refunds?step=approval&"):
+        rows = words(await visitor.get(f"{path}order_id=A-1"))
+        assert re.search(rf"{refund_id} .* A-1 pay_", rows), path
+        assert refund_id not in words(await visitor.get(f"{path}order_id=A-2")), path
+    assert "Order A-1 " in words(await visitor.get(f"/refunds/{refund_id}"))
+
+
 async def _dispute(world: World, reference: str, state: str, case_id: UUID) -> None:
     """Enter a dispute of a case's money, with a time to answer that is over."""
     await world.rows(

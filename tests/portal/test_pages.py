@@ -352,6 +352,25 @@ async def test_cases_are_those_of_the_api_by_the_same_filters(api: Api, finance:
     assert (await finance.get("/merchant/cases?kind=x")).status == 400
 
 
+async def test_refunds_and_cases_show_the_order_and_are_found_by_it(
+    api: Api, finance: Person
+) -> None:
+    for order_id in ("A-1001", "A-1002"):
+        created = await paid(api, metadata={"order_id": order_id})
+        await refund(api, created, amount="1.00")
+        payment = await payment_of(api, created)
+        snapshot = await api.world.see(payment)
+        assert snapshot.session is not None
+        await api.world.report(payment, snapshot.session.id, captured(1, reference=order_id))
+    for path in ("/merchant/cases", "/merchant/refunds"):
+        assert "A-1001" in words(await finance.get(path))
+        rows = words(await finance.get(f"{path}?order_id=A-1002"))
+        assert created.json["id"] in rows
+        assert "A-1001" not in rows
+        assert created.json["id"] not in words(await finance.get(f"{path}?order_id=A-9"))
+        assert (await finance.get(f"{path}?order_id=%00")).status == 200
+
+
 async def test_the_catalog_is_previewed_for_each_country(api: Api, finance: Person) -> None:
     world = api.world
     page = words(await finance.get("/merchant/catalog?country=TH"))
