@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,8 @@ PAGE = ROOT / "docs" / "integrate" / "quickstart.md"
 #: What a terminal prints when its command, which goes on, can be used.
 READY = {"1": "ready", "3": "the shop is open", "4": "listening;"}
 _FILE = re.compile(r"(?:#|//) (var/quickstart/\S+)\n")
-_TERMINAL = re.compile(r"# terminal (\d)\n")
+IN_A_CLONE, WITH_AN_INSTALLATION = "in a clone", "with an installation"
+_TERMINAL = re.compile(rf"# terminal (\d)(?:, ({IN_A_CLONE}|{WITH_AN_INSTALLATION}))?\n")
 #: Variables of whoever runs the drill; a stranger has none of them.
 _OURS = ("MAKE", "PAYINTENT_", "PORT_BASE", "PYTHON", "SIM_", "VAR_DIR", "VIRTUAL_ENV")
 _PATIENCE_S = 300.0
@@ -141,19 +142,26 @@ def play(folder: Path) -> Iterator[Played]:
     with ExitStack() as stack:
         terminals = Terminals(folder, clone(folder), ports, base)
         stack.callback(terminals.close)
-        for block in read_blocks(PAGE.read_text()):
-            began = time.monotonic()
-            if (file := _FILE.match(block.text)) is not None:
-                terminals.write(file[1], block.text)
-            elif (terminal := _TERMINAL.match(block.text)) is not None:
-                terminals.type(terminal[1], block.text)
-            else:
-                raise StrangerError(f"a block without its terminal or its file:\n{block.text}")
-            yield Played(block, time.monotonic() - began)
-        for kind, count in WEBHOOKS.items():
-            _expect(terminals, "3", f"webhook {kind} ", count)
-        for status in ("PAID", "PARTIALLY_REFUNDED"):
-            _expect(terminals, "2", status, 2)
+        yield from play_page(terminals, read_blocks(PAGE.read_text()), IN_A_CLONE)
+
+
+def play_page(terminals: Terminals, blocks: Iterable[Block], reader: str) -> Iterator[Played]:
+    """Play the quickstart's blocks for all readers and for `reader`, then check the output."""
+    for block in blocks:
+        began = time.monotonic()
+        if (file := _FILE.match(block.text)) is not None:
+            terminals.write(file[1], block.text)
+        elif (terminal := _TERMINAL.match(block.text)) is None:
+            raise StrangerError(f"a block without its terminal or its file:\n{block.text}")
+        elif terminal[2] in {None, reader}:
+            terminals.type(terminal[1], block.text)
+        else:
+            continue
+        yield Played(block, time.monotonic() - began)
+    for kind, count in WEBHOOKS.items():
+        _expect(terminals, "3", f"webhook {kind} ", count)
+    for status in ("PAID", "PARTIALLY_REFUNDED"):
+        _expect(terminals, "2", status, 2)
 
 
 def _expect(terminals: Terminals, name: str, start: str, count: int) -> None:

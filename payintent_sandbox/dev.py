@@ -27,7 +27,7 @@ from payintent_sandbox.installation import (
     open_installed_service,
     prepare_installation,
 )
-from payintent_sandbox.packages import build_packages
+from payintent_sandbox.packages import find_packages
 from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.postgres import Postgres, PostgresError
 from payintent_sandbox.private_files import write_private
@@ -76,7 +76,7 @@ async def _run(
             await _start(dev_chains, stop)
         if stop.is_set():
             return 0
-        packages = asyncio.create_task(asyncio.to_thread(build_packages))
+        packages = asyncio.create_task(asyncio.to_thread(find_packages))
         installation = await prepare_installation(var_dir, ports, database_url, dev_chains)
         installation = replace(installation, packages_dir=await packages)
         return await _serve(installation, var_dir, dev_chains, stop)

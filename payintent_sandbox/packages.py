@@ -1,5 +1,6 @@
 """Build the Python SDKs of a checkout, so that the sandbox serves them at `/packages/`."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,11 @@ from tempfile import TemporaryDirectory
 _SDKS = Path(__file__).parents[1] / "sdks"
 _NAMES = ("python", "cli", "mcp")
 _SOURCES = {".py", ".toml", ".md"}
+
+
+def find_packages() -> str:
+    """Return the folder in `PAYINTENT_PACKAGES_DIR`, or else build the packages."""
+    return os.environ.get("PAYINTENT_PACKAGES_DIR") or build_packages()
 
 
 def build_packages() -> str:
