@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from payintent.cases.model import CaseKind
@@ -139,11 +138,3 @@ def test_a_new_contract_is_taken_as_the_page_says(
             assert (said.status, said.err) == (0, ""), line
     [listed] = [one for one in terminal.run("chain", "list", "--json").json if one["slug"] == "bsc"]
     assert [one["deployed_block"] for one in listed["contracts"]] == [listed["block"] + 1]
-
-
-async def test_the_query_of_the_runbook_can_be_asked(database_url: str) -> None:
-    found = re.search(r"```sql\n(.*?)```", _RUN, re.DOTALL)
-    assert found
-    connection = await asyncpg.connect(database_url)
-    assert await connection.fetch(found[1]) == []
-    await connection.close()
