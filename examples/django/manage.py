@@ -1,4 +1,4 @@
-"""Django's command, for this shop: README.md says how to start it."""
+"""Django's command, for this shop: see README.md."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-// A shop with one book, in Express: README.md says how to start it.
+// A shop with one book, in Express: see README.md.
 import { createHash, randomUUID } from "node:crypto";
 
 import express from "express";
@@ -11,17 +11,17 @@ function required(name) {
   return value;
 }
 
-const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two while one is being replaced
+const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
 const client = new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
 /**
- * A real shop keeps them in its database.
+ * A real shop stores its orders in a database.
  * @typedef {{ id: string, attempt: number, paymentId?: string, amount: string, currency: string, status: string }} Order
  * @type {Map<string, Order>}
  */
 const orders = new Map();
 const app = express();
 
-// Each page is a cart of its own.
+// Each page view has its own cart.
 app.get("/", (_, response) => {
   response.send(`
     <h1>Tides of the Chao Phraya</h1>
@@ -29,7 +29,7 @@ app.get("/", (_, response) => {
   `);
 });
 
-// A second click on the same page leads to the payment of the first one.
+// A second click on the same page leads to the same payment.
 app.post("/buy/:cart", async (request, response) => {
   const { cart } = request.params;
   if (!/^[0-9a-f-]{36}$/.test(cart)) return response.sendStatus(404);
@@ -47,8 +47,8 @@ app.post("/buy/:cart", async (request, response) => {
 });
 
 /**
- * The checkout of the order's open payment, or of a new one if that has ended unpaid. A buyer who cancels
- * on the checkout causes no event, so the payment is read.
+ * Returns the checkout URL of the order's open payment; creates a payment if there is none. A buyer who cancels
+ * on the checkout causes no event, so the payment's status is read.
  * @param {Order} order
  */
 async function findCheckout(order) {
@@ -57,7 +57,7 @@ async function findCheckout(order) {
     const known = await client.payments.get(paymentId);
     if (!["CANCELLED", "EXPIRED", "FAILED"].includes(known.status)) return known.checkout_url ?? "/order";
     if (order.paymentId === paymentId) {
-      order.attempt += 1; // of two clicks at the same time, one begins the next attempt
+      order.attempt += 1; // of two simultaneous clicks, only the first begins the next attempt
       delete order.paymentId;
     }
   }
@@ -76,7 +76,7 @@ async function findCheckout(order) {
 }
 
 /**
- * The same UUID (version 8) for the same attempt.
+ * Returns the same UUID (version 8) for the same attempt.
  * @param {string} id
  * @param {number} attempt
  */
@@ -85,7 +85,7 @@ function keyOf(id, attempt) {
   return hex.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*/, "$1-$2-8$3-8$4-$5");
 }
 
-// An order is paid once, however often and late an event comes.
+// The order is marked as paid once, even if its event arrives late or twice.
 app.post("/webhooks", express.raw({ type: "*/*", limit: "64kb" }), async (request, response) => {
   try {
     const event = await webhooks.verify(request.body, request.headers, secrets);
@@ -102,7 +102,7 @@ app.post("/webhooks", express.raw({ type: "*/*", limit: "64kb" }), async (reques
   }
 });
 
-// The webhook alone makes an order paid, not the buyer's coming back.
+// Only the webhook marks an order as paid, not the buyer's return.
 app.get("/order", (request, response) => {
   const [, id] = /(?:^|; )order=([0-9a-f-]{36})/.exec(request.headers.cookie ?? "") ?? [];
   const order = orders.get(id ?? "");

@@ -1,4 +1,4 @@
-"""A shop with one book, in FastAPI: README.md says how to start it."""
+"""A shop with one book, in FastAPI: see README.md."""
 
 import os
 import sqlite3
@@ -15,7 +15,7 @@ from payintent_sdk.events import PaymentCompleted
 
 BODY_BYTES_MAX = 64 * 1024
 ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
-SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two while one is being replaced
+SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
 client = AsyncClient(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"])
 database = sqlite3.connect("orders.db", isolation_level=None)  # each statement is a transaction
 database.execute(
@@ -40,7 +40,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.get("/", response_class=HTMLResponse)
 async def show_book() -> str:
-    """Show the book; each page is a cart of its own."""
+    """Show the book. Each page view has its own cart."""
     return f"""
         <h1>Tides of the Chao Phraya</h1>
         <form method="post" action="/buy/{uuid4()}"><button>Buy for 1590.00 THB</button></form>
@@ -49,7 +49,7 @@ async def show_book() -> str:
 
 @app.post("/buy/{cart}")
 async def buy(cart: UUID) -> Response:
-    """Send the buyer to the payment of a cart; a second click leads to the same payment."""
+    """Redirect the buyer to the cart's payment. A second click leads to the same payment."""
     try:
         checkout_url = await find_checkout(cart)
     except PayintentError as error:
@@ -60,9 +60,9 @@ async def buy(cart: UUID) -> Response:
 
 
 async def find_checkout(cart: UUID) -> str:
-    """Return the checkout of the cart's open payment, or of a new one if that has ended unpaid.
+    """Return the checkout URL of the cart's open payment; create a payment if there is none.
 
-    A buyer who cancels on the checkout causes no event, so the payment is read.
+    A buyer who cancels on the checkout causes no event, so the payment's status is read.
     """
     database.execute(
         "INSERT OR IGNORE INTO orders (id, attempt, status) VALUES (?, 1, 'waiting')", (str(cart),)
@@ -73,7 +73,7 @@ async def find_checkout(cart: UUID) -> str:
         known = await client.payments.get(payment_id)
         if known.status not in ENDED_UNPAID:
             return known.checkout_url or "/order"
-        database.execute(  # of two clicks at the same time, one begins the next attempt
+        database.execute(  # of two simultaneous clicks, only the first begins the next attempt
             """
             UPDATE orders SET attempt = attempt + 1, payment_id = NULL
              WHERE id = ? AND attempt = ? AND status = 'waiting'
@@ -97,7 +97,7 @@ async def find_checkout(cart: UUID) -> str:
 
 @app.post("/webhooks", status_code=204)
 async def receive_webhook(request: Request) -> None:
-    """Believe what is signed; an order is paid once, however often and late an event comes."""
+    """Verify the signature, and mark the order as paid, even if its event arrives late or twice."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -120,7 +120,7 @@ async def receive_webhook(request: Request) -> None:
 
 @app.get("/order", response_class=HTMLResponse)
 async def show_order(order: Annotated[str, Cookie()] = "") -> str:
-    """Show the buyer's order; the webhook alone makes it paid, not the buyer's coming back."""
+    """Show the buyer's order. Only the webhook marks it as paid, not the buyer's return."""
     row = database.execute("SELECT id, status FROM orders WHERE id = ?", (order,)).fetchone()
     if row is None:
         raise HTTPException(404, "You have no order.")

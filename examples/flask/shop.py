@@ -1,4 +1,4 @@
-"""A shop with one book, in Flask: README.md says how to start it."""
+"""A shop with one book, in Flask: see README.md."""
 
 import os
 import sqlite3
@@ -11,7 +11,7 @@ from payintent_sdk.events import PaymentCompleted
 from werkzeug.wrappers import Response
 
 ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
-SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two while one is being replaced
+SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
 client = Client(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"])
 app = Flask(__name__)
 app.config["MAX_CONTENT_LENGTH"] = 64 * 1024
@@ -34,7 +34,7 @@ database().execute(
 
 @app.get("/")
 def show_book() -> str:
-    """Show the book; each page is a cart of its own."""
+    """Show the book. Each page view has its own cart."""
     return f"""
         <h1>Tides of the Chao Phraya</h1>
         <form method="post" action="/buy/{uuid4()}"><button>Buy for 1590.00 THB</button></form>
@@ -43,7 +43,7 @@ def show_book() -> str:
 
 @app.post("/buy/<uuid:cart>")
 def buy(cart: UUID) -> Response:
-    """Send the buyer to the payment of a cart; a second click leads to the same payment."""
+    """Redirect the buyer to the cart's payment. A second click leads to the same payment."""
     try:
         checkout_url = find_checkout(cart)
     except PayintentError:
@@ -54,9 +54,9 @@ def buy(cart: UUID) -> Response:
 
 
 def find_checkout(cart: UUID) -> str:
-    """Return the checkout of the cart's open payment, or of a new one if that has ended unpaid.
+    """Return the checkout URL of the cart's open payment; create a payment if there is none.
 
-    A buyer who cancels on the checkout causes no event, so the payment is read.
+    A buyer who cancels on the checkout causes no event, so the payment's status is read.
     """
     connection = database()
     connection.execute(
@@ -68,7 +68,7 @@ def find_checkout(cart: UUID) -> str:
         known = client.payments.get(payment_id)
         if known.status not in ENDED_UNPAID:
             return known.checkout_url or "/order"
-        connection.execute(  # of two clicks at the same time, one begins the next attempt
+        connection.execute(  # of two simultaneous clicks, only the first begins the next attempt
             """
             UPDATE orders SET attempt = attempt + 1, payment_id = NULL
              WHERE id = ? AND attempt = ? AND status = 'waiting'
@@ -92,7 +92,7 @@ def find_checkout(cart: UUID) -> str:
 
 @app.post("/webhooks")
 def receive_webhook() -> tuple[str, int]:
-    """Believe what is signed; an order is paid once, however often and late an event comes."""
+    """Verify the signature, and mark the order as paid, even if its event arrives late or twice."""
     try:
         event = webhooks.verify(request.get_data(), dict(request.headers), SECRETS)
     except WebhookError:
@@ -111,7 +111,7 @@ def receive_webhook() -> tuple[str, int]:
 
 @app.get("/order")
 def show_order() -> str:
-    """Show the buyer's order; the webhook alone makes it paid, not the buyer's coming back."""
+    """Show the buyer's order. Only the webhook marks it as paid, not the buyer's return."""
     find = "SELECT id, status FROM orders WHERE id = ?"
     row = database().execute(find, (request.cookies.get("order", ""),)).fetchone()
     if row is None:

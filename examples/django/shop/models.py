@@ -1,18 +1,18 @@
-"""What the shop keeps."""
+"""The shop's orders."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """One cart that was bought, and the payment of its newest attempt."""
+    """An order, with the payment of its latest attempt."""
 
     id = models.UUIDField(primary_key=True)
-    attempt = models.PositiveIntegerField(default=1)  # the idempotency key is made of it
-    payment_id = models.CharField(max_length=64, unique=True, null=True)  # noqa: DJ001 - several orders have none
-    amount = models.CharField(max_length=40)  # as the service writes it, such as 1590.00
+    attempt = models.PositiveIntegerField(default=1)  # part of the idempotency key
+    payment_id = models.CharField(max_length=64, unique=True, null=True)  # noqa: DJ001 - several orders may have no payment
+    amount = models.CharField(max_length=40)  # as the service formats it, such as 1590.00
     currency = models.CharField(max_length=3)
     status = models.CharField(max_length=10, default="waiting")
 
     def __str__(self) -> str:
-        """Name the order for people."""
+        """Return the order's display name."""
         return f"Order {self.id}"

@@ -1,4 +1,4 @@
-"""The settings of the shop; what differs from place to place is in the environment."""
+"""The shop's settings. Environment variables set the values of a deployment."""
 
 import os
 from pathlib import Path
@@ -26,4 +26,4 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024
 
 PAYINTENT_URL = os.environ["PAYINTENT_URL"]
 PAYINTENT_API_KEY = os.environ["PAYINTENT_API_KEY"]
-PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two at a change
+PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation

@@ -1,4 +1,4 @@
-"""The pages of the shop, and its receiver of webhooks."""
+"""The shop's pages and webhook receiver."""
 
 from uuid import UUID, uuid4, uuid5
 
@@ -20,13 +20,13 @@ client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
 
 @require_GET
 def show_book(request: HttpRequest) -> HttpResponse:
-    """Show the book; each page is a cart of its own."""
+    """Show the book. Each page view has its own cart."""
     return render(request, "book.html", {"cart": uuid4()})
 
 
 @require_POST
 def buy(_: HttpRequest, cart: UUID) -> HttpResponse:
-    """Send the buyer to the payment of a cart; a second click leads to the same payment."""
+    """Redirect the buyer to the cart's payment. A second click leads to the same payment."""
     try:
         checkout_url = find_checkout(cart)
     except PayintentError:
@@ -37,16 +37,16 @@ def buy(_: HttpRequest, cart: UUID) -> HttpResponse:
 
 
 def find_checkout(cart: UUID) -> str:
-    """Return the checkout of the cart's open payment, or of a new one if that has ended unpaid.
+    """Return the checkout URL of the cart's open payment; create a payment if there is none.
 
-    A buyer who cancels on the checkout causes no event, so the payment is read.
+    A buyer who cancels on the checkout causes no event, so the payment's status is read.
     """
     order, _ = Order.objects.get_or_create(id=cart)
     if order.payment_id is not None:
         known = client.payments.get(order.payment_id)
         if known.status not in ENDED_UNPAID:
             return known.checkout_url or "/order"
-        # Of two clicks at the same time, one begins the next attempt.
+        # Of two simultaneous clicks, only the first begins the next attempt.
         Order.objects.filter(id=cart, attempt=order.attempt, status="waiting").update(
             attempt=order.attempt + 1, payment_id=None
         )
@@ -64,10 +64,10 @@ def find_checkout(cart: UUID) -> str:
     return payment.checkout_url
 
 
-@csrf_exempt  # the sender is no browser; it signs
+@csrf_exempt  # webhooks are signed and do not come from a browser
 @require_POST
 def receive_webhook(request: HttpRequest) -> HttpResponse:
-    """Believe what is signed; an order is paid once, however often and late an event comes."""
+    """Verify the signature, and mark the order as paid, even if its event arrives late or twice."""
     try:
         event = webhooks.verify(
             request.body, dict(request.headers), settings.PAYINTENT_WEBHOOK_SECRETS
@@ -86,7 +86,7 @@ def receive_webhook(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def show_order(request: HttpRequest) -> HttpResponse:
-    """Show the buyer's order; the webhook alone makes it paid, not the buyer's coming back."""
+    """Show the buyer's order. Only the webhook marks it as paid, not the buyer's return."""
     try:
         order_id = UUID(request.COOKIES.get("order", ""))
     except ValueError:

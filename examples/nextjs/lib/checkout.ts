@@ -5,8 +5,8 @@ import type { Client } from "payintent-sdk";
 import type { Order } from "./orders";
 
 /**
- * Gives the checkout of the order's open payment, or of a new one if that has ended unpaid. A buyer
- * who cancels on the checkout causes no event, so the payment is read.
+ * Returns the checkout URL of the order's open payment; creates a payment if there is none. A buyer
+ * who cancels on the checkout causes no event, so the payment's status is read.
  */
 export async function findCheckout(client: Client, order: Order): Promise<string> {
   const { paymentId } = order;
@@ -14,7 +14,7 @@ export async function findCheckout(client: Client, order: Order): Promise<string
     const known = await client.payments.get(paymentId);
     if (!["CANCELLED", "EXPIRED", "FAILED"].includes(known.status)) return known.checkout_url ?? "/order";
     if (order.paymentId === paymentId) {
-      order.attempt += 1; // of two clicks at the same time, one begins the next attempt
+      order.attempt += 1; // of two simultaneous clicks, only the first begins the next attempt
       delete order.paymentId;
     }
   }
@@ -32,7 +32,7 @@ export async function findCheckout(client: Client, order: Order): Promise<string
   return payment.checkout_url;
 }
 
-/** Gives the same UUID (version 8) for the same attempt. */
+/** Returns the same UUID (version 8) for the same attempt. */
 function keyOf(id: string, attempt: number): string {
   const hex = createHash("sha256").update(`${id}|${attempt}`).digest("hex");
   return hex.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*/, "$1-$2-8$3-8$4-$5");

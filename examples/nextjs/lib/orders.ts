@@ -1,7 +1,7 @@
-// What the shop keeps. A real shop keeps its orders in its database.
+// The shop's orders. A real shop stores them in a database.
 export interface Order {
   id: string;
-  attempt: number; // the idempotency key is made of it
+  attempt: number; // part of the idempotency key
   paymentId?: string;
   amount: string;
   currency: string;

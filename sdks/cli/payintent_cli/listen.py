@@ -1,4 +1,4 @@
-"""`payintent-cli listen`: events of the feed, sent to a server of yours as webhooks are."""
+"""`payintent-cli listen`: forward events of the feed to your server as signed webhooks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from payintent_cli.keys import Access, state_folder, write_privately
 from payintent_cli.signing import new_secret, read_secret, signed_headers
 from payintent_cli.targets import exact_target, is_untrusted, tls_context
 
-_WAIT_S = 25  # of a long poll; the service's maximum
-_TIMEOUT_S = 15.0  # of a delivery, as of the service's
+_WAIT_S = 25  # long poll; the service's maximum
+_TIMEOUT_S = 15.0  # per delivery, as in the service
 _RETRY_MAX_S = 30.0
 _OK, _REDIRECTS, _GONE = 200, 300, 410
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """How to listen."""
+    """The options of `listen`."""
 
     forward_to: str
-    insecure: bool  # do not check the certificate of `forward_to`
+    insecure: bool  # accept any certificate of `forward_to`
     types: list[str] | None
     resume: bool
     tries: int
@@ -39,11 +39,11 @@ def listen(access: Access, wanted: Listening) -> None:
     given = os.environ.get("PAYINTENT_WEBHOOK_SECRET", "").strip()
     secret = given or new_secret()
     key = read_secret(secret)
-    place = _Place(access, wanted)
+    cursor = _StoredCursor(access, wanted)
     tls = tls_context(insecure=wanted.insecure)
     with Feed(access) as feed, httpx.Client(timeout=_TIMEOUT_S, verify=tls) as http:
-        after = (place.read() if wanted.resume else None) or feed.newest()
-        place.keep(after)
+        after = (cursor.read() if wanted.resume else None) or feed.newest()
+        cursor.store(after)
         if not given:
             print(f"the webhook secret of this listener: {secret}", flush=True)
         print(f"listening; forwarding to {wanted.forward_to}; Ctrl-C ends it", flush=True)
@@ -61,7 +61,7 @@ def listen(access: Access, wanted: Listening) -> None:
             for entry in page.entries:
                 forwarder.forward(entry)
             after = page.after
-            place.keep(after)
+            cursor.store(after)
 
 
 class _Forwarder:
@@ -73,7 +73,7 @@ class _Forwarder:
         self._wanted = wanted
 
     def forward(self, entry: Entry) -> None:
-        """Deliver an event, again after a growing wait; prints each attempt."""
+        """Deliver an event, retry with growing delays, and print each attempt."""
         for attempt in range(1, self._wanted.tries + 1):
             began = time.monotonic()
             status = self._send(entry)
@@ -86,7 +86,7 @@ class _Forwarder:
         print(f"{_now()}  {_line(entry)}  given up after {self._wanted.tries} tries", flush=True)
 
     def _send(self, entry: Entry) -> int | str:
-        """Send an event once; gives the status, or why there is none."""
+        """Send an event once; return the status, or the reason why there is none."""
         headers = signed_headers(self._key, entry.id, int(time.time()), entry.body)
         try:
             url = self._wanted.forward_to
@@ -105,22 +105,22 @@ class _Forwarder:
             return f"no answer ({error}){hint}"
 
 
-class _Place:
+class _StoredCursor:
     """The feed cursor of a listener, for `--resume`: one per key, URL and event types."""
 
     def __init__(self, access: Access, wanted: Listening) -> None:
-        named = json.dumps([access.base_url, access.key, wanted.forward_to, wanted.types])
-        mark = hashlib.sha256(named.encode()).hexdigest()[:16]
-        self._file: Path = state_folder() / f"listen-{mark}"
-        self._kept: str | None = None
+        identity = json.dumps([access.base_url, access.key, wanted.forward_to, wanted.types])
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        self._file: Path = state_folder() / f"listen-{digest}"
+        self._stored: str | None = None
 
     def read(self) -> str | None:
         return self._file.read_text() if self._file.exists() else None
 
-    def keep(self, after: str) -> None:
-        if after != self._kept:
+    def store(self, after: str) -> None:
+        if after != self._stored:
             write_privately(self._file, after)
-            self._kept = after
+            self._stored = after
 
 
 def _line(entry: Entry) -> str:

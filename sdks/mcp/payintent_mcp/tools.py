@@ -29,10 +29,10 @@ class Tool:
 
 
 def tools(client: AsyncClient, *, write: bool, test: bool) -> Iterator[Tool]:
-    """Give the tools of a session: those that change something, and those of tests, if wanted."""
+    """Yield the tools of a session, with write tools and test tools if they are enabled."""
     for name, build in _builders():
         reads = name.startswith(("get_", "list_"))
-        if (reads or write) and (test or not _of_tests(name)):
+        if (reads or write) and (test or not _is_test_tool(name)):
             yield Tool(
                 name=name, run=_runner(client, name, build), annotations=_hints(name, reads=reads)
             )
@@ -44,7 +44,7 @@ def _builders() -> Iterator[tuple[str, Callable[..., Call[Any]]]]:
             yield name, build
 
 
-def _of_tests(name: str) -> bool:
+def _is_test_tool(name: str) -> bool:
     return "test" in name.split("_")
 
 
@@ -52,7 +52,7 @@ def _hints(name: str, *, reads: bool) -> ToolAnnotations:
     return ToolAnnotations(
         read_only_hint=reads,
         destructive_hint=not reads and not name.startswith("create_payment"),
-        # With its key, or by the state of the payment; the clock goes on with every call.
+        # Safe to repeat by their idempotency key or the payment's state.
         idempotent_hint=reads or name in {"create_payment", "create_refund", "cancel_payment"},
         open_world_hint=False,
     )
@@ -64,7 +64,7 @@ def _runner(
     async def run(**given: Any) -> dict[str, Any]:
         try:
             call = build(**given)
-            return await client.send(replace(call, read=_as_it_is))
+            return await client.send(replace(call, read=_check_object))
         except PayintentError as error:
             raise ToolError(str(error)) from error
         except (TypeError, ValueError) as error:
@@ -81,9 +81,9 @@ def _runner(
     return run
 
 
-def _as_it_is(answer: Any) -> dict[str, Any]:
+def _check_object(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, dict):
-        raise ToolError("what came is no answer of the service")
+        raise ToolError("the response is not from the service")
     return answer
 
 
@@ -97,7 +97,7 @@ def _parameters(name: str, build: Callable[..., Any]) -> Iterator[inspect.Parame
         if parameter.name in REQUIRED.get(name, ()):
             default = inspect.Parameter.empty
             kind = str
-        elif kind in (_AMOUNT, _AMOUNT | None):  # numbers of JSON are floats to most clients
+        elif kind in (_AMOUNT, _AMOUNT | None):  # most clients parse JSON numbers as floats
             kind = str if kind == _AMOUNT else str | None
         described = Annotated[kind, Field(description=PARAMETERS[parameter.name])]
         yield inspect.Parameter(

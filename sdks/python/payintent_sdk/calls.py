@@ -53,7 +53,7 @@ class Call(Generic[T]):
 
     @property
     def can_repeat(self) -> bool:
-        """Tell whether it does no harm to send it again when nobody knows if it arrived."""
+        """Return whether the request may be sent again if it is unknown whether it arrived."""
         return self.method == "GET" or self.key is not None
 
 
@@ -69,7 +69,7 @@ def create_payment(
     include_pegged_assets: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[CreatedPayment]:
-    """Create a payment; send the buyer to its `checkout_url`.
+    """Create a payment. Redirect the buyer to its `checkout_url`.
 
     `amount` is in major units (`"1590.00"`), `expires_in` in seconds. The default `idempotency_key`
     is random and protects only the retries of this call. Pass a key that is stored with the order,
@@ -96,7 +96,7 @@ def create_payment(
 
 
 def get_payment(payment_id: str) -> Call[Payment]:
-    """Return a payment as it is now."""
+    """Return the current state of a payment."""
     return _get(f"/v1/payments/{_part(payment_id)}", Payment)
 
 
@@ -155,7 +155,7 @@ def create_refund(
 
 
 def get_refund(refund_id: str) -> Call[Refund]:
-    """Return a refund as it is now."""
+    """Return the current state of a refund."""
     return _get(f"/v1/refunds/{_part(refund_id)}", Refund)
 
 
@@ -198,7 +198,7 @@ def list_events(
 
 
 def replay_event(event_id: str) -> Call[ReplayedEvent]:
-    """Have the webhook of an event sent again."""
+    """Resend the webhook of an event."""
     path = f"/v1/events/{_part(event_id)}/replay"
     return Call(method="POST", path=path, read=lambda answer: decode(ReplayedEvent, answer))
 

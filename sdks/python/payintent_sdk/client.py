@@ -159,7 +159,7 @@ class Events(_Resource):
     def iterate(
         self, *, after: str | None = None, types: Sequence[str] | None = None
     ) -> Iterator[FeedEvent]:
-        """Give every event after a place in the feed, up to the newest."""
+        """Yield every event after a cursor, up to the newest."""
         last = None
         while (call := _following(last, after, types)) is not None:
             last = self._client.send(call)
@@ -190,7 +190,7 @@ class Statements(_Resource):
 
 
 class ClockOfTests(_Resource):
-    """`client.test_clock`: by a test key alone."""
+    """`client.test_clock`. Requires a test key."""
 
     get = _sync(calls.get_test_clock)
     advance = _sync(calls.advance_test_clock)
@@ -236,7 +236,7 @@ class AsyncEvents(_AsyncResource):
     async def iterate(
         self, *, after: str | None = None, types: Sequence[str] | None = None
     ) -> AsyncIterator[FeedEvent]:
-        """Give every event after a place in the feed, up to the newest."""
+        """Yield every event after a cursor, up to the newest."""
         last = None
         while (call := _following(last, after, types)) is not None:
             last = await self._client.send(call)
@@ -268,7 +268,7 @@ class AsyncDisputes(_AsyncResource):
 
 
 class AsyncClockOfTests(_AsyncResource):
-    """`client.test_clock`: by a test key alone."""
+    """`client.test_clock`. Requires a test key."""
 
     get = _async(calls.get_test_clock)
     advance = _async(calls.advance_test_clock)
@@ -321,7 +321,7 @@ class Client:
         self.test_payments = TestPayments(self)
 
     def send(self, call: Call[T]) -> T:
-        """Send a call, as often as it takes and is safe; gives its answer."""
+        """Send a call, retry it while that is safe, and return the decoded response."""
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
             http = self._connections.current()
@@ -374,7 +374,7 @@ class AsyncClient:
         self.test_payments = AsyncTestPayments(self)
 
     async def send(self, call: Call[T]) -> T:
-        """Send a call, as often as it takes and is safe; gives its answer."""
+        """Send a call, retry it while that is safe, and return the decoded response."""
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
             http = self._connections.current()

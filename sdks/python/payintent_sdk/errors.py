@@ -1,4 +1,4 @@
-"""Every error that this library raises; all of them are a `PayintentError`."""
+"""The errors of this library. Each is a `PayintentError`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnreadableAnswerError(PayintentError):
 
 
 class PaymentDeniedError(PayintentError):
-    """The fraud rules deny this payment: nothing was created, and the key stays used."""
+    """The fraud rules deny the payment. Nothing was created, and the idempotency key is used up."""
 
     def __init__(self, decision: FraudDecision) -> None:
         super().__init__(f"{decision.code}: {decision.message}")
@@ -59,7 +59,7 @@ class BadRequestError(ApiError):
 
 
 class InvalidAmountError(ApiError):
-    """The amount is no amount of its currency, or none that can be paid."""
+    """The amount is invalid for its currency, or cannot be paid."""
 
 
 class UnsupportedError(ApiError):
@@ -75,7 +75,7 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """There is no such payment, refund or event (404)."""
+    """The payment, refund or event does not exist (404)."""
 
 
 class ConflictError(ApiError):
@@ -91,19 +91,19 @@ class InvalidStateError(ConflictError):
 
 
 class RefundExceedsRemainingError(ApiError):
-    """More is to be refunded than is left."""
+    """The refund exceeds the remaining amount."""
 
 
 class UnprocessableError(ApiError):
-    """The request is well formed and cannot be done (422)."""
+    """The request is well-formed but cannot be fulfilled (422)."""
 
 
 class RateLimitedError(ApiError):
-    """Too many requests, as often as it was tried (429)."""
+    """The rate limit was exceeded in all attempts (429)."""
 
 
 class ServiceError(ApiError):
-    """The service failed, or is away, as often as it was tried (5xx)."""
+    """The service failed or was unavailable in all attempts (5xx)."""
 
 
 _BY_CODE: dict[str, type[ApiError]] = {
@@ -132,21 +132,21 @@ _SERVER_ERRORS = 500
 
 
 def error_class(status: int, code: str) -> type[ApiError]:
-    """Return the class of an error: by its code, else by its status."""
+    """Return an error's class by its code, or by its status if the code is unknown."""
     other = ServiceError if status >= _SERVER_ERRORS else ApiError
     return _BY_CODE.get(code) or _BY_STATUS.get(status) or other
 
 
 class WebhookError(PayintentError):
-    """A webhook is not to be believed: answer 400, and do nothing."""
+    """A webhook is invalid. Respond with 400 and ignore it."""
 
 
 class WebhookHeaderError(WebhookError):
-    """A header that every webhook carries is missing or malformed."""
+    """A required header is missing or malformed."""
 
 
 class WebhookTimeError(WebhookError):
-    """The webhook is too old, or from the future: somebody may have recorded and repeated it."""
+    """The timestamp is too old or in the future. It may be a replay attack."""
 
 
 class WebhookSignatureError(WebhookError):
@@ -154,4 +154,4 @@ class WebhookSignatureError(WebhookError):
 
 
 class WebhookBodyError(WebhookError):
-    """It is signed well, and is no event."""
+    """The signature is valid, but the body is not an event."""

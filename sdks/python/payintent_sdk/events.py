@@ -1,4 +1,4 @@
-"""Events, as webhooks carry them and as the feed lists them."""
+"""Events of webhooks and of the event feed."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class PaymentCancelled:
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownEvent:
-    """An event of a kind that this release does not know: answer 2xx, and leave it."""
+    """An event of an unknown type. Respond with 2xx and ignore it."""
 
     type: str
     timestamp: datetime | None
@@ -156,7 +156,7 @@ KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class EventDelivery:
-    """How far the webhook of an event is."""
+    """Delivery status of an event's webhook."""
 
     state: DeliveryState
     attempts: int
@@ -188,7 +188,7 @@ class EventFeed:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedEvent:
-    """An event that will be sent again."""
+    """An event whose webhook will be resent."""
 
     id: str
     delivery: EventDelivery

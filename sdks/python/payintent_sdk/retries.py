@@ -22,7 +22,7 @@ _WORD_MAX = 200
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often and for how long to try; all times in seconds."""
+    """Number of attempts, and delays between them in seconds."""
 
     tries: int = 4
     first_wait_s: float = 0.25  # doubled with each try; half of it is chance

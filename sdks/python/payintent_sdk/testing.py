@@ -1,4 +1,4 @@
-"""For a merchant's own tests: a test side to play with, and a receiver of its webhooks."""
+"""Helpers for a merchant's tests: a test side, and a receiver of its webhooks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestSide:
         return self.client.test_payments.pay(payment.id, card=card)
 
     def decline(self, payment: HasId, code: str | None = None) -> Payment:
-        """Have the buyer's card declined, such as with `insufficient_funds`."""
+        """Decline the buyer's card, for example with `insufficient_funds`."""
         return self.client.test_payments.decline(payment.id, code=code)
 
     def dispute(self, payment: HasId, state: str | None = None) -> Payment:
@@ -75,14 +75,14 @@ class TestSide:
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedWebhook:
-    """A webhook that is to be believed; `id` is its `webhook-id`."""
+    """A verified webhook. `id` is its `webhook-id`."""
 
     id: str
     event: Event
 
 
 class WebhookReceiver:
-    """A small server on loopback that keeps the webhooks it believes, each once.
+    """A loopback server that stores each verified webhook once.
 
     Use it with `with`, or call `close`. `port` 0 is any that is free.
     """
@@ -140,7 +140,7 @@ class WebhookReceiver:
         return found
 
     def take(self, body: bytes, headers: dict[str, str]) -> int:
-        """Keep a webhook that is to be believed; gives the status to answer with."""
+        """Store a verified webhook; return the status of the response."""
         try:
             event = webhooks.verify(body, headers, self._secrets)
         except WebhookError as error:
@@ -153,7 +153,7 @@ class WebhookReceiver:
         return 204
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -193,7 +193,7 @@ def _handler(receiver: WebhookReceiver) -> type[BaseHTTPRequestHandler]:
             self._answer(receiver.take(self.rfile.read(int(length)), dict(self.headers)))
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Print nothing among the tests' own output."""
+            """Keep the log out of the tests' output."""
 
         def _answer(self, status: int) -> None:
             self.send_response(status)

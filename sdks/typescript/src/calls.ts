@@ -1,49 +1,49 @@
-/** A request of the merchant's API as a description; nothing is sent here. */
+/** Descriptions of API requests; the client sends them. */
 
 import { UnreadableAnswerError } from "./errors.js";
 import type { Page } from "./models.js";
 
-/** What a caller may say of any request. */
+/** Options of every request. */
 export interface RequestOptions {
-  /** Ends the request, and all further tries of it. */
+  /** Aborts the request and its retries. */
   signal?: AbortSignal;
 }
 
-/** The same, where an idempotency key makes a second request harmless. */
+/** Options of a request with an idempotency key, which makes a second request harmless. */
 export interface KeyedOptions extends RequestOptions {
   /**
-   * Without one a new key is made, which protects the tries of this call only: name one that belongs
-   * to the order, so that a second call after a crash finds the same payment.
+   * Default: a new key, which protects only the retries of this call. Store a key with the order, so
+   * that a second call after a crash returns the same payment.
    */
   idempotencyKey?: string;
 }
 
-/** One request, and how to read its answer. */
+/** A request, and how to decode its response. */
 export interface Call<T> {
   method: "GET" | "POST";
   path: string;
   read: (answer: Record<string, unknown>) => T;
   body?: string;
-  /** The idempotency key, the same one for every try. */
+  /** The idempotency key, which is the same in every attempt. */
   key?: string;
-  /** How long the service may take on purpose. */
+  /** The duration of a long poll, in addition to the timeout. */
   waitMs?: number;
   signal?: AbortSignal | undefined;
 }
 
 type Query = Record<string, string | number | Date | readonly string[] | undefined>;
 
-/** Describes a request that only reads. */
+/** Describes a GET request. */
 export function get<T>(path: string, query: object = {}, options: RequestOptions = {}): Call<T> {
   return { method: "GET", path: path + written(query as Query), read: as<T>, signal: options.signal };
 }
 
-/** Describes a request for a page of a list. */
+/** Describes a GET request for a page of a list. */
 export function list<T>(path: string, query: object, options: RequestOptions = {}): Call<Page<T>> {
   return { ...get<Page<T>>(path, query, options), read: page<T> };
 }
 
-/** Describes a request that changes something; one that is `keyed` may be sent again. */
+/** Describes a POST request. It may be retried if it is `keyed`. */
 export function post<T>(
   path: string,
   body: object | undefined,
@@ -60,13 +60,13 @@ export function post<T>(
   };
 }
 
-/** Writes an id as a part of a path. */
+/** Encodes an id as a path segment. */
 export function part(id: string): string {
   if (!id) throw new TypeError("an id is empty");
   return encodeURIComponent(id);
 }
 
-/** Refuses what is no text: a number is not exact. */
+/** Throws unless the amount is a string: numbers are not exact. */
 export function checkAmount(amount: unknown): void {
   if (amount !== undefined && typeof amount !== "string") {
     throw new TypeError("an amount is a text, such as \"1590.00\": a number is not exact");

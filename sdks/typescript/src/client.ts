@@ -1,4 +1,4 @@
-/** The client: its resources, and how it sends their calls. */
+/** The client: its resources, and sending requests with retries. */
 
 import type { Call } from "./calls.js";
 import { readApiKey, readBaseUrl } from "./credentials.js";
@@ -13,16 +13,16 @@ const TIMEOUT_MS = 10_000;
 const USER_AGENT = `payintent-sdk-typescript/${VERSION}`;
 
 export interface ClientOptions {
-  /** What `payintent key issue` shows: `sk_…`. */
+  /** API key (`sk_…`), as `payintent key issue` prints it. */
   apiKey: string;
-  /** Where the service is, such as `https://pay.example.com`. */
+  /** URL of the service, such as `https://pay.example.com`. */
   baseUrl: string;
-  /** For each try: to connect, to send, and to wait for the whole answer. */
+  /** Per attempt, from connecting to the end of the response. */
   timeoutMs?: number;
   retries?: Partial<RetryPolicy>;
 }
 
-/** A client of the service; one is enough for a process. */
+/** A client of the service. A process needs only one. */
 export class Client {
   readonly payments = new Payments(this);
   readonly refunds = new Refunds(this);
@@ -48,7 +48,7 @@ export class Client {
     this.#retries = { ...RETRIES, ...retries };
   }
 
-  /** Sends a call, as often as it takes and is safe; gives its answer. */
+  /** Sends a call, retries it while that is safe, and returns the decoded response. */
   async send<T>(call: Call<T>): Promise<T> {
     const began = performance.now();
     for (let tried = 1; ; tried += 1) {
@@ -65,7 +65,7 @@ export class Client {
     }
   }
 
-  /** Sends a request and reads its answer; what fails is given, unless the caller has ended it. */
+  /** Sends a request and reads its response. Returns failures, but throws if the caller aborted. */
   async #exchange(call: Call<unknown>): Promise<Exchange> {
     const limit = new AbortController();
     const stop = () => limit.abort(call.signal?.reason);
@@ -80,7 +80,7 @@ export class Client {
       return { answer, body: await answer.text() };
     } catch (error) {
       if (call.signal?.aborted) throw error;
-      if (error instanceof AnswerMismatchError) limit.abort(); // nobody reads its body
+      if (error instanceof AnswerMismatchError) limit.abort(); // its body is not read
       return { body: "", error };
     } finally {
       clearTimeout(timer);
@@ -91,7 +91,7 @@ export class Client {
   #fetch(call: Call<unknown>, requestId: string, signal: AbortSignal): Promise<Response> {
     return fetch(this.#baseUrl + call.path, {
       method: call.method,
-      redirect: "manual", // a key goes nowhere else
+      redirect: "manual", // never send the key to a different host
       signal,
       headers: {
         Authorization: `Bearer ${this.#apiKey}`,
@@ -105,7 +105,7 @@ export class Client {
   }
 }
 
-/** What came of one request: an answer with its whole body, or an error. */
+/** The outcome of a request: a response with its complete body, or an error. */
 interface Exchange {
   answer?: Response;
   body: string;

@@ -1,17 +1,17 @@
 /**
- * API keys, webhook secrets and URLs as they come from files and environments.
+ * Validation of API keys, webhook secrets and URLs.
  *
- * Such texts often end in a line feed, or start with a byte order mark. No message repeats a key or
- * a secret: messages end up in logs.
+ * Values from files and environments often end in a line feed or start with a byte order mark. No
+ * error message contains a key or a secret, because messages end up in logs.
  */
 
 const SURROUNDING = " \t\r\n\v\f\u00a0\ufeff";
 const API_KEY = /^sk_[A-Za-z0-9._~+/=-]+$/;
-/** A key in a text, but not `sk_test_` alone, which messages name. */
+/** An API key in a text, but not the prefix `sk_test_`, which error messages contain. */
 const KEY_IN_TEXT = /(?<!\w)sk_(?!(?:test|live)_(?!\w))[A-Za-z0-9._~+/=-]+/g;
 const SECRET = /^(?:whsec_)?([A-Za-z0-9+/]+={0,2})$/;
 
-/** Gives an API key without the white space around it; throws if it is not valid. */
+/** Returns an API key without surrounding white space. Throws if it is invalid. */
 export function readApiKey(text: string): string {
   const key = stripped(text, "an API key");
   if (!key.startsWith("sk_")) throw new TypeError("an API key begins with sk_");
@@ -21,14 +21,14 @@ export function readApiKey(text: string): string {
   return key;
 }
 
-/** Gives a base URL without the white space around it; throws if it is not valid. */
+/** Returns a base URL without surrounding white space. Throws if it is invalid. */
 export function readBaseUrl(text: string): string {
   const url = stripped(text, "a base URL");
   if (!/^https?:\/\//i.test(url)) throw new TypeError("a base URL begins with https:// or http://");
   return url.replace(/\/$/, "");
 }
 
-/** Gives the key of a webhook secret; throws if the secret is not valid. */
+/** Returns the key of a webhook secret. Throws if the secret is invalid. */
 export function readWebhookSecret(text: string): Uint8Array<ArrayBuffer> {
   const base64 = SECRET.exec(stripped(text, "a webhook secret"))?.[1];
   const bytes = base64 === undefined ? null : decodeBase64(base64);
@@ -36,7 +36,7 @@ export function readWebhookSecret(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** Decodes base64 of whole groups; null if it is not valid. */
+/** Decodes padded base64. Returns null if it is invalid. */
 export function decodeBase64(base64: string): Uint8Array<ArrayBuffer> | null {
   if (base64.length % 4 !== 0) return null;
   try {
@@ -46,7 +46,7 @@ export function decodeBase64(base64: string): Uint8Array<ArrayBuffer> | null {
   }
 }
 
-/** Replaces each API key in a text from elsewhere: some pages repeat the request's headers. */
+/** Replaces API keys in a response: some error pages repeat the request's headers. */
 export function hideKeys(text: string): string {
   return text.replace(KEY_IN_TEXT, "sk_…");
 }

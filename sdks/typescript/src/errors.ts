@@ -1,4 +1,4 @@
-/** Every error that this library throws; all of them are a `PayintentError`. */
+/** The errors of this library. Each is a `PayintentError`. */
 
 import type { FraudDecision } from "./models.js";
 
@@ -10,23 +10,23 @@ export class PayintentError extends Error {
 }
 
 /**
- * The service could not be reached, or did not answer in time, as often as it was tried.
+ * The service was unreachable or did not respond in time, in all attempts.
  *
- * What was asked for may have been done: ask again with the same idempotency key.
+ * It may have processed the request: send it again with the same idempotency key.
  */
 export class NoAnswerError extends PayintentError {}
 
-/** What came is no answer of the service: the page of another server, for example. */
+/** The response is not from the service, but for example a proxy's error page. */
 export class UnreadableAnswerError extends PayintentError {}
 
-/** The fraud rules deny this payment: nothing was created, and the key stays used. */
+/** The fraud rules deny the payment. Nothing was created, and the idempotency key is used up. */
 export class PaymentDeniedError extends PayintentError {
   constructor(readonly decision: FraudDecision) {
     super(`${decision.code}: ${decision.message}`);
   }
 }
 
-/** What is known of a refusal beside its code. */
+/** Details of an error response. */
 export interface Refusal {
   status: number;
   code: string;
@@ -35,13 +35,13 @@ export interface Refusal {
   retryAfterS?: number;
 }
 
-/** The service refused a request; `code` is its error code, which may be a new one. */
+/** The service rejected a request. `code` may be a code that this release does not know. */
 export class ApiError extends PayintentError {
   readonly status: number;
   readonly code: string;
-  /** What to name to the service's operator. */
+  /** The request id, for questions to the operator. */
   readonly requestId: string | undefined;
-  /** When to come back, where the service said so. */
+  /** Seconds until a retry, if the service sent `Retry-After`. */
   readonly retryAfterS: number | undefined;
 
   constructor(refusal: Refusal) {
@@ -55,40 +55,40 @@ export class ApiError extends PayintentError {
 
 /** The request is malformed (400, 413, 415). */
 export class BadRequestError extends ApiError {}
-/** The amount is no amount of its currency, or none that can be paid. */
+/** The amount is invalid for its currency, or cannot be paid. */
 export class InvalidAmountError extends ApiError {}
-/** The currency or country is not one in which the merchant can be paid. */
+/** The merchant cannot be paid in this currency or country. */
 export class UnsupportedError extends ApiError {}
-/** There is no key, or not a valid one (401). */
+/** The key is missing or invalid (401). */
 export class AuthenticationError extends ApiError {}
-/** The key may not do this: another merchant's payment, or the other mode (403). */
+/** The key has no access: the payment belongs to a different merchant or mode (403). */
 export class ForbiddenError extends ApiError {}
-/** There is no such payment, refund or event (404). */
+/** The payment, refund or event does not exist (404). */
 export class NotFoundError extends ApiError {}
-/** The payment's state does not allow it, or another request is under way (409). */
+/** The payment's state does not allow it, or a concurrent request is in progress (409). */
 export class ConflictError extends ApiError {}
-/** The idempotency key was used with another body. */
+/** The idempotency key was used with a different body. */
 export class IdempotencyConflictError extends ConflictError {}
 /** The payment's state does not allow it. */
 export class InvalidStateError extends ConflictError {}
-/** More is to be refunded than is left. */
+/** The refund exceeds the remaining amount. */
 export class RefundExceedsRemainingError extends ApiError {}
-/** The request is well formed and cannot be done (422). */
+/** The request is well-formed but cannot be fulfilled (422). */
 export class UnprocessableError extends ApiError {}
-/** Too many requests, as often as it was tried (429). */
+/** The rate limit was exceeded in all attempts (429). */
 export class RateLimitedError extends ApiError {}
-/** The service failed, or is away, as often as it was tried (5xx). */
+/** The service failed or was unavailable in all attempts (5xx). */
 export class ServiceError extends ApiError {}
 
-/** A webhook is not to be believed: answer 400, and do nothing. */
+/** A webhook is invalid. Respond with 400 and ignore it. */
 export class WebhookError extends PayintentError {}
-/** A header that every webhook carries is missing or malformed. */
+/** A required header is missing or malformed. */
 export class WebhookHeaderError extends WebhookError {}
-/** The webhook is too old, or from the future: somebody may have recorded and repeated it. */
+/** The timestamp is too old or in the future. It may be a replay attack. */
 export class WebhookTimeError extends WebhookError {}
-/** No signature of it was made with one of the secrets. */
+/** No signature matches any of the secrets. */
 export class WebhookSignatureError extends WebhookError {}
-/** It is signed well, and is no event. */
+/** The signature is valid, but the body is not an event. */
 export class WebhookBodyError extends WebhookError {}
 
 type ApiErrorClass = new (refusal: Refusal) => ApiError;
@@ -116,7 +116,7 @@ const BY_STATUS = new Map<number, ApiErrorClass>([
   [429, RateLimitedError],
 ]);
 
-/** Makes the error of a refusal: by its code, else by its status. */
+/** Creates the error of a response by its code, or by its status if the code is unknown. */
 export function apiError(refusal: Refusal): ApiError {
   const other = refusal.status >= 500 ? ServiceError : ApiError;
   const kind = BY_CODE.get(refusal.code) ?? BY_STATUS.get(refusal.status) ?? other;

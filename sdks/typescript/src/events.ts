@@ -1,4 +1,4 @@
-/** Events, as webhooks carry them and as the feed lists them. */
+/** Events of webhooks and of the event feed. */
 
 import type { DeliveryState, Metadata, PaymentStatus } from "./models.js";
 
@@ -11,25 +11,25 @@ interface EndedPayment {
   metadata: Metadata;
 }
 
-/** A payment that is paid: hand out what was bought, once. */
+/** A paid payment. Fulfil the order once. */
 export interface CompletedPayment extends EndedPayment {
   receipt_id: string;
   provider: string;
   paid_at: string;
 }
 
-/** A payment that failed. */
+/** A failed payment. */
 export interface FailedPayment extends EndedPayment {
   failure_reason: string;
   failed_at: string;
 }
 
-/** A payment whose time is over. */
+/** An expired payment. */
 export interface ExpiredPayment extends EndedPayment {
   expired_at: string;
 }
 
-/** A payment that was cancelled. */
+/** A cancelled payment. */
 export interface CancelledPayment extends EndedPayment {
   cancelled_at: string;
 }
@@ -74,14 +74,14 @@ export interface PaymentCancelled {
   data: PaymentCancelledData;
 }
 
-/** Any event. One of a kind that this release does not know: answer 2xx, and leave it. */
+/** Any event. If you do not know its type, respond with 2xx and ignore it. */
 export type Event = PaymentCompleted | PaymentFailed | PaymentExpired | PaymentCancelled;
 export type EventType = Event["type"];
 
-/** An event of a webhook that is to be believed; `id` is the `webhook-id`, which its body lacks. */
+/** The event of a verified webhook. `id` is the `webhook-id`, which is not in the body. */
 export type VerifiedEvent = Event & { readonly id: string };
 
-/** How far the webhook of an event is. */
+/** Delivery status of an event's webhook. */
 export interface EventDelivery {
   state: DeliveryState;
   attempts: number;
@@ -96,14 +96,14 @@ export interface FeedEvent {
   delivery: EventDelivery;
 }
 
-/** Events in their one order; go on with `after`. */
+/** Events in feed order. Continue with `after`. */
 export interface EventFeed {
   data: FeedEvent[];
   after: string;
   has_more: boolean;
 }
 
-/** An event that will be sent again. */
+/** An event whose webhook will be resent. */
 export interface ReplayedEvent {
   id: string;
   delivery: EventDelivery;

@@ -1,11 +1,11 @@
 /**
- * What the service answers: one type for each object schema of its openapi.yaml.
+ * Types of the service's responses, one per object schema of its openapi.yaml.
  *
- * Amounts are decimal texts in whole units of their currency, times are RFC 3339 texts in UTC. An
- * enumeration may have a value that is not listed, for a newer service may add to it.
+ * Amounts are decimal strings in whole units of their currency. Times are RFC 3339 strings in UTC. A
+ * newer service may return enumeration values that are not listed.
  */
 
-/** One of these texts, or one of a newer service. */
+/** One of these strings, or a value of a newer service. */
 export type Open<T extends string> = T | (string & Record<never, never>);
 
 export type PaymentStatus = Open<
@@ -24,7 +24,7 @@ export type DisputeState = Open<"inquiry" | "open" | "under_review" | "won" | "l
 export type DeliveryState = Open<"pending" | "delivered" | "dead" | "skipped">;
 export type Metadata = Record<string, unknown>;
 
-/** Why the service's fraud rules denied a payment. */
+/** The reasons why the fraud rules denied a payment. */
 export interface FraudDecision {
   outcome: string;
   code: string;
@@ -34,7 +34,7 @@ export interface FraudDecision {
   rule: string;
 }
 
-/** A payment as it was created; send the buyer to `checkout_url`. */
+/** A new payment. Redirect the buyer to `checkout_url`. */
 export interface CreatedPayment {
   id: string;
   checkout_id: string;
@@ -54,7 +54,7 @@ export interface CreatedPayment {
   metadata: Metadata;
 }
 
-/** A payment as it is now. */
+/** The current state of a payment. */
 export interface Payment {
   id: string;
   checkout_id: string;
@@ -88,12 +88,12 @@ export interface Payment {
   cancelled_at?: string;
 }
 
-/** The answer to a cancellation. */
+/** The response to a cancellation. */
 export interface Cancelled {
   status: string;
 }
 
-/** A refund; there is no webhook for it, so ask or list until it has ended. */
+/** A refund. It has no webhook, so poll it until it has ended. */
 export interface Refund {
   id: string;
   payment_id: string;
@@ -115,7 +115,7 @@ export interface CaseDispute {
   respond_by?: string;
 }
 
-/** Money or a contradiction that the operator looks at. */
+/** Unexpected money or a discrepancy that the operator reviews. */
 export interface Case {
   id: string;
   kind: string;
@@ -142,42 +142,42 @@ export interface Dispute {
   respond_by?: string;
 }
 
-/** A currency that buyers of a country can pay. */
+/** A currency in which buyers of a country can pay. */
 export interface CatalogCurrency {
   currency: string;
   decimals: number;
 }
 
-/** A country whose buyers can pay. */
+/** A country whose buyers can pay, and its currencies. */
 export interface CatalogCountry {
   country_code: string;
   name: string;
   currencies: CatalogCurrency[];
 }
 
-/** Where and in which currencies the merchant can be paid. */
+/** The countries and currencies in which the merchant can be paid. */
 export interface Catalog {
   updated_at: string;
   countries: CatalogCountry[];
 }
 
-/** What the merchant is owed in a currency, or in a token on its chain. */
+/** The merchant's balance in a currency, or in a token on a chain. */
 export interface Balance {
   currency: string;
   amount: string;
   chain?: string;
 }
 
-/** What the merchant is owed. */
+/** The merchant's balances. */
 export interface BalanceList {
   data: Balance[];
 }
 
-/** What moved what the merchant is owed in a day; fees and payouts are below zero. */
+/** A day's changes of the merchant's balance. Fees and payouts are negative. */
 export interface Statement {
   id: string;
   currency: string;
-  /** Of this currency's statements, from 1 on. */
+  /** Consecutive number of the currency's statements, from 1. */
   number: number;
   day: string;
   time_zone: string;
@@ -194,7 +194,7 @@ export interface Statement {
   chain?: string;
 }
 
-/** What one payment, refund, dispute, case, adjustment or payout moved. */
+/** The change by a payment, refund, dispute, case, adjustment or payout. */
 export interface StatementLine {
   at: string;
   kind: string;
@@ -207,18 +207,18 @@ export interface StatementLine {
   payment_id?: string;
 }
 
-/** A statement, and a page of its lines. */
+/** A statement with a page of its lines. */
 export interface StatementWithLines extends Statement {
   lines: StatementLine[];
   next_cursor?: string;
 }
 
-/** How far a test merchant's clock was advanced in all. */
+/** Total advance of a test merchant's clock. */
 export interface TestClock {
   advanced_seconds: number;
 }
 
-/** How many of a test merchant's rows a clock has moved. */
+/** Numbers of a test merchant's rows whose times were moved. */
 export interface MovedTimes {
   payments: number;
   sessions: number;
@@ -226,13 +226,13 @@ export interface MovedTimes {
   deliveries: number;
 }
 
-/** What an advance of the clock did. */
+/** The effect of advancing the clock. */
 export interface AdvancedTestClock {
   advanced_seconds: number;
   moved: MovedTimes;
 }
 
-/** One page of a list; the last one has no `next_cursor`. */
+/** A page of a list. The last page has no `next_cursor`. */
 export interface Page<T> {
   data: T[];
   next_cursor?: string;

@@ -1,9 +1,9 @@
-/** What the methods take. */
+/** Parameters of the methods. */
 
 import type { EventType } from "./events.js";
 import type { CaseStatus, DisputeState, Metadata, PaymentStatus, RefundStatus } from "./models.js";
 
-/** What to create; `amount` is a decimal text in whole units, `expires_in` is in seconds. */
+/** A payment to create. `amount` is a decimal string in whole units, `expires_in` is in seconds. */
 export interface CreatePayment {
   amount: string;
   currency: string;
@@ -15,14 +15,14 @@ export interface CreatePayment {
   include_pegged_assets?: boolean;
 }
 
-/** What to refund; all that is left where there is no `amount`. */
+/** A refund to create. Default for `amount`: the full remainder. */
 export interface CreateRefund {
   amount?: string;
   reason?: string;
   destination?: string;
 }
 
-/** A test card, which decides what happens; `4242424242424242` where it is not given. */
+/** A test card, which decides the outcome. Default: `4242424242424242`. */
 export interface PayTestPayment {
   card?:
     | "4242424242424242"
@@ -43,7 +43,7 @@ export interface PayTestPayment {
     | "4000009900000178";
 }
 
-/** Why a test card is declined; `card_declined` where it is not given. */
+/** The decline code of a test card. Default: `card_declined`. */
 export interface DeclineTestPayment {
   code?:
     | "card_declined"
@@ -54,12 +54,12 @@ export interface DeclineTestPayment {
     | "authentication_failed";
 }
 
-/** How far the dispute of a test payment is to be; `open` where it is not given. */
+/** The state of a test payment's dispute. Default: `open`. */
 export interface DisputeTestPayment {
   state?: "open" | "won" | "lost";
 }
 
-/** Which page of a list, and how long it may be. */
+/** The page of a list, and its maximum length. */
 export interface PageParameters {
   limit?: number;
   cursor?: string;
@@ -92,7 +92,7 @@ export interface ListStatements extends PageParameters {
   currency?: string;
 }
 
-/** Where to go on in the feed; `wait` so many seconds (25 at most) for the first event. */
+/** The cursor in the feed. `wait` is the maximum wait for the first event, up to 25 seconds. */
 export interface ListEvents {
   after?: string;
   types?: readonly EventType[];

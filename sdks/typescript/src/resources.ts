@@ -1,4 +1,4 @@
-/** What a client can do, by what it is done to. `list` gives one page, `iterate` all items of all pages. */
+/** The client's operations by resource. `list` returns a page, `iterate` every item of all pages. */
 
 import type { Call, KeyedOptions, RequestOptions } from "./calls.js";
 import { checkAmount, get, list, part, post } from "./calls.js";
@@ -7,7 +7,7 @@ import type { EventFeed, FeedEvent, ReplayedEvent } from "./events.js";
 import type * as models from "./models.js";
 import type * as parameters from "./parameters.js";
 
-/** What sends a call: the client. */
+/** Sends calls; implemented by the client. */
 export interface Sender {
   send<T>(call: Call<T>): Promise<T>;
 }
@@ -39,7 +39,7 @@ async function* eachOf<T>(page: PageOf<T>): AsyncGenerator<T, void, undefined> {
 /** `client.payments`. */
 export class Payments extends Resource {
   /**
-   * Creates a payment; send the buyer to its `checkout_url`. Throws `PaymentDeniedError` where the
+   * Creates a payment. Redirect the buyer to its `checkout_url`. Throws `PaymentDeniedError` if the
    * fraud rules deny it.
    */
   async create(payment: parameters.CreatePayment, options?: KeyedOptions): Promise<models.CreatedPayment> {
@@ -50,12 +50,12 @@ export class Payments extends Resource {
     return answer as models.CreatedPayment;
   }
 
-  /** Gives a payment as it is now. */
+  /** Returns the current state of a payment. */
   get(paymentId: string, options?: RequestOptions): Promise<models.Payment> {
     return this.send(get<models.Payment>(`/v1/payments/${part(paymentId)}`, {}, options));
   }
 
-  /** Gives one page of the merchant's payments, newest first. */
+  /** Returns a page of the merchant's payments, newest first. */
   list(wanted: parameters.ListPayments = {}, options?: RequestOptions): Promise<models.Page<models.Payment>> {
     return this.send(list<models.Payment>("/v1/payments", wanted, options));
   }
@@ -64,7 +64,7 @@ export class Payments extends Resource {
     return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
   }
 
-  /** Cancels a payment that is not paid; `InvalidStateError` where it has ended otherwise. */
+  /** Cancels an unpaid payment. Throws `InvalidStateError` if it has already ended. */
   cancel(paymentId: string, options?: KeyedOptions): Promise<models.Cancelled> {
     const path = `/v1/payments/${part(paymentId)}/cancel`;
     return this.send(post<models.Cancelled>(path, undefined, options));
@@ -73,7 +73,7 @@ export class Payments extends Resource {
 
 /** `client.refunds`. */
 export class Refunds extends Resource {
-  /** Refunds a part of a payment, or all that is left of it where no `amount` is given. */
+  /** Refunds a payment partially, or its full remainder if `amount` is not set. */
   create(
     paymentId: string,
     refund: parameters.CreateRefund = {},
@@ -83,12 +83,12 @@ export class Refunds extends Resource {
     return this.send(post<models.Refund>(`/v1/payments/${part(paymentId)}/refunds`, refund, options));
   }
 
-  /** Gives a refund as it is now. */
+  /** Returns the current state of a refund. */
   get(refundId: string, options?: RequestOptions): Promise<models.Refund> {
     return this.send(get<models.Refund>(`/v1/refunds/${part(refundId)}`, {}, options));
   }
 
-  /** Gives one page of a payment's refunds. */
+  /** Returns a page of a payment's refunds. */
   list(
     paymentId: string,
     wanted: parameters.PageParameters = {},
@@ -105,7 +105,7 @@ export class Refunds extends Resource {
     return eachOf((cursor) => this.list(paymentId, { ...wanted, ...cursor }, options));
   }
 
-  /** Gives one page of the refunds of all payments, by their last change. */
+  /** Returns a page of the refunds of all payments, ordered by their last change. */
   listUpdated(
     wanted: parameters.ListUpdatedRefunds = {},
     options?: RequestOptions,
@@ -121,15 +121,15 @@ export class Refunds extends Resource {
   }
 }
 
-/** `client.events`: the feed that heals what webhooks missed. */
+/** `client.events`: the event feed, for events that webhooks have missed. */
 export class Events extends Resource {
-  /** Gives the next events of the feed. */
+  /** Returns the next events of the feed. */
   list(wanted: parameters.ListEvents = {}, options?: RequestOptions): Promise<EventFeed> {
     const call = get<EventFeed>("/v1/events", wanted, options);
     return this.send({ ...call, waitMs: (wanted.wait ?? 0) * 1_000 });
   }
 
-  /** Gives every event after a place in the feed, up to the newest. */
+  /** Yields every event after a cursor, up to the newest. */
   async *iterate(
     wanted: Omit<parameters.ListEvents, "wait"> = {},
     options?: RequestOptions,
@@ -142,14 +142,14 @@ export class Events extends Resource {
     }
   }
 
-  /** Has the webhook of an event sent again. */
+  /** Resends the webhook of an event. */
   replay(eventId: string, options?: RequestOptions): Promise<ReplayedEvent> {
     const path = `/v1/events/${part(eventId)}/replay`;
     return this.send(post<ReplayedEvent>(path, undefined, options, false));
   }
 }
 
-/** `client.cases`: money that a person looks at. */
+/** `client.cases`: money that needs manual review. */
 export class Cases extends Resource {
   list(wanted: parameters.ListCases = {}, options?: RequestOptions): Promise<models.Page<models.Case>> {
     return this.send(list<models.Case>("/v1/cases", wanted, options));
@@ -171,14 +171,14 @@ export class Disputes extends Resource {
   }
 }
 
-/** `client.statements`: what the merchant is owed, and its closed days. */
+/** `client.statements`: the merchant's balances and statements. */
 export class Statements extends Resource {
-  /** Gives what the merchant is owed now. */
+  /** Returns the merchant's current balances. */
   balance(options?: RequestOptions): Promise<models.BalanceList> {
     return this.send(get<models.BalanceList>("/v1/balance", {}, options));
   }
 
-  /** Gives a statement, and one page of its lines. */
+  /** Returns a statement with a page of its lines. */
   get(
     statementId: string,
     wanted: parameters.PageParameters = {},
@@ -202,33 +202,33 @@ export class Statements extends Resource {
 
 /** `client.catalog`. */
 export class CatalogOfMerchant extends Resource {
-  /** Gives where and in which currencies the merchant can be paid. */
+  /** Returns the countries and currencies in which the merchant can be paid. */
   get(options?: RequestOptions): Promise<models.Catalog> {
     return this.send(get<models.Catalog>("/v1/catalog", {}, options));
   }
 }
 
-/** `client.testClock`: by a test key alone. */
+/** `client.testClock`. Requires a test key. */
 export class ClockOfTests extends Resource {
-  /** Gives how far the clock was advanced. */
+  /** Returns the total advance of the clock. */
   get(options?: RequestOptions): Promise<models.TestClock> {
     return this.send(get<models.TestClock>("/v1/test/clock", {}, options));
   }
 
-  /** Makes due what waits for so many seconds. */
+  /** Advances the clock by `seconds`. Work that becomes due runs shortly afterwards. */
   advance(seconds: number, options?: RequestOptions): Promise<models.AdvancedTestClock> {
     return this.send(post<models.AdvancedTestClock>("/v1/test/clock/advance", { seconds }, options, false));
   }
 }
 
-/** `client.testPayments`: what buyers and their banks do; by a test key alone. */
+/** `client.testPayments`: actions of buyers and banks. Requires a test key. */
 export class TestPayments extends Resource {
-  /** Has the buyer pay with a test card, which decides what happens. */
+  /** Pays with a test card, which decides the outcome. */
   pay(paymentId: string, wanted: parameters.PayTestPayment = {}, options?: KeyedOptions): Promise<models.Payment> {
     return this.#act(paymentId, "pay", wanted, options);
   }
 
-  /** Has the buyer's card declined. */
+  /** Declines the buyer's card. */
   decline(
     paymentId: string,
     wanted: parameters.DeclineTestPayment = {},
@@ -237,7 +237,7 @@ export class TestPayments extends Resource {
     return this.#act(paymentId, "decline", wanted, options);
   }
 
-  /** Has the buyer's bank dispute: `open`, then `won` or `lost`. */
+  /** Disputes the payment as the buyer's bank: `open`, then `won` or `lost`. */
   dispute(
     paymentId: string,
     wanted: parameters.DisputeTestPayment = {},

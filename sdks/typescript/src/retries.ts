@@ -1,4 +1,4 @@
-/** Which failures are tried again, and when: only where a second request can do no harm. */
+/** Retry rules: a request is retried only if a second request is harmless. */
 
 import type { Call } from "./calls.js";
 import { hideKeys } from "./credentials.js";
@@ -6,10 +6,10 @@ import { NoAnswerError, UnreadableAnswerError, apiError } from "./errors.js";
 import type { Refusal } from "./errors.js";
 
 const RATE_LIMITED = 429;
-const BUSY = 409; // with Retry-After: another request with this key, or for this payment, is under way
+const BUSY = 409; // with Retry-After: a concurrent request with this key, or for this payment, is in progress
 const AWAY = new Set([502, 503]);
 const WORD_MAX = 200;
-/** What a connection that was never made fails with: nothing was sent. */
+/** Error codes of failed connection attempts; the request was not sent. */
 const NOT_SENT = new Set([
   "ECONNREFUSED",
   "ConnectionRefused", // in Bun
@@ -17,16 +17,16 @@ const NOT_SENT = new Set([
   "EAI_AGAIN",
   "UND_ERR_CONNECT_TIMEOUT",
 ]);
-/** Errors of connections. The text of others, such as a parser's, may repeat a header. */
+/** Codes of connection errors. Messages of other errors, such as parsers', may repeat a header. */
 const OF_CONNECTION = /^(E[A-Z_]+|UND_ERR_(CONNECT|HEADERS|BODY)_TIMEOUT|UND_ERR_SOCKET)$/;
 
-/** How often and for how long to try. */
+/** Number of attempts, and delays between them. */
 export interface RetryPolicy {
   tries: number;
-  /** Doubled with each try; half of it is chance. */
+  /** Doubled with each attempt, then reduced by up to 50 % of random jitter. */
   firstWaitMs: number;
   waitMaxMs: number;
-  /** No try begins later than this after the first one. */
+  /** No attempt starts later than this after the first. */
   totalMs: number;
 }
 
@@ -37,7 +37,7 @@ export const RETRIES: RetryPolicy = {
   totalMs: 60_000,
 };
 
-/** Gives how long to wait before the next try; null where there is none. */
+/** Returns the delay before the next attempt, or null if there is none. */
 export function waitMs(
   policy: RetryPolicy,
   tried: number,
@@ -50,33 +50,33 @@ export function waitMs(
   return passedMs + wait <= policy.totalMs ? wait : null;
 }
 
-/** Tells whether it does no harm to send a call again when nobody knows if it arrived. */
+/** Returns whether a call may be sent again if it is unknown whether it arrived. */
 function canRepeat(call: Call<unknown>): boolean {
   return call.method === "GET" || call.key !== undefined;
 }
 
-/** Tells whether an answer is one after which the same request may be sent again. */
+/** Returns whether the request may be sent again after this response. */
 export function mayRetryAnswer(call: Call<unknown>, answer: Response): boolean {
-  if (answer.status === RATE_LIMITED) return true; // it was not done
+  if (answer.status === RATE_LIMITED) return true; // the service did not process it
   if (answer.status === BUSY) return canRepeat(call) && answer.headers.has("retry-after");
   return AWAY.has(answer.status) && canRepeat(call);
 }
 
-/** Tells whether a request without an answer may be sent again. */
+/** Returns whether a request without a response may be sent again. */
 export function mayRetryError(call: Call<unknown>, error: unknown): boolean {
   return canRepeat(call) || NOT_SENT.has(codeOf(error));
 }
 
-/** The answer has the request id of another request. */
+/** The response has the id of a different request. */
 export class AnswerMismatchError extends Error {}
 
-/** Refuses the answer to another request. A proxy's own answer may have no id. */
+/** Throws if the response belongs to a different request. A proxy's own response may have no id. */
 export function checkRequestId(requestId: string, answer: Response): void {
   const echoed = answer.headers.get("x-request-id");
   if (echoed !== null && echoed !== requestId) throw new AnswerMismatchError();
 }
 
-/** Gives the error of a request that failed; it repeats no header. */
+/** Returns the error of a failed request. Its message contains no header. */
 export function noAnswer(tried: number, error: unknown): NoAnswerError {
   const code = codeOf(error);
   const name = String((error as { name?: unknown } | undefined)?.name);
@@ -91,13 +91,13 @@ function codeOf(error: unknown): string {
   return typeof given === "string" ? given : "";
 }
 
-/** Gives the seconds of Retry-After, where there are any. */
+/** Returns the seconds of Retry-After, if it is set. */
 export function retryAfterS(headers: Headers): number | undefined {
   const value = headers.get("retry-after") ?? "";
   return /^[0-9]+$/.test(value) ? Number(value) : undefined;
 }
 
-/** Gives what an answer says; throws the `ApiError` that it is. */
+/** Decodes a response. Throws an `ApiError` if it is an error. */
 export function readAnswer<T>(call: Call<T>, answer: Response, body: string): T {
   const decoded = parsed(body);
   if (answer.ok && isObject(decoded)) return call.read(decoded);
@@ -130,7 +130,7 @@ function parsed(body: string): unknown {
   }
 }
 
-/** Tells whether a value is an object of JSON, and no list. */
+/** Returns whether a value is a JSON object. */
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -1,4 +1,4 @@
-/** For a merchant's own tests: a test side to play with, and a receiver of its webhooks. */
+/** Helpers for a merchant's tests: a test side, and a receiver of its webhooks. */
 
 import { createServer } from "node:http";
 
@@ -13,21 +13,21 @@ import { verify } from "./webhooks.js";
 const WAIT_S = 30;
 const TOLD_MAX = 20;
 
-/** A payment, or whatever else has its id. */
+/** A payment, or any object with a payment's id. */
 export interface HasId {
   readonly id: string;
 }
 
-/** A merchant's test side: its payments, and what buyers, banks and time do to them. */
+/** A merchant's test side: its payments, with actions of buyers and banks, and its clock. */
 export class TestSide {
   readonly client: Client;
 
-  /** Without a client: one of `PAYINTENT_URL` and the test key `PAYINTENT_API_KEY`. */
+  /** Default client: uses `PAYINTENT_URL` and the test key `PAYINTENT_API_KEY`. */
   constructor(client?: Client) {
     this.client = client ?? clientOfEnvironment();
   }
 
-  /** Creates a payment, of 10.00 USD unless something else is wanted. */
+  /** Creates a payment. Default: 10.00 USD. */
   createPayment(wanted: Partial<CreatePayment> = {}): Promise<CreatedPayment> {
     return this.client.payments.create({
       amount: "10.00",
@@ -37,44 +37,44 @@ export class TestSide {
     });
   }
 
-  /** Has the buyer pay with a test card, which decides what happens. */
+  /** Pays with a test card, which decides the outcome. */
   pay(payment: HasId, card?: PayTestPayment["card"]): Promise<Payment> {
     return this.client.testPayments.pay(payment.id, card === undefined ? {} : { card });
   }
 
-  /** Has the buyer's card declined, such as with `insufficient_funds`. */
+  /** Declines the buyer's card, for example with `insufficient_funds`. */
   decline(payment: HasId, code?: DeclineTestPayment["code"]): Promise<Payment> {
     return this.client.testPayments.decline(payment.id, code === undefined ? {} : { code });
   }
 
-  /** Has the buyer's bank dispute what was paid: `open`, then `won` or `lost`. */
+  /** Disputes the payment as the buyer's bank: `open`, then `won` or `lost`. */
   dispute(payment: HasId, state?: DisputeTestPayment["state"]): Promise<Payment> {
     return this.client.testPayments.dispute(payment.id, state === undefined ? {} : { state });
   }
 
-  /** Moves the clock on: what becomes due happens within a moment. */
+  /** Advances the clock. Work that becomes due runs shortly afterwards. */
   advance(seconds: number): Promise<AdvancedTestClock> {
     return this.client.testClock.advance(seconds);
   }
 }
 
-/** Headers as Node.js gives them: names are in lower case. */
+/** Headers from Node.js, with names in lower case. */
 type NodeHeaders = Record<string, string | string[] | undefined>;
 
-/** A webhook that is to be believed; `id` is its `webhook-id`. */
+/** A verified webhook. `id` is its `webhook-id`. */
 export interface ReceivedWebhook {
   readonly id: string;
   readonly event: Event;
 }
 
 export interface ReceiverOptions {
-  /** The test side's callback secret, or several; without it, `PAYINTENT_WEBHOOK_SECRET`. */
+  /** One or more callback secrets of the test side. Default: `PAYINTENT_WEBHOOK_SECRET`. */
   secrets?: string | readonly string[];
-  /** 0 is any port that is free; without it, `PAYINTENT_WEBHOOK_PORT`, or 0. */
+  /** 0 selects a free port. Default: `PAYINTENT_WEBHOOK_PORT`, or 0. */
   port?: number;
 }
 
-/** A small server on loopback that keeps the webhooks it believes, each once. */
+/** A loopback server that stores each verified webhook once. */
 export class WebhookReceiver {
   readonly #secrets: readonly string[];
   readonly #server = createServer((request, response) => {
@@ -89,10 +89,10 @@ export class WebhookReceiver {
 
   private constructor(secrets: readonly string[]) {
     this.#secrets = secrets;
-    secrets.forEach(readWebhookSecret); // refused now, not with the first webhook
+    secrets.forEach(readWebhookSecret); // fail before the first webhook
   }
 
-  /** Starts a receiver; `close` it after the tests. */
+  /** Starts a receiver. Call `close` after the tests. */
   static async start({ secrets, port }: ReceiverOptions = {}): Promise<WebhookReceiver> {
     const given = secrets ?? setting("PAYINTENT_WEBHOOK_SECRET").split(/\s+/);
     const receiver = new WebhookReceiver(typeof given === "string" ? [given] : given);
@@ -103,24 +103,24 @@ export class WebhookReceiver {
     return receiver;
   }
 
-  /** Where webhooks are taken; any path of it will do. */
+  /** The receiver's URL. Any path works. */
   get url(): string {
     return `http://127.0.0.1:${this.#server.address().port}/`;
   }
 
-  /** What came so far, in the order in which it came. */
+  /** Received webhooks in order of arrival. */
   get received(): ReceivedWebhook[] {
     return [...this.#received.values()];
   }
 
-  /** Why others were not believed. */
+  /** Reasons for rejected webhooks. */
   get refused(): string[] {
     return [...this.#refused];
   }
 
   /**
-   * Gives the first event of a type, of a payment; waits for it where it did not come yet. Throws
-   * after `timeoutS` seconds, with what came instead.
+   * Returns the first event of a type for a payment, and waits until it arrives. Throws after
+   * `timeoutS` seconds, with a list of the received events.
    */
   async wait<T extends EventType>(
     type: T,
@@ -133,7 +133,7 @@ export class WebhookReceiver {
     return found.event as Extract<Event, { type: T }>;
   }
 
-  /** Takes no more. */
+  /** Stops the server. */
   async close(): Promise<void> {
     await new Promise<void>((done) => {
       this.#server.close(done);
@@ -190,7 +190,7 @@ function clientOfEnvironment(): Client {
   return new Client({ apiKey, baseUrl: setting("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") });
 }
 
-/** Reads a variable, or its name in earlier releases. */
+/** Reads a variable, or the variable with its name of earlier releases. */
 function setting(name: string, olderName = name): string {
   const value = process.env[name]?.trim() || process.env[olderName]?.trim();
   if (!value) throw new Error(`set ${name}`);
@@ -201,7 +201,7 @@ function isOf(event: Event, payment: HasId | undefined): boolean {
   return payment === undefined || paymentId(event) === payment.id;
 }
 
-/** An event of a kind that this release does not know may be about something else. */
+/** An event of an unknown type may have no payment. */
 function paymentId(event: Event): string | undefined {
   return (event.data as { payment?: HasId }).payment?.id;
 }

@@ -1,4 +1,4 @@
-/** Webhooks: believe only what is signed (Standard Webhooks 1.0) and recent. */
+/** Verify webhooks: only signed (Standard Webhooks 1.0) and recent webhooks are valid. */
 
 import { decodeBase64, readWebhookSecret } from "./credentials.js";
 import {
@@ -10,27 +10,27 @@ import {
 import type { Event, VerifiedEvent } from "./events.js";
 import { isObject } from "./retries.js";
 
-/** How far a webhook's time may be from now. */
+/** Maximum difference between a webhook's timestamp and the current time. */
 export const TOLERANCE_S = 300;
 const HMAC = { name: "HMAC", hash: "SHA-256" };
 const KINDS = new Set(["payment.completed", "payment.failed", "payment.expired", "payment.cancelled"]);
 
-/** Headers as frameworks have them. */
+/** Headers in the formats of common frameworks. */
 export type WebhookHeaders = Headers | Record<string, string | string[] | undefined>;
 
 export interface VerifyOptions {
   toleranceS?: number;
-  /** Another time than now, in seconds since 1970. */
+  /** Current time in seconds since 1970, for tests. */
   nowS?: number;
 }
 
 /**
- * Gives the event of a webhook that is to be believed; throws a `WebhookError` otherwise.
+ * Verifies a webhook and returns its event. Throws a `WebhookError` if it is invalid.
  *
- * `body` is what came, byte for byte: not JSON that was parsed and written again. `secrets` is the
- * callback secret, or several while it is being replaced. An event may come more than once, each
- * time with the same `id`: handle it once. A kind that this release does not know is given as it
- * came: answer 2xx, and leave it.
+ * `body` must be the raw bytes of the request, not JSON that was parsed and encoded again. `secrets`
+ * is the callback secret, or both secrets during a rotation. An event can arrive more than once with
+ * the same `id`: handle it once. Events of unknown types are returned unchanged: respond with 2xx
+ * and ignore them.
  */
 export async function verify(
   body: Uint8Array | ArrayBuffer | string,
@@ -94,7 +94,7 @@ async function isSigned(
   for (const bytes of keys) {
     const key = await crypto.subtle.importKey("raw", bytes, HMAC, false, ["verify"]);
     for (const signature of offered) {
-      // Every pair is compared, each in constant time: nothing is learnt of which one is good.
+      // Compare every pair, each in constant time, so that the duration reveals no match.
       if (signature && (await crypto.subtle.verify("HMAC", key, signature, signed))) found = true;
     }
   }

@@ -4,11 +4,11 @@ import { orders, required } from "../../lib/orders";
 
 const BODY_BYTES_MAX = 64 * 1024;
 
-/** Believes what is signed; an order is paid once, however often and late an event comes. */
+/** Verifies the signature, and marks the order as paid, even if its event arrives late or twice. */
 export async function POST(request: Request) {
   const body = await bounded(request);
   if (body === null) return new Response(null, { status: 413 });
-  const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two while one is being replaced
+  const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
   try {
     const event = await webhooks.verify(body, request.headers, secrets);
     if (event.type === "payment.completed") {
@@ -24,7 +24,7 @@ export async function POST(request: Request) {
   return new Response(null, { status: 204 });
 }
 
-/** Gives the raw bytes, or null where there are too many. */
+/** Returns the raw body, or null if it is too large. */
 async function bounded(request: Request): Promise<Uint8Array | null> {
   const parts: Uint8Array[] = [];
   let size = 0;

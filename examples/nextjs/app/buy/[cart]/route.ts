@@ -4,7 +4,7 @@ import { findCheckout } from "../../../lib/checkout";
 import { orders, required } from "../../../lib/orders";
 import type { Order } from "../../../lib/orders";
 
-/** Sends the buyer to the payment of a cart; a second click leads to the same payment. */
+/** Redirects the buyer to the cart's payment. A second click leads to the same payment. */
 export async function POST(_: Request, { params }: { params: Promise<{ cart: string }> }) {
   const { cart } = await params;
   if (!/^[0-9a-f-]{36}$/.test(cart)) return new Response(null, { status: 404 });
