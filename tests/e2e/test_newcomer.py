@@ -22,7 +22,7 @@ from tests.support.world import free_port
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 _LIMIT_S = 600.0
-_FILE = re.compile(r"# (\S+\.py)\n")
+_FILE = re.compile(r"# (var/\S+\.py)\n")
 _STEPS = re.compile(r"^\d\. (.+)$", re.MULTILINE)
 
 
