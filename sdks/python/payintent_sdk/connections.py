@@ -10,7 +10,7 @@ the import's lock stays held in the child, and the child waits for it for ever.
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401  (`socket.getaddrinfo` imports it on its first call)
+import encodings.idna  # noqa: F401  # pyright: ignore[reportUnusedImport]  # by getaddrinfo
 import os
 from typing import Any
 
