@@ -70,7 +70,7 @@ def reconcile(
             if apply and not dry_run:
                 result = run_as_operator(ReconcileProviderFile(comparison=comparison), why)
             else:
-                compare = CompareProviderFile(comparison=comparison, foresees_cases=dry_run)
+                compare = CompareProviderFile(comparison=comparison, counts_new_cases=dry_run)
                 result = run_as_operator(compare)
     except InvalidProviderFileError as error:
         for problem in error.problems:

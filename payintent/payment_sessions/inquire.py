@@ -48,7 +48,7 @@ CLOSING_DELAYS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 AUTHORISING_DELAY_S = 30.0
 #: Session age from which "unknown to the gateway" proves that the session does not exist. Until
 #: then, our request to create it may still be in flight.
-ABSENT_IS_FINAL_AFTER_S = 600
+ABSENT_FINAL_AFTER_S = 600
 ESCALATE_AFTER_S = 7 * 24 * 3600
 
 _ABSENT = GatewaySessionState.ABSENT
@@ -137,7 +137,7 @@ class SessionInquirer:
         session = due.session
         if report.state not in _INCONCLUSIVE:
             await session_store.mark_responsive(self.database, session.id)
-        is_absent = report.state is _ABSENT and age_s > ABSENT_IS_FINAL_AFTER_S
+        is_absent = report.state is _ABSENT and age_s > ABSENT_FINAL_AFTER_S
         is_closed = is_absent and session.status is SessionStatus.CLOSING
         effective_report = SessionReport(state=GatewaySessionState.CLOSED) if is_closed else report
         async with self.database.transaction() as tx:

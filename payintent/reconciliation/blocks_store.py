@@ -241,7 +241,7 @@ async def list_currencies(
     return {row["token"]: row["currency"] for row in rows}
 
 
-async def lacks_records(
+async def has_missing_lines(
     database: Executor, account_id: int, blocks: tuple[int, int], lines: Sequence[ProviderFileLine]
 ) -> bool:
     """Return whether `find_missing` would find a capture or refund without a line."""
@@ -269,8 +269,8 @@ async def lacks_records(
 async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, int]) -> None:
     """Find captures and refunds without a line. `blocks` is `(first, last)`, inclusive."""
     accounts = list(scope.accounts)
-    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, *blocks)
-    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, *blocks)
+    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.decimal_columns, *blocks)
+    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.decimal_columns, *blocks)
 
 
 _IN_BLOCKS: LiteralString = "r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5"

@@ -85,7 +85,10 @@ async def read_holdings(
 def make_balances(
     holdings: Sequence[Holdings], ledger: Mapping[str, LedgerSum], block: int
 ) -> list[ReceiverBalance]:
-    """Add the ledger's totals. docs/contribute/decisions/books.md explains the expected minimum."""
+    """Combine each token's holdings with its total in the ledger.
+
+    docs/contribute/decisions/books.md explains the expected minimum.
+    """
     empty_sum = LedgerSum(minor=0, has_manual_entries=False)
     balances = list[ReceiverBalance]()
     for holding in holdings:
@@ -243,7 +246,7 @@ class _ContractComparison:
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
         """Return whether a capture or refund has no log, so the endpoint may have omitted logs."""
-        return await blocks_store.lacks_records(
+        return await blocks_store.has_missing_lines(
             self.database,
             self.contract.account_id,
             (run.next_block, logs.last_block),

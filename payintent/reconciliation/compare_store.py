@@ -36,12 +36,12 @@ class ReconciliationScope:
     chain: str | None = None  # set if the accounts are gateway contracts
 
     @property
-    def clearing(self) -> list[str]:
+    def clearing_accounts(self) -> list[str]:
         """Return the ledger accounts that hold the money of these accounts."""
         return [clearing_account(account, self.chain) for account in self.accounts]
 
     @property
-    def units(self) -> tuple[list[str], list[int]]:
+    def decimal_columns(self) -> tuple[list[str], list[int]]:
         """Return `decimals` as columns for `unnest`."""
         return list(self.decimals), list(self.decimals.values())
 
@@ -163,22 +163,22 @@ async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
 async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
     """Return the earliest and latest time of the lines; both are None if there are no lines."""
     row = await tx.row("SELECT min(at) AS first, max(at) AS last FROM provider_line")
-    assert row is not None  # noqa: S101 - an aggregate is one row
+    assert row is not None  # noqa: S101 - an aggregate always returns a row
     return row["first"], row["last"]
 
 
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
     """Find lines that differ from our records or have no record. Records of any date match."""
     accounts = list(scope.accounts)
-    await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.units)
-    await tx.fetch(_LISTED_REFUNDS, accounts, *scope.units)
+    await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.decimal_columns)
+    await tx.fetch(_LISTED_REFUNDS, accounts, *scope.decimal_columns)
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
     """Find captures and refunds in the period that have no line."""
     accounts = list(scope.accounts)
-    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.units, scope.since, scope.until)
-    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.units, scope.since, scope.until)
+    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.decimal_columns, scope.since, scope.until)
+    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.decimal_columns, scope.since, scope.until)
 
 
 #: The planner assumes that most lines differ. LIMIT forces it to look up each line that does;

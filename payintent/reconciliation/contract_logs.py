@@ -80,10 +80,10 @@ def _merge_ranges(longer: LogRange, shorter: LogRange) -> LogRange:
     return replace(shorter, paid=paid, refunded=refunded, incomplete_endpoint=incomplete_endpoint)
 
 
-def _merge_logs(logs: Iterable[_Log], more: Iterable[_Log]) -> list[_Log]:
+def _merge_logs(logs: Iterable[_Log], other_logs: Iterable[_Log]) -> list[_Log]:
     """Merge logs without duplicates. At the same position, the log in `logs` wins."""
     by_position = dict[tuple[bytes, int], _Log]()
-    for log in (*logs, *more):
+    for log in (*logs, *other_logs):
         by_position.setdefault((log.tx_hash, log.log_index), log)
     return list(by_position.values())
 

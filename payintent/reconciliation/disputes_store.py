@@ -19,14 +19,14 @@ _IS_REPORTED: LiteralString = """
 async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
     """Find lines that differ from our disputes. If `is_complete`, also find missing lines."""
     accounts = list(scope.accounts)
-    await tx.fetch(_LINES, accounts, *scope.units)
+    await tx.fetch(_LINES, accounts, *scope.decimal_columns)
     if is_complete:
-        await tx.fetch(_MISSING, accounts, *scope.units, scope.since, scope.until)
+        await tx.fetch(_MISSING, accounts, *scope.decimal_columns, scope.since, scope.until)
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
     """Find disputes that differ from the ledger. The table `provider_books` must exist."""
-    await tx.fetch(_BOOKS, *scope.units)
+    await tx.fetch(_BOOKS, *scope.decimal_columns)
     await tx.fetch(_DIFFERING)
 
 

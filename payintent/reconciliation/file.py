@@ -182,15 +182,15 @@ class ProviderFile:
         """
         digest = hashlib.sha256()
         problems: list[str] = []
-        invalid = 0
+        invalid_count = 0
         for item in _parse(self.path, self.layouts, digest, self.progress):
             if isinstance(item, str):
-                invalid += 1
-                problems += [item] if invalid <= PROBLEMS_MAX else []
+                invalid_count += 1
+                problems += [item] if invalid_count <= PROBLEMS_MAX else []
             elif not problems:
                 yield item
-        if invalid > PROBLEMS_MAX:
-            problems.append(f"and {invalid - PROBLEMS_MAX} more")
+        if invalid_count > PROBLEMS_MAX:
+            problems.append(f"and {invalid_count - PROBLEMS_MAX} more")
         if problems:
             raise InvalidProviderFileError(problems)
         if digest.hexdigest() != self.sha256:

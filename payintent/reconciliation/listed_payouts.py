@@ -159,7 +159,7 @@ def describe_payout(payout: ListedPayout) -> str:
 async def _record_payout(
     tx: Tx, account_id: int, merchant_id: int | None, payout: ListedPayout, recorded_by: str
 ) -> bool:
-    new = NewPayout(
+    new_payout = NewPayout(
         payout=GatewayPayout(
             id=tx.id_generator.new_id(),
             account_id=account_id,
@@ -174,7 +174,7 @@ async def _record_payout(
         recorded_by=recorded_by,
     )
     try:
-        return await gateway_payout_store.record_gateway_payout(tx, new)
+        return await gateway_payout_store.record_gateway_payout(tx, new_payout)
     except RefusedError:  # it was recorded with a different amount
         return False
 

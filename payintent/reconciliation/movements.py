@@ -153,7 +153,7 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
         await _record_payouts(comparison, account, contents.payouts)
         await _record_outside_refunds(comparison, account, contents.outside_refunds)
         name = _format_run_name(day)
-        new = NewRun(
+        new_run = NewRun(
             id=comparison.context.database.id_generator.new_id(),
             account_id=account.account_id,
             source=SOURCE,
@@ -168,7 +168,7 @@ async def _compare(comparison: MovementComparison, account: ReportingAccount, da
             until=until - timedelta(microseconds=1),
             lists_disputes=True,
         )
-        return await compare_list(comparison.context, new, comparison_input) is not None
+        return await compare_list(comparison.context, new_run, comparison_input) is not None
 
 
 async def _write_list(

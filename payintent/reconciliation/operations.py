@@ -34,20 +34,20 @@ from payintent.reconciliation.sums_store import ReconciliationSum
 class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
     """Compare a file with our records without changing anything.
 
-    With `foresees_cases`, `opened` is the number of cases that would be opened. Raises
+    With `counts_new_cases`, `opened` is the number of cases that would be opened. Raises
     `InvalidProviderFileError` for an invalid or duplicate line.
     """
 
     action: ClassVar[str] = "reconcile"
     comparison: ReconciliationInput
-    foresees_cases: bool = False
+    counts_new_cases: bool = False
 
     async def read(self, context: OperationContext) -> ReconciliationResult:
         comparison = _normalize(context, self.comparison)
         await find_accounts(context.database, comparison)
         async with context.database.transaction() as tx:
             compared_file = await compare_file(tx, comparison, None)
-            if not self.foresees_cases:
+            if not self.counts_new_cases:
                 return compared_file.result
             check_difference_count(compared_file.result.difference_count)
             case_count = await compare_store.count_new_cases(tx, compared_file.cases)
@@ -63,7 +63,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
     comparison: ReconciliationInput
 
     async def changes(self, context: OperationContext) -> list[str]:
-        compare = CompareProviderFile(comparison=self.comparison, foresees_cases=True)
+        compare = CompareProviderFile(comparison=self.comparison, counts_new_cases=True)
         preview = await compare.read(context)
         payouts = preview.payouts.new
         return [f"{preview.opened} cases are opened"] + (

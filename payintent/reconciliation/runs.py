@@ -1,4 +1,4 @@
-"""Run comparisons of new files and lists, each by a single worker, and record the results."""
+"""Compare new files and lists, each in a single worker, and record the results."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ from payintent.reconciliation.sources import FileSource, SourceUnavailableError
 from payintent.runtime.log import get_logger
 
 RECORDED_BY = "reconciliation"
-_ATTEMPTS_MAX = 5  # a run that crashes its worker this often fails
+_ATTEMPTS_MAX = 5  # after this many crashes of its worker, a run is marked as failed
 _PROBLEM_CHARS_MAX = 1_000
 _log = get_logger("reconciliation")
 
@@ -63,7 +63,7 @@ async def _compare_source_file(
     database = context.database
     try:
         async with source.open(file) as path:
-            new = NewRun(
+            new_run = NewRun(
                 id=database.id_generator.new_id(),
                 account_id=file.account_id,
                 source=file.source,
@@ -71,11 +71,11 @@ async def _compare_source_file(
                 sha256=await asyncio.to_thread(read_digest, path),
             )
             comparison = ReconciliationInput(
-                file=ProviderFile(path=path, sha256=new.sha256),
+                file=ProviderFile(path=path, sha256=new_run.sha256),
                 provider=await runs_store.get_provider(database, file.account_id),
                 account_id=file.account_id,
             )
-            run_id = await compare_list(context, new, comparison)
+            run_id = await compare_list(context, new_run, comparison)
             if run_id is not None:
                 await runs_store.mark_processed(database, file, run_id)
     except (OSError, SourceUnavailableError) as error:
@@ -86,20 +86,20 @@ async def _compare_source_file(
 
 
 async def compare_list(
-    context: ReconciliationContext, new: NewRun, comparison: ReconciliationInput
+    context: ReconciliationContext, new_run: NewRun, comparison: ReconciliationInput
 ) -> UUID | None:
     """Compare a list and return its run id; None if another worker is processing it."""
-    run = await runs_store.claim(context.database, new)
+    run = await runs_store.claim(context.database, new_run)
     if run.has_ended:
         return run.id
     if not run.is_ours:
         return None
     if run.attempts > _ATTEMPTS_MAX:
         problem = f"the worker stopped unexpectedly in each of {_ATTEMPTS_MAX} attempts"
-        await fail(context.database, run, problem)
+        await mark_failed(context.database, run, problem)
     else:
         async with record_failures(context.database, run):
-            await _compare(context, new, run, comparison)
+            await _compare(context, new_run, run, comparison)
     return run.id
 
 
@@ -109,7 +109,10 @@ def read_digest(path: Path) -> str:
 
 
 async def _compare(
-    context: ReconciliationContext, new: NewRun, run: ClaimedRun, comparison: ReconciliationInput
+    context: ReconciliationContext,
+    new_run: NewRun,
+    run: ClaimedRun,
+    comparison: ReconciliationInput,
 ) -> None:
     """Compare, open cases and end the run in one transaction; do nothing if the claim is lost."""
     comparison = comparison.for_gateway(context.capabilities(comparison.provider))
@@ -126,7 +129,7 @@ async def _compare(
             sums=result.sums,
         )
         await runs_store.end(tx, run.id, outcome)
-    report_end(run, new.account_id, outcome)
+    report_end(run, new_run.account_id, outcome)
 
 
 @asynccontextmanager
@@ -141,15 +144,15 @@ async def record_failures(database: Database, run: ClaimedRun) -> AsyncGenerator
     except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError, LockLostError):
         raise
     except InvalidProviderFileError as error:
-        await fail(database, run, "; ".join(error.problems))
+        await mark_failed(database, run, "; ".join(error.problems))
     except RefusedError as error:
-        await fail(database, run, error.message)
+        await mark_failed(database, run, error.message)
     except Exception as error:  # noqa: BLE001 - a bug in one comparison must not stop the others
         _log.error("reconciliation_run_failed", run=str(run.id), exc_info=error)
-        await fail(database, run, f"internal error: {type(error).__name__}")
+        await mark_failed(database, run, f"internal error: {type(error).__name__}")
 
 
-async def fail(database: Database, run: ClaimedRun, problem: str) -> None:
+async def mark_failed(database: Database, run: ClaimedRun, problem: str) -> None:
     """Mark a run as failed, unless another worker has since claimed it."""
     async with database.transaction() as tx:
         if not await runs_store.lock(tx, run):

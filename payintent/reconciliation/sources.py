@@ -286,7 +286,8 @@ def open_s3_source(settings: Settings) -> S3Source:
 
 def _parse_page(body: bytes) -> _Page:
     try:
-        # The operator's own store sends it, its size is limited, and expat rejects entity bombs.
+        # The response is from the operator's own store, and is limited in size. Expat rejects
+        # entity bombs.
         root = ET.fromstring(body)  # noqa: S314
     except ET.ParseError as error:
         raise SourceUnavailableError("the list is not valid XML") from error

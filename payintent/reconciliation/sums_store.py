@@ -47,8 +47,8 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
         ) ON COMMIT DROP
         """
     )
-    await tx.fetch(_PAYMENTS, *scope.units, scope.clearing)
-    await tx.fetch(_REFUNDS, *scope.units, scope.clearing)
+    await tx.fetch(_PAYMENTS, *scope.decimal_columns, scope.clearing_accounts)
+    await tx.fetch(_REFUNDS, *scope.decimal_columns, scope.clearing_accounts)
     await tx.fetch(_DIFFERING_PAYMENTS)
     await tx.fetch(_DIFFERING_REFUNDS)
 

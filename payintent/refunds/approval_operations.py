@@ -1,4 +1,4 @@
-"""Operations that approve and reject refunds: two operators decide on each refund."""
+"""Operations that approve and reject refunds. The requester cannot approve a refund."""
 
 from typing import Annotated, ClassVar
 
@@ -52,7 +52,7 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     """Reject a refund that needs approval or was never sent, and release its amount.
 
-    The requester can also withdraw it this way.
+    The requester can use this operation to withdraw the refund.
     """
 
     action: ClassVar[str] = "refund.reject"

@@ -1,4 +1,4 @@
-"""Chooses a refund's destination, and whether a second operator must approve the refund."""
+"""Choose a refund's destination, and whether a second operator must approve the refund."""
 
 from payintent.core.errors import BadRequestError, UnprocessableError
 from payintent.core.money import TENDER
@@ -53,7 +53,7 @@ async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: i
 async def _exceeds_chain_limit(
     tx: Tx, capture: LockedCapture, chain: str, amount_minor: int
 ) -> bool:
-    """Return whether the refund exceeds the merchant's daily limit on a chain without approval.
+    """Return whether the refund exceeds the merchant's daily limit of unapproved refunds.
 
     The limit is a number of tokens per chain. Refunds in all tokens count towards it, so that it
     cannot be avoided with many small refunds.

@@ -1,4 +1,4 @@
-"""Lists refunds, approves them, and sums the unapproved refunds of the last day."""
+"""List and approve refunds, and sum the unapproved refunds of the last day."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -78,7 +78,7 @@ _DETAILS = """
 """
 
 
-# Each list follows an index.
+# Each list uses an index.
 _SCANNED: LiteralString = (
     "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
 )
@@ -127,7 +127,7 @@ _APPROVALS_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
 async def list_refunds(
     database: Executor, criteria: RefundFilter, limit: int
 ) -> list[RefundDetails]:
-    """List refunds. Filters not covered by an index only apply to the newest 10,000."""
+    """List refunds. Filters that no index covers search only the newest 10,000 refunds."""
     if criteria.oldest_first:
         refunds = _APPROVALS_OLDEST_FIRST
     elif criteria.payment_ids is not None:

@@ -1,4 +1,4 @@
-"""Records refunds made directly at the gateway.
+"""Record refunds made directly at the gateway.
 
 The gateway has already returned the money, so these refunds cannot be rejected. They reduce the
 refundable amount, change the payment to PARTIALLY_REFUNDED or REFUNDED, and open a case for the
@@ -31,14 +31,14 @@ _REASON = "Made at the payment provider"
 
 
 class RefundInProgressError(Exception):
-    """The money is reserved by pending refunds that were requested here."""
+    """The money is reserved by pending refunds that were requested through this service."""
 
 
 async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) -> UUID | None:
     """Apply a report and return the payment's id. Duplicate and late reports are safe.
 
     Raises `EarlyReportError` if the capture is not known yet, and `RefundInProgressError` while
-    pending refunds that were requested here reserve the same money.
+    pending refunds that were requested through this service reserve the same money.
     """
     reported_capture = await lock_reported_capture(tx, account_id, report.capture)
     if reported_capture is None:
@@ -77,10 +77,10 @@ async def _add_refund(
     has_failed = report.state not in {GatewayRefundState.DONE, GatewayRefundState.PENDING}
     unrefunded_minor = capture.remaining_minor + capture.reserved_minor
     fits_capture = amount_minor <= unrefunded_minor and report.currency == capture.currency
-    is_free = fits_capture and amount_minor <= capture.remaining_minor
-    if amount_minor <= 0 or (has_failed and not is_free):
+    fits_remainder = fits_capture and amount_minor <= capture.remaining_minor
+    if amount_minor <= 0 or (has_failed and not fits_remainder):
         return None
-    if not is_free:
+    if not fits_remainder:
         if fits_capture:
             raise RefundInProgressError
         await _open_case(

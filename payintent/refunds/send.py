@@ -1,4 +1,4 @@
-"""Sends refunds to gateways and polls them until they end.
+"""Send refunds to gateways and poll them until they end.
 
 A refund is marked as sent before the gateway is called, so a crash is followed by an inquiry
 instead of a second request. It is sent again only if the gateway has definitely not executed it, or
@@ -46,8 +46,8 @@ INQUIRY_DELAYS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 UNSENT_DELAY_MAX_S = 60.0
 #: A refund unknown to its gateway counts as never received after this time, because our request
 #: may still be in transit until then.
-ABSENT_IS_FINAL_AFTER_S = 600
-GIVE_UP_AFTER_S = 7 * 24 * 3600
+ABSENT_FINAL_AFTER_S = 600
+HAND_OVER_AFTER_S = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class RefundSender:
     api_base: str
 
     async def process(self, due: DueRefund) -> None:
-        """Send or poll a refund, apply the answer and schedule the next attempt."""
+        """Send or poll a refund, apply the result and schedule the next attempt."""
         if due.refund.payment_id is not None:
             tracing.follow_payment(due.refund.payment_id)
         try:
@@ -69,16 +69,16 @@ class RefundSender:
             raise
 
     async def _process(self, due: DueRefund) -> None:
-        answer = await self._contact_gateway(due)
-        if answer is None:
+        result = await self._contact_gateway(due)
+        if result is None:
             return
-        if isinstance(answer, OutcomeUnknown):
+        if isinstance(result, OutcomeUnknown):
             refund = ids.format_id(ids.REFUND, due.refund.id)
-            _log.warning("refund_unanswered", refund=refund, why=answer.detail)
+            _log.warning("refund_unanswered", refund=refund, why=result.detail)
         else:
             async with self.database.transaction() as tx:
-                await settle_refund(tx, due.refund.id, answer)
-        await self._schedule(due, answer)
+                await settle_refund(tx, due.refund.id, result)
+        await self._schedule(due, result)
 
     async def _contact_gateway(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         """Send or poll the refund; return None if this is no longer needed."""
@@ -86,10 +86,10 @@ class RefundSender:
         if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
         if due.refund.step is RefundStep.SENT:
-            answer = await self._call(
+            result = await self._call(
                 due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
             )
-            return await self._resolve_absent(due, connection.gateway, answer)
+            return await self._resolve_absent(due, connection.gateway, result)
         if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway's circuit is open")
         return await self._send(due)
@@ -113,10 +113,10 @@ class RefundSender:
         if not await refund_store.mark_sending(self.database, due.refund.id):
             await self._decline_disputed(due)
             return None
-        answer = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
-        if isinstance(answer, NotContacted):
+        result = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
+        if isinstance(result, NotContacted):
             await refund_store.mark_unsent(self.database, due.refund.id, due.refund.sent_at)
-        return answer
+        return result
 
     async def _decline_disputed(self, due: DueRefund) -> None:
         """Decline an unsent refund if a dispute already returns the money."""
@@ -130,34 +130,34 @@ class RefundSender:
         _log.warning("refund_disputed", refund=ids.format_id(ids.REFUND, due.refund.id))
 
     async def _resolve_absent(
-        self, due: DueRefund, gateway: Gateway, answer: RefundResult
+        self, due: DueRefund, gateway: Gateway, result: RefundResult
     ) -> RefundResult:
-        """Handle an `ABSENT` answer: requeue the refund if that is safe, or decline it later."""
-        if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
-            return answer
-        if answer.needs_operator or due.refund.requested_by == OUTSIDE:  # we did not send it
-            return answer
+        """Requeue an `ABSENT` refund if that is safe; otherwise decline it after ten minutes."""
+        if not isinstance(result, RefundReport) or result.state is not GatewayRefundState.ABSENT:
+            return result
+        if result.needs_operator or due.refund.requested_by == OUTSIDE:  # we did not send it
+            return result
         if gateway.capabilities.refund_is_idempotent:
             await refund_store.mark_queued(self.database, due.refund.id)
-            return answer
+            return result
         sent_at = due.refund.sent_at
-        if sent_at is None or (due.now - sent_at).total_seconds() <= ABSENT_IS_FINAL_AFTER_S:
-            return answer
+        if sent_at is None or (due.now - sent_at).total_seconds() <= ABSENT_FINAL_AFTER_S:
+            return result
         return RefundReport(state=GatewayRefundState.DECLINED, detail="never received")
 
-    async def _schedule(self, due: DueRefund, answer: RefundResult) -> None:
+    async def _schedule(self, due: DueRefund, result: RefundResult) -> None:
         refund = due.refund
-        needs_operator = isinstance(answer, RefundReport) and answer.needs_operator
-        # Counted from acceptance or approval (`updated_at`), since approval may take long.
-        if needs_operator or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
+        needs_operator = isinstance(result, RefundReport) and result.needs_operator
+        # Measured from acceptance or approval (`updated_at`), because an approval may take days.
+        if needs_operator or (due.now - refund.updated_at).total_seconds() > HAND_OVER_AFTER_S:
             await self._hand_over_to_operator(due)
-        elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
+        elif refund.step is RefundStep.QUEUED and isinstance(result, RefundReport):
             await refund_store.schedule_inquiry(
                 self.database, refund.id, INQUIRY_DELAYS_S[0], inquiries=0
             )
         else:
             delay_s = INQUIRY_DELAYS_S[min(refund.inquiries, len(INQUIRY_DELAYS_S) - 1)]
-            if isinstance(answer, NotContacted):
+            if isinstance(result, NotContacted):
                 delay_s = min(delay_s, UNSENT_DELAY_MAX_S)
             inquiries = refund.inquiries + 1
             await refund_store.schedule_inquiry(

@@ -1,4 +1,4 @@
-"""Settles refunds from gateway reports and updates the status of their payments."""
+"""Settle refunds from gateway reports and update the status of their payments."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Stores refunds, and the amounts that they reserve on captures and payments."""
+"""Store refunds, and the amounts that they reserve on captures and payments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -176,10 +176,10 @@ async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: date
 
 
 async def mark_failed(
-    tx: Tx, refund: Refund, why: RefundFailureReason, reference: str | None, at: datetime
+    tx: Tx, refund: Refund, reason: RefundFailureReason, reference: str | None, at: datetime
 ) -> None:
     """Mark a refund as failed and release the amount that it reserved on its payment."""
-    await _end(tx, refund, RefundStatus.FAILED, why, reference, at)
+    await _end(tx, refund, RefundStatus.FAILED, reason, reference, at)
 
 
 async def _end(
@@ -235,7 +235,7 @@ async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueRefund]:
-    """Claim due refunds for `lease_s` seconds, except those of busy accounts."""
+    """Claim due refunds for `lease_s` seconds, except refunds of busy accounts."""
     rows = await database.fetch(
         """
         WITH claimed AS (
@@ -378,7 +378,7 @@ async def get_resend_state(database: Executor, refund_id: UUID) -> RefundResendS
 
 
 async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
-    """Resume polling a refund for another week and three more reverts. It must be locked.
+    """Resume polling for another week and three more reverts. The refund must be locked.
 
     An automatic refund then counts as approved, so the limits on automatic refunds no longer apply.
     """

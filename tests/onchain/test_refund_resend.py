@@ -12,7 +12,7 @@ from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Session
 from payintent.refunds.model import Refund
 from payintent.refunds.operations import ResendRefund
-from payintent.refunds.send import GIVE_UP_AFTER_S
+from payintent.refunds.send import HAND_OVER_AFTER_S
 from tests.support.refunding import RefundWorld
 from tests.support.stage import ADA, ALAN
 
@@ -118,7 +118,7 @@ async def test_a_refund_that_is_sent_again_takes_nothing_of_the_new_days_thresho
     amount = Decimal("25.50")
     await world.perform(SetChain(chain="native", refund_approval_above=str(amount)))
     assert await refunding.stands(await refunding.ask(others[0])) == ("PENDING", "approval")
-    await refunding.ground.move_clock(GIVE_UP_AFTER_S)
+    await refunding.ground.move_clock(HAND_OVER_AFTER_S)
     resend = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="it has gas again")
     proposal = await world.service.submit(resend, ADA)
     assert isinstance(proposal, Proposal)

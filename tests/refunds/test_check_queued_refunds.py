@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.refunds.operations import CheckQueuedRefunds
-from payintent.refunds.send import ABSENT_IS_FINAL_AFTER_S
+from payintent.refunds.send import ABSENT_FINAL_AFTER_S
 from tests.refunds.refund_gateway import RefundGateway, able
 from tests.refunds.refunding import ABSENT, DONE, asked, kept, paid, wait_s, work
 from tests.support.fakes import FakeGateway
@@ -49,7 +49,7 @@ async def test_and_fails_unsent_after_ten_minutes_where_it_may_do_it_twice(world
     await check_queued(world)
     await work(world)
     assert (await kept(world, refund)).status == "PENDING"
-    await world.move_clock(ABSENT_IS_FINAL_AFTER_S + 60)
+    await world.move_clock(ABSENT_FINAL_AFTER_S + 60)
     await work(world)
     assert world.gateway.refunds == []
     assert (await kept(world, refund)).status == "FAILED"

@@ -14,7 +14,7 @@ from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
 from payintent.refunds.model import Refund, RefundStatus
 from payintent.refunds.operations import ResendRefund
-from payintent.refunds.send import GIVE_UP_AFTER_S
+from payintent.refunds.send import HAND_OVER_AFTER_S
 from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.refunds.refunding import ABSENT, DONE, PENDING, asked, hear, kept, paid, wait_s, work
 from tests.support.contracts import CONTRACT, RECEIVER
@@ -42,7 +42,7 @@ async def resting(world: World) -> tuple[Payment, Refund]:
 
 
 async def let_rest(world: World, refund: Refund, weeks: int = 1) -> None:
-    await world.move_clock(weeks * (GIVE_UP_AFTER_S + 60))
+    await world.move_clock(weeks * (HAND_OVER_AFTER_S + 60))
     await work(world)
     assert await wait_s(world, refund) is None
 
@@ -88,7 +88,7 @@ async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
     await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert len(world.gateway.refunds) == 1
     await work(world)
-    await world.move_clock(GIVE_UP_AFTER_S + 120)
+    await world.move_clock(HAND_OVER_AFTER_S + 120)
     await work(world)
     assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
     assert await world.status(payment) == "REFUNDED"

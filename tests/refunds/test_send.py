@@ -13,7 +13,7 @@ from payintent.payments import store as payment_store
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.resolve_case import ResolveCase
-from payintent.refunds.send import ABSENT_IS_FINAL_AFTER_S, GIVE_UP_AFTER_S, INQUIRY_DELAYS_S
+from payintent.refunds.send import ABSENT_FINAL_AFTER_S, HAND_OVER_AFTER_S, INQUIRY_DELAYS_S
 from payintent.refunds.settle import settle_refund
 from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.refunds.refunding import (
@@ -180,10 +180,10 @@ async def test_what_a_gateway_does_not_know_is_never_sent_again_where_twice_is_t
     world.gateway.answer_refund, world.gateway.answer_inquire_refund = SILENT, ABSENT
     refund = await asked(world, payment)
     await work(world)
-    await world.move_clock(ABSENT_IS_FINAL_AFTER_S - 30)
+    await world.move_clock(ABSENT_FINAL_AFTER_S - 30)
     assert await work(world) == 1
     assert (await kept(world, refund)).status is RefundStatus.PENDING  # it may be on its way
-    await world.move_clock(ABSENT_IS_FINAL_AFTER_S + 60)
+    await world.move_clock(ABSENT_FINAL_AFTER_S + 60)
     await work(world)
     assert (await kept(world, refund)).status is RefundStatus.FAILED
     assert len(world.gateway.refunds) == 1
@@ -372,12 +372,12 @@ async def test_after_a_week_without_a_last_word_a_person_is_asked_instead(world:
     world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
     refund = await asked(world, payment)
     await work(world)
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(HAND_OVER_AFTER_S + 60)
     await work(world)
     assert await world.cases(payment) == ["RECONCILIATION"]
     assert await wait_s(world, refund) is None
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
-    await world.move_clock(3 * GIVE_UP_AFTER_S)
+    await world.move_clock(3 * HAND_OVER_AFTER_S)
     assert await work(world) == 0
     await hear(world, refund.id, DONE)
     assert await world.status(payment) == "REFUNDED"
@@ -391,12 +391,12 @@ async def test_a_contradiction_is_told_though_the_refunds_silence_had_a_case(
     world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
     refund = await asked(world, payment)
     await work(world)
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(HAND_OVER_AFTER_S + 60)
     await work(world)
     [case] = await world.perform(ListCases())
     await hear(world, refund.id, DECLINED)
     if closed:
-        await world.move_clock(GIVE_UP_AFTER_S + 120)
+        await world.move_clock(HAND_OVER_AFTER_S + 120)
         await hear(world, refund.id, DECLINED)
         await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="not done"))
     with capture_logs() as lines:
@@ -424,7 +424,7 @@ async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is
             await work(world)
         assert await wait_s(world, refund) == pytest.approx(wait, abs=2)
         await world.move_clock(wait + 1)
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(HAND_OVER_AFTER_S + 60)
     with pytest.raises(KeyError):
         await work(world)
     assert await world.cases(payment) == ["RECONCILIATION"]
@@ -437,7 +437,7 @@ async def test_a_last_word_after_a_week_is_no_case(world: World) -> None:
     world.gateway.answer_refund = SILENT
     await asked(world, payment)
     await work(world)
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(HAND_OVER_AFTER_S + 60)
     await work(world)  # we were away; the gateway answers
     assert await world.status(payment) == "REFUNDED"
     assert await world.cases(payment) == []
@@ -448,7 +448,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
-    await world.move_clock(GIVE_UP_AFTER_S + 60)
+    await world.move_clock(HAND_OVER_AFTER_S + 60)
     async with world.database.transaction() as tx:
         at = await current_time(tx)
         await refund_lists.approve(tx, refund.id, "bob", "it is theirs", at)
@@ -464,7 +464,7 @@ async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
     world.gateway.answer_refund, world.gateway.answer_inquire_refund = PENDING, SILENT
     refund = await asked(world, payment)
     await work(world)
-    await world.move_clock(GIVE_UP_AFTER_S + 61)
+    await world.move_clock(HAND_OVER_AFTER_S + 61)
     [late] = await due(world)
     locked, word = asyncio.Event(), asyncio.Event()
 
