@@ -189,7 +189,7 @@ class Work:
             encryption=service.encryption,
             lease_s=60.0,
         )
-        assert self.merchant_id in await outbox.due_merchants()
+        assert self.merchant_id in await outbox.list_due_merchants()
         claimed = await outbox.claim([(self.merchant_id, 2 * self.each)])
         assert len(claimed) == 2 * self.each, len(claimed)
         done = [

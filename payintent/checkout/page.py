@@ -32,7 +32,7 @@ from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import OPEN, Payment, PaymentStatus
-from payintent.runtime.http_session import encode_unsendable
+from payintent.runtime.http_session import encode_invalid_characters
 from payintent.runtime.json_format import format_timestamp
 
 _ID_DIGITS_MAX = 18
@@ -310,7 +310,9 @@ async def _redirect_to_gateway(visit: CheckoutVisit, selected: SelectedSession) 
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
         if web_origin(url) == await context.accounts.page_origin(session.quote.account_id):
-            return Response(None, 303, {**rendering.HEADERS, "Location": encode_unsendable(url)})
+            return Response(
+                None, 303, {**rendering.HEADERS, "Location": encode_invalid_characters(url)}
+            )
     page_url = page_fields.read_page_url(visit.request, payment.checkout_id).current
     if action["type"] == "redirect" and action["redirect"].get("method") == "POST":
         page_url += f"{'&' if '?' in page_url else '?'}{_SELECTED}=1"

@@ -17,7 +17,7 @@ from payintent.http.egress import (
     check_callback_url,
     checked_socket,
 )
-from payintent.runtime.http_session import encode_unsendable, exact_url
+from payintent.runtime.http_session import encode_invalid_characters, exact_url
 from payintent.runtime.version import API_VERSION
 
 USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
@@ -147,7 +147,7 @@ class PictureFetcher:
 
     async def _fetch_with_redirects(self, url: str) -> bytes:
         for _ in range(REDIRECTS_MAX + 1):
-            target = check_callback_url(encode_unsendable(url), self._rules)
+            target = check_callback_url(encode_invalid_characters(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):
                 raise NoPictureError("the URL must use https")
             request = self._open_session().get(exact_url(target.url), allow_redirects=False)

@@ -48,13 +48,13 @@ from payintent.runtime.log import error_location
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
     AddressUnusableError,
-    address_warnings,
     check_addresses,
     describe_problems,
-    endpoint_problems,
-    insecure_base_urls,
-    interpreter_warnings,
-    unknown_settings,
+    find_address_warnings,
+    find_endpoint_problems,
+    find_insecure_base_urls,
+    find_interpreter_warnings,
+    find_unknown_settings,
 )
 from payintent.runtime.version import VERSION
 from payintent.service import BUILT_IN, Service, max_connections, open_service
@@ -72,7 +72,7 @@ def doctor() -> None:
     """Check settings, secrets, database, migrations, setup and chains."""
     report = _Report()
     report.ok("payintent", f"{VERSION} on Python {sys.version.split()[0]}")
-    for warning in interpreter_warnings():
+    for warning in find_interpreter_warnings():
         report.warn("payintent", warning)
     try:
         _check_all(report)
@@ -101,7 +101,7 @@ class _Report:
 
 
 def _check_all(report: _Report) -> None:
-    for line in unknown_settings(os.environ):
+    for line in find_unknown_settings(os.environ):
         report.fail("settings", line)
     try:
         settings = read_settings()
@@ -167,9 +167,9 @@ async def _check_mail_server(report: _Report, settings: Settings) -> None:
 
 def _check_addresses(report: _Report, settings: Settings) -> bool:
     """Return whether a process can start with these addresses."""
-    for problem in insecure_base_urls(settings):
+    for problem in find_insecure_base_urls(settings):
         report.fail("addresses", problem)
-    for warning in address_warnings(settings):
+    for warning in find_address_warnings(settings):
         report.warn("addresses", warning)
     try:
         check_addresses(settings)
@@ -178,7 +178,7 @@ def _check_addresses(report: _Report, settings: Settings) -> bool:
         return False
     if settings.sandbox:
         report.ok("addresses", "this is a sandbox, which is not on a public address")
-    elif problems := list(endpoint_problems(settings)):
+    elif problems := list(find_endpoint_problems(settings)):
         text = f"allowed by PAYINTENT_CHAIN_ANY_ENDPOINTS: {'; '.join(problems)}"
         report.warn("addresses", text)
     else:

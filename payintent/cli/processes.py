@@ -25,10 +25,10 @@ from payintent.runtime.processes.member import Member
 from payintent.runtime.processes.supervisor import Plan, supervise
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
-    configured_names,
-    insecure_base_urls,
-    interpreter_warnings,
-    unknown_settings,
+    find_insecure_base_urls,
+    find_interpreter_warnings,
+    find_unknown_settings,
+    list_configured_names,
 )
 from payintent.runtime.version import VERSION
 
@@ -165,10 +165,10 @@ def _prepare_start(process: str, processes: int | None, **ports: int | None) -> 
     settings = load_settings()
     end_trial()
     count = {} if processes == 1 else {"processes": processes or default_processes(settings)}
-    names = configured_names(os.environ)
+    names = list_configured_names(os.environ)
     _log.info("starting", process=process, version=VERSION, settings=names, **ports, **count)
-    if warnings := [*unknown_settings(os.environ), *insecure_base_urls(settings)]:
+    if warnings := [*find_unknown_settings(os.environ), *find_insecure_base_urls(settings)]:
         _log.warning("settings_doubtful", why=warnings)
-    if reasons := interpreter_warnings():
+    if reasons := find_interpreter_warnings():
         _log.warning("interpreter_doubtful", why=reasons)
     return settings

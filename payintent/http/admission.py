@@ -17,7 +17,7 @@ from prometheus_client import Counter
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from payintent.runtime.settings import Settings
-from payintent.runtime.waiting import release_of_request
+from payintent.runtime.waiting import current_slot_release
 
 SHED = Counter(
     "payintent_requests_shed_total",
@@ -83,7 +83,7 @@ class Slot:
 
 async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
     """Run the application if the client is still connected, then release the slot."""
-    release_of_request.set(None if slot is None else slot.release)
+    current_slot_release.set(None if slot is None else slot.release)
     try:
         if not cycle.disconnected:
             await cycle.run_asgi(app)

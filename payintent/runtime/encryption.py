@@ -134,7 +134,7 @@ def account_context(account_id: int, provider: str, base_url: str) -> str:
 
 
 def legacy_account_context(account_id: int) -> str:
-    """Return the context of earlier releases, which `keyring rotate` replaces."""
+    """Return the context that earlier releases used. `keyring rotate` replaces it."""
     return f"provider_account:{account_id}"
 
 

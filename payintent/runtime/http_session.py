@@ -57,8 +57,8 @@ class HttpSession:
             await session.close()
 
 
-#: Printable ASCII is allowed in a request line; `quote` adds letters and digits.
-_SENDABLE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+#: Punctuation that is valid in a request line; `quote` also keeps letters and digits.
+_VALID_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def exact_url(text: str) -> "URL":
@@ -79,11 +79,11 @@ def exact_url(text: str) -> "URL":
     return URL.build(
         scheme=origin.scheme,
         authority=origin.raw_authority,
-        path=encode_unsendable(target if target.startswith("/") else "/" + target),
+        path=encode_invalid_characters(target if target.startswith("/") else "/" + target),
         encoded=True,
     )
 
 
-def encode_unsendable(text: str) -> str:
+def encode_invalid_characters(text: str) -> str:
     """Percent-encode the characters that are invalid in a request line."""
-    return quote(text, safe=_SENDABLE)
+    return quote(text, safe=_VALID_PUNCTUATION)

@@ -17,7 +17,7 @@ from payintent.core.addresses import (
 
 Timeout = Annotated[float, Field(gt=0, le=300)]  # seconds
 Interval = Annotated[float, Field(gt=0, le=86_400)]  # seconds between two runs of a loop
-Seconds = Annotated[float, Field(ge=0, le=86_400)]  # seconds
+Seconds = Annotated[float, Field(ge=0, le=86_400)]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 Size = Annotated[int, Field(ge=1_024, le=16 * 1024**2)]  # bytes
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -142,7 +142,7 @@ def _check_ports(text: str) -> str:
 
 @cache
 def make_tls_context(ca_file: str) -> ssl.SSLContext:
-    """Create a TLS client context that trusts the system's authorities and those in a file."""
+    """Create a TLS client context that trusts the system's authorities and a file's authorities."""
     context = ssl.create_default_context()
     context.load_verify_locations(cafile=ca_file)
     return context

@@ -19,7 +19,7 @@ from payintent.runtime.settings import Settings
 _PREFIX = "PAYINTENT_"
 #: Variables with our prefix that are not settings.
 _NON_SETTINGS = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
-#: For each service, Kubernetes sets a variable with this suffix, and others with its address.
+#: Kubernetes sets a variable with this suffix for each service, and variables with its addresses.
 _KUBERNETES_HOST = "_SERVICE_HOST"
 _KUBERNETES_SUFFIX = re.compile(
     r"_SERVICE_HOST|_SERVICE_PORT(?:_[A-Z0-9_]+)?"
@@ -83,13 +83,13 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
                 yield f"{text} {getattr(item, bound)}"
 
 
-def configured_names(environ: Mapping[str, str]) -> list[str]:
+def list_configured_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the settings in an environment, without their values."""
     names = _variable_names()
     return sorted(name for name in environ if name.upper() in names - _NON_SETTINGS)
 
 
-def unknown_settings(environ: Mapping[str, str]) -> list[str]:
+def find_unknown_settings(environ: Mapping[str, str]) -> list[str]:
     """Report unknown names with our prefix, and suggest a similar name."""
     names = _variable_names()
     return [
@@ -126,7 +126,7 @@ def _variable_names() -> frozenset[str]:
 _FIXED_RELEASES = {(3, 11): 10, (3, 12): 6}
 
 
-def interpreter_warnings(version: tuple[int, int, int] = sys.version_info[:3]) -> list[str]:
+def find_interpreter_warnings(version: tuple[int, int, int] = sys.version_info[:3]) -> list[str]:
     series, release = (version[0], version[1]), version[2]
     if release >= _FIXED_RELEASES.get(series, 0):
         return []
@@ -159,11 +159,11 @@ def check_addresses(settings: Settings) -> None:
                     f"{name} is public, but PAYINTENT_SANDBOX is set: a sandbox must be private"
                 )
     elif not settings.chain_any_endpoints:
-        for problem in endpoint_problems(settings):
+        for problem in find_endpoint_problems(settings):
             raise AddressUnusableError(f"{problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS")
 
 
-def endpoint_problems(settings: Settings) -> Iterable[str]:
+def find_endpoint_problems(settings: Settings) -> Iterable[str]:
     """Yield problems with chain endpoints and signers, without their URLs."""
     for chain, urls in settings.endpoints.items():
         name = f"PAYINTENT_RPC_{chain.upper()}"
@@ -176,14 +176,14 @@ def endpoint_problems(settings: Settings) -> Iterable[str]:
             yield f"PAYINTENT_SIGNER_{chain.upper()} must be https or on this machine"
 
 
-def insecure_base_urls(settings: Settings) -> Iterable[str]:
+def find_insecure_base_urls(settings: Settings) -> Iterable[str]:
     """Yield warnings about base URLs without https, except in a sandbox."""
     for name, url in _base_urls(settings):
         if not settings.sandbox and not _is_protected(url):
             yield f"{name} must be https: checkouts and callbacks would not be encrypted"
 
 
-def address_warnings(settings: Settings) -> Iterable[str]:
+def find_address_warnings(settings: Settings) -> Iterable[str]:
     """Yield warnings about addresses that are probably mistakes, except in a sandbox."""
     if settings.sandbox:
         return

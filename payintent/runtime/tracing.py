@@ -1,7 +1,7 @@
 """Tracing: a span for each piece of work on a payment, with its time, process and outcome.
 
 The trace id is the payment id, because both have 128 bits. Requests, callbacks, workers and
-deliveries on any host therefore belong to the same trace, without storing or passing on a context.
+deliveries on any host therefore belong to the same trace, without storing or propagating a context.
 The root span is the request that created the payment. If tracing is disabled, all functions return
 immediately.
 """

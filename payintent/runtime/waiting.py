@@ -44,8 +44,8 @@ def tune_garbage_collector() -> None:
 
 
 #: Releases the slot of the current request; None outside a request.
-release_of_request: ContextVar[Callable[[], None] | None] = ContextVar(
-    "release_of_request", default=None
+current_slot_release: ContextVar[Callable[[], None] | None] = ContextVar(
+    "current_slot_release", default=None
 )
 
 
@@ -55,7 +55,7 @@ def release_slot() -> None:
     Clients of external servers call this before they send. Requests that wait for a shared task
     also call it, because the task only releases the slot of the request that started it.
     """
-    if (release := release_of_request.get()) is not None:
+    if (release := current_slot_release.get()) is not None:
         release()
 
 

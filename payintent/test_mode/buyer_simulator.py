@@ -72,7 +72,7 @@ class BuyerSimulator:
         if await self._is_repeated(payment, request):
             return await self._repeat_callbacks(snapshot)
         if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
-            raise _wrong_status(payment)
+            raise _wrong_status_error(payment)
         session = snapshot.session
         if session is None or not _is_at_test_gateway(session):
             session = await self._select_test_method(snapshot)
@@ -84,7 +84,7 @@ class BuyerSimulator:
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session
         if session is None or session.quote.provider != TEST_PROVIDER:
-            raise _wrong_status(snapshot.payment)
+            raise _wrong_status_error(snapshot.payment)
         return await self._apply(snapshot.payment, session.id, request)
 
     async def apply_card_action(self, session_id: UUID, action: SessionAction) -> TestSession:
@@ -108,7 +108,7 @@ class BuyerSimulator:
                 tx, session_id, request.action if is_new else _leave_unchanged
             )
             if after is None:
-                raise _wrong_status(payment)
+                raise _wrong_status_error(payment)
         await self._send_callbacks(after)
         return is_new
 
@@ -203,7 +203,7 @@ def _is_at_test_gateway(session: Session) -> bool:
     return session.quote.provider == TEST_PROVIDER and session.status is SessionStatus.OPEN
 
 
-def _wrong_status(payment: Payment) -> RefusedError:
+def _wrong_status_error(payment: Payment) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_PAYMENT_STATE,
         f"this is not possible for a payment in {payment.status} status",

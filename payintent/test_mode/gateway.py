@@ -103,12 +103,15 @@ class TestGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        closed = await test_store.close_session(self._database, account.id, session.session_id)
-        return report_session(closed)
+        closed_session = await test_store.close_session(
+            self._database, account.id, session.session_id
+        )
+        return report_session(closed_session)
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        stored = await test_store.find_session(self._database, session.session_id)
-        return report_session(stored if stored and stored.account_id == account.id else None)
+        test_session = await test_store.find_session(self._database, session.session_id)
+        is_own = test_session is not None and test_session.account_id == account.id
+        return report_session(test_session if is_own else None)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         signature = request.headers.get(_SIGNATURE, "").encode(errors="replace")
@@ -139,7 +142,7 @@ class TestGateway:
             request.amount_minor,
         )
         if refund is None:
-            detail = "the amount exceeds the rest of the capture"
+            detail = "the amount exceeds the remaining capture"
             return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
         return _report_refund(refund)
 

@@ -89,7 +89,7 @@ DECLINED_CARDS: dict[str, str] = {
     if card.decline_code is not None and not card.paid_after_decline
 } | {CHALLENGE_FAILED: CHALLENGE_CARD}
 
-#: Amounts in minor units, of any currency, that fail with any card.
+#: Amounts, in minor units of any currency, that fail with every card.
 REJECTED_MINOR = 66_601  # the gateway rejects the session
 UNANSWERED_MINOR = 66_602  # the gateway does not respond when a session is opened
 DECLINED_MINOR = {66_603: "card_declined", 66_604: "insufficient_funds"}

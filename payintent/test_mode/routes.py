@@ -101,7 +101,7 @@ class TestModeRoutes:
         number = body.card.replace(" ", "")
         if number not in TEST_CARDS:
             raise BadRequestError("card must be the number of a test card")
-        test_request = _test_request(request, "test_pay", number, enter_card(number))
+        test_request = _make_test_request(request, "test_pay", number, enter_card(number))
         return await self._simulate(request, merchant, test_request, self.simulator.pay)
 
     async def decline_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -113,7 +113,7 @@ class TestModeRoutes:
         if body.code not in DECLINED_CARDS:
             raise BadRequestError(f"code must be one of {', '.join(sorted(DECLINED_CARDS))}")
         action = enter_declined_card(body.code)
-        test_request = _test_request(request, "test_decline", body.code, action)
+        test_request = _make_test_request(request, "test_decline", body.code, action)
         return await self._simulate(request, merchant, test_request, self.simulator.pay)
 
     async def dispute_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -123,7 +123,7 @@ class TestModeRoutes:
             request, _DISPUTE_DECODER, self.settings.body_bytes_max, DisputeBody()
         )
         action = decide_dispute(DisputeState(body.state))
-        test_request = _test_request(request, "test_dispute", body.state, action)
+        test_request = _make_test_request(request, "test_dispute", body.state, action)
         return await self._simulate(request, merchant, test_request, self.simulator.dispute)
 
     async def _simulate(
@@ -147,7 +147,7 @@ def _require_test_key(merchant: AuthenticatedMerchant) -> None:
         raise RefusedError(ErrorCode.FORBIDDEN, "this route requires a test key (sk_test_…)")
 
 
-def _test_request(
+def _make_test_request(
     request: Request, operation: str, value: str, action: SessionAction
 ) -> TestRequest:
     return TestRequest(

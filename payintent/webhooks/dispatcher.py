@@ -1,4 +1,4 @@
-"""Deliver webhooks from the outbox without letting failing endpoints delay the others."""
+"""Deliver webhooks from the outbox. A failing endpoint must not delay other endpoints."""
 
 import asyncio
 import random
@@ -44,13 +44,13 @@ DELAY = Histogram(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseOutbox:
-    """The deliveries in the database, to which it adds the decrypted signing secrets."""
+    """Claims deliveries from the database, adds their signing secrets, and records attempts."""
 
     database: Database
     encryption: Encryption
     lease_s: float
 
-    async def due_merchants(self) -> list[int]:
+    async def list_due_merchants(self) -> list[int]:
         return await outbox_store.list_due_merchants(self.database, _MERCHANTS_MAX)
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
@@ -143,7 +143,7 @@ class Dispatcher:
         self._poll_s = poll_s
         self._random_value = random_value
         self._wake = asyncio.Event()
-        self._finished: asyncio.Queue[_FinishedAttempt] = asyncio.Queue()
+        self._finished_attempts: asyncio.Queue[_FinishedAttempt] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
@@ -157,7 +157,7 @@ class Dispatcher:
             await wait_for_event(self._wake, self._poll_s)
             self._wake.clear()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._finished.join()
+        await self._finished_attempts.join()
         recorder.cancel()
         await asyncio.gather(recorder, return_exceptions=True)
 
@@ -170,7 +170,7 @@ class Dispatcher:
 
     async def _claim_and_send(self) -> int:
         """Claim as many deliveries as the limits allow, and send each in its own task."""
-        merchants = await self._outbox.due_merchants()
+        merchants = await self._outbox.list_due_merchants()
         limits = self._windows.distribute_sockets(merchants, _CLAIM_MAX)
         if not limits:
             return 0
@@ -198,7 +198,7 @@ class Dispatcher:
         DURATION.observe(attempt.duration_ms / 1000)
         if attempt.succeeded:
             DELAY.observe(max(0.0, time.time() - unix_ms_of_timed(delivery.event_id) / 1000))
-        await self._finished.put(_FinishedAttempt(delivery, attempt, change))
+        await self._finished_attempts.put(_FinishedAttempt(delivery, attempt, change))
         if change is not None and attempt.succeeded:
             await self._release(delivery.merchant_id)
         self._wake.set()  # a socket has become free
@@ -211,13 +211,13 @@ class Dispatcher:
 
     async def _record_forever(self) -> None:
         while True:
-            batch = [await self._finished.get()]
-            while len(batch) < _RECORD_MAX and not self._finished.empty():
-                batch.append(self._finished.get_nowait())
-            await self._record([self._to_record(finished) for finished in batch])
+            batch = [await self._finished_attempts.get()]
+            while len(batch) < _RECORD_MAX and not self._finished_attempts.empty():
+                batch.append(self._finished_attempts.get_nowait())
+            await self._record([self._to_attempt_record(finished) for finished in batch])
             await self._store_circuits(batch)
             for _ in batch:
-                self._finished.task_done()
+                self._finished_attempts.task_done()
 
     async def _record(self, attempts: Sequence[AttemptRecord]) -> None:
         """Store a batch of attempts, or each attempt separately if the batch fails.
@@ -252,7 +252,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - deliveries do not depend on stored circuits
             _log_failure("outbox_away", error)
 
-    def _to_record(self, finished: _FinishedAttempt) -> AttemptRecord:
+    def _to_attempt_record(self, finished: _FinishedAttempt) -> AttemptRecord:
         delivery, attempt = finished.delivery, finished.attempt
         is_last = attempt.succeeded or attempt.is_gone
         wait_s = next_retry_wait_s(

@@ -195,7 +195,7 @@ _SELECT_PAGE: LiteralString = """
 """
 
 
-async def page(
+async def read_page(
     database: Executor, merchant_id: int, after: FeedCursor, types: Sequence[str], limit: int
 ) -> FeedPage:
     """Read up to `limit` events of the given types after a cursor.

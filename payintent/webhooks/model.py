@@ -11,7 +11,7 @@ from uuid import UUID
 
 
 class EventType(StrEnum):
-    """Event types. Each one ends a payment, so a payment has at most one event."""
+    """Event types. Each type reports the end of a payment, so a payment has at most one event."""
 
     COMPLETED = "payment.completed"
     FAILED = "payment.failed"

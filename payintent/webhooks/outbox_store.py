@@ -326,7 +326,7 @@ async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttemp
 
 
 async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:
-    """Return whether a payment has no pending delivery. Dead deliveries count as done."""
+    """Return whether a payment has no pending delivery. Dead deliveries are not pending."""
     row = await database.row(
         """
         SELECT 1 AS pending

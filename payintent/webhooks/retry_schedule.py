@@ -1,7 +1,7 @@
 """The retry schedule of webhooks."""
 
 # Delays before each attempt, measured from the end of the previous attempt. They are short for the
-# first ten minutes, while the buyer waits at the checkout. Their sum outlasts a weekend's outage.
+# first ten minutes, while the buyer waits at the checkout. Together they span more than a weekend.
 WAITS_S = (
     0,
     5,

@@ -1,4 +1,4 @@
-"""Routes for merchants and operators that list events and deliveries, and replay an event."""
+"""Merchant and operator routes that list events and deliveries, and replay events."""
 
 import asyncio
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ class EventFeedRoutes:
                 "after is not a cursor of this feed, possibly because the database was restored;"
                 " read the feed without after"
             )
-        page = await feed_store.page(
+        page = await feed_store.read_page(
             database, merchant_id, after, feed_request.types, feed_request.limit
         )
         return replace(page, has_more=page.has_more or has_unnumbered_events)

@@ -1,6 +1,6 @@
 """Per-endpoint concurrency windows and circuit breakers.
 
-Three limits keep an unresponsive endpoint from delaying the others:
+Three limits prevent an unresponsive endpoint from delaying other endpoints:
 
 - a concurrency window per endpoint, which grows with each success;
 - a circuit breaker per endpoint: while it is open, nothing is sent and no attempts are used up;

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 from payintent.cli import doctor
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
-    configured_names,
-    interpreter_warnings,
-    unknown_settings,
+    find_interpreter_warnings,
+    find_unknown_settings,
+    list_configured_names,
     variable_name,
 )
 from tests.support.authority import Authority
@@ -94,14 +94,16 @@ def test_an_interpreter_with_a_known_fault_is_a_doubt(
     examine_all: _Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for affected in ((3, 11, 0), (3, 11, 9), (3, 12, 0), (3, 12, 5)):
-        [why] = interpreter_warnings(affected)
+        [why] = find_interpreter_warnings(affected)
         assert "CVE-2024-7592" in why, affected
-        monkeypatch.setattr(doctor, "interpreter_warnings", partial(interpreter_warnings, affected))
+        monkeypatch.setattr(
+            doctor, "find_interpreter_warnings", partial(find_interpreter_warnings, affected)
+        )
         said = examine_all()
         assert said.status == 0
         assert ("payintent", why) in _lines(said, "WARN")
     for fixed in ((3, 11, 10), (3, 12, 6), (3, 13, 0), (3, 14, 2)):
-        assert interpreter_warnings(fixed) == [], fixed
+        assert find_interpreter_warnings(fixed) == [], fixed
 
 
 def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(
@@ -290,7 +292,7 @@ def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
     ],
 )
 def test_what_is_a_setting_or_not_ours_is_not_misspelt(name: str) -> None:
-    assert unknown_settings({name: "x"}) == []
+    assert find_unknown_settings({name: "x"}) == []
 
 
 @pytest.mark.parametrize("service", ["PAYINTENT", "PAYINTENT_API"])
@@ -307,17 +309,17 @@ def test_what_kubernetes_says_of_a_service_is_no_setting_and_none_that_is_misspe
         f"{service}_PORT_443_TCP_PORT": "443",
         f"{service}_PORT_443_TCP_ADDR": "10.0.0.1",
     }
-    assert unknown_settings(said) == []
-    assert unknown_settings({"PAYINTENT_API_PORT": "tcp://10.0.0.1:80"}) != []
+    assert find_unknown_settings(said) == []
+    assert find_unknown_settings({"PAYINTENT_API_PORT": "tcp://10.0.0.1:80"}) != []
     del said[f"{service}_SERVICE_HOST"]  # without it they are somebody's mistakes
-    assert len(unknown_settings(said)) == len(said)
+    assert len(find_unknown_settings(said)) == len(said)
     for name in (f"{service}_PORT_X", f"{service}_PORT_443_TCP_X", f"{service}_SERVICE"):
-        assert unknown_settings({f"{service}_SERVICE_HOST": "10.0.0.1", name: "x"}) != []
+        assert find_unknown_settings({f"{service}_SERVICE_HOST": "10.0.0.1", name: "x"}) != []
 
 
 def test_the_names_of_settings_that_are_set_are_told_without_their_values() -> None:
     names = ["DATABASE_READ_URL", "DATABASE_URL", "PAYINTENT_PEPPER"]
-    assert configured_names({"PATH": "/bin", **dict.fromkeys(names, _SECRET)}) == names
+    assert list_configured_names({"PATH": "/bin", **dict.fromkeys(names, _SECRET)}) == names
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ async def _do_all(work: Work) -> None:
     await hourly_figures.count_outcomes(database)
     await payment_store.get_change_markers(database, [payment_id])
     await feed_store.number_new_events(database, merchant_id)
-    await feed_store.page(database, merchant_id, feed_store.FEED_START, [], limit)
+    await feed_store.read_page(database, merchant_id, feed_store.FEED_START, [], limit)
     await feed_store.get_change_markers(database, [merchant_id])
     await delivery_store.list_deliveries(database, limit, merchant_id=merchant_id)
     await refund_lists.list_for_merchant(database, merchant_id, None, limit)

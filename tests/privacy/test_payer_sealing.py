@@ -280,7 +280,7 @@ async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: W
     assert METADATA.encode() in claimed.body
     await feed_store.number_new_events(database, world.merchant_id)
     start = await feed_store.get_first_cursor(database, world.merchant_id)
-    page = await feed_store.page(database, world.merchant_id, start, ["payment.completed"], 10)
+    page = await feed_store.read_page(database, world.merchant_id, start, ["payment.completed"], 10)
     assert [one.body for one in page.events] == [claimed.body.decode()]
 
 

@@ -171,7 +171,7 @@ async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
     database, merchant_id = world.database, world.merchant_id
     await buy(world)
     await feed_store.number_new_events(database, merchant_id)
-    page = await feed_store.page(database, merchant_id, feed_store.FEED_START, EVERY, 10)
+    page = await feed_store.read_page(database, merchant_id, feed_store.FEED_START, EVERY, 10)
     await pruned(world, 1_000)
     assert await world.rows("SELECT id FROM event") == []
     after = page.cursor
@@ -181,7 +181,7 @@ async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
     await world.move_clock(0)
     newer = await buy(world)
     await feed_store.number_new_events(database, merchant_id)
-    again = await feed_store.page(database, merchant_id, after, EVERY, 10)
+    again = await feed_store.read_page(database, merchant_id, after, EVERY, 10)
     assert [str(newer.id) in one.body or one.feed_position for one in again.events] == [2]
     other = feed_store.FeedCursor(2, uuid4())  # of a database that was restored
     assert not await feed_store.is_valid_cursor(database, merchant_id, other)

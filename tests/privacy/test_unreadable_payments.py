@@ -122,9 +122,9 @@ async def test_the_feed_goes_on_behind_an_event_that_does_not_open(world: World)
     await feed_store.number_new_events(database, world.merchant_id)
     start = await feed_store.get_first_cursor(database, world.merchant_id)
     kinds = ["payment.completed"]
-    first = await feed_store.page(database, world.merchant_id, start, kinds, 2)
+    first = await feed_store.read_page(database, world.merchant_id, start, kinds, 2)
     assert (len(first.events), first.has_more) == (1, True)
-    last = await feed_store.page(database, world.merchant_id, first.cursor, kinds, 2)
+    last = await feed_store.read_page(database, world.merchant_id, first.cursor, kinds, 2)
     assert (len(last.events), last.has_more) == (1, False)
     assert unreadable("event") == before + 1
 
