@@ -126,8 +126,8 @@ _CLASSES: Mapping[str, str] = {
     "webhooks.list": "payintent.webhooks.operations.ListDeliveries",
     "webhooks.endpoints": "payintent.webhooks.operations.ListEndpoints",
     "webhooks.show": "payintent.webhooks.operations.ShowEvent",
-    "webhooks.replay": "payintent.webhooks.operations.ReplayEvent",
-    "webhooks.replay-missed": "payintent.webhooks.operations.ReplayMissedEvents",
+    "webhooks.replay": "payintent.webhooks.operations.ResendEvent",
+    "webhooks.replay-missed": "payintent.webhooks.operations.ResendMissedEvents",
 }
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.merchants.model import Merchant, PaymentMethod
     from payintent.merchants.operations import CreatedMerchant, CreateMerchant
     from payintent.payment_history.timeline import TimelineEntry, TimelinePage
-    from payintent.webhooks.operations import EventAttempts, ReplayedEvents, ReplayMissedEvents
+    from payintent.webhooks.operations import EventAttempts, ReplayedEvents, ResendMissedEvents
     from payintent.webhooks.outbox_store import StoredAttempt
 
 #: A record, a list with its table columns (None: the operation's columns), or text.
@@ -76,7 +76,7 @@ def _format_cleared_limit(cleared: "ClearRateLimit", _: None) -> dict[str, objec
 
 
 def _require_replayed_events(
-    _: "ReplayMissedEvents", replayed: "ReplayedEvents"
+    _: "ResendMissedEvents", replayed: "ReplayedEvents"
 ) -> "ReplayedEvents":
     if not replayed.events:
         fail("no events to resend")

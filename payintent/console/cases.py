@@ -16,6 +16,7 @@ from payintent.console.lists import (
     render_queue,
 )
 from payintent.console.operation_pages import page_actions
+from payintent.console.rendering import operation_title
 from payintent.core.access import Role
 from payintent.db.database import current_time
 from payintent.disputes.operations import ListDisputes
@@ -117,15 +118,15 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
 
 def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[dict[str, str]]:
     """Return the available refund operations. Operators cannot approve their own refunds."""
-    operations: list[tuple[str, type[ChangeOperation[Any]]]] = []
+    operations: list[type[ChangeOperation[Any]]] = []
     if refund.step == RefundStep.APPROVAL and refund.requested_by != visit.actor.who:
-        operations.append(("Approve", ApproveRefund))
+        operations.append(ApproveRefund)
     is_unsent = refund.step == RefundStep.QUEUED and refund.sent_at is None
     if refund.step == RefundStep.APPROVAL or is_unsent:
-        operations.append(("Reject", RejectRefund))
+        operations.append(RejectRefund)
     if refund.step == RefundStep.SENT or is_unsent:
-        operations.append(("Resend", ResendRefund))
+        operations.append(ResendRefund)
     return page_actions(
-        (label, operation_url(visit, operation, refund_id=refund.id))
-        for label, operation in operations
+        (operation_title(operation.action), operation_url(visit, operation, refund_id=refund.id))
+        for operation in operations
     )

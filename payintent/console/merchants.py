@@ -7,6 +7,7 @@ from starlette.responses import Response
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
 from payintent.console.operation_pages import page_actions
+from payintent.console.rendering import operation_title
 from payintent.core.errors import NotFoundError
 from payintent.db.database import current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules
@@ -32,19 +33,6 @@ from payintent.merchants.restrictions import ListRestrictions
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
 
-#: Labels of the links to the forms of checklist steps.
-_STEP_LABELS = {
-    "key.issue": "Issue a key",
-    "merchant.activate": "Activate",
-    "merchant.apply": "Apply the market",
-    "merchant.profile": "Edit profile",
-    "merchant.request": "File contract and KYC",
-    "merchant.resume": "Resume",
-    "merchant.set-callback-url": "Set callback URL",
-    "merchant.validate": "Validate",
-    "method.add": "Add a method",
-    "payment.list": "View payments",
-}
 _DIGITS_MAX = 18
 _KEYS_MAX = 100
 
@@ -72,7 +60,6 @@ async def get_merchant(visit: OperatorVisit) -> Response:
         "merchant.html",
         merchant=merchant,
         actions=_actions(visit, merchant),
-        step_labels=_STEP_LABELS,
         add=_form_urls(visit, merchant_id),
         now=await current_time(visit.context.read_database),
         **settings,
@@ -114,18 +101,21 @@ def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | Non
 
 
 def _actions(visit: OperatorVisit, merchant: Merchant) -> list[dict[str, str]]:
-    operations: list[tuple[str, type[ChangeOperation[Any]]]] = [
-        ("Edit profile", merchant_operations.SetMerchantProfile),
-        ("Set callback URL", merchant_operations.SetCallbackUrl),
-        ("Set refund threshold", merchant_operations.SetRefundThreshold),
+    operations: list[type[ChangeOperation[Any]]] = [
+        merchant_operations.SetMerchantProfile,
+        merchant_operations.SetCallbackUrl,
+        merchant_operations.SetRefundThreshold,
     ]
     if accepts_payments(merchant.activation):
-        operations.append(("Suspend", SuspendMerchant))
+        operations.append(SuspendMerchant)
     if merchant.activation is ActivationStatus.SUSPENDED:
-        operations.append(("Resume", ResumeMerchant))
+        operations.append(ResumeMerchant)
     return page_actions(
-        (label, operation_url(visit, operation, merchant_id=merchant.id))
-        for label, operation in operations
+        (
+            operation_title(operation.action),
+            operation_url(visit, operation, merchant_id=merchant.id),
+        )
+        for operation in operations
     )
 
 

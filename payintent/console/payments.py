@@ -32,7 +32,7 @@ from payintent.payments.operations import CancelPayment, ListPayments, PaymentPa
 from payintent.payments.store import require_payment
 from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
-from payintent.webhooks.operations import ReplayEvent
+from payintent.webhooks.operations import ResendEvent
 
 _METHOD_KINDS = ("card", "redirect", "qr", "onchain")
 #: Match types that identify a single payment.
@@ -139,17 +139,17 @@ async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dic
     payment_id, status = payment["id"], payment["status"]
     links: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:
-        links.append(("Refund", operation_url(visit, RefundPayment, payment_id=payment_id)))
+        links.append(("Refund payment", operation_url(visit, RefundPayment, payment_id=payment_id)))
     if status == PaymentStatus.PENDING:
-        links.append(("Cancel", operation_url(visit, CancelPayment, payment_id=payment_id)))
+        links.append(("Cancel payment", operation_url(visit, CancelPayment, payment_id=payment_id)))
     if status == PaymentStatus.PROCESSING:
-        links.append(("End", operation_url(visit, EndPayment, payment_id=payment_id)))
+        links.append(("End payment", operation_url(visit, EndPayment, payment_id=payment_id)))
     for case in payment["cases"]:
         if case["status"] == "OPEN":
             href = operation_url(visit, ResolveCase, case_id=case["id"])
             links.append((f"Resolve {case['kind']}", href))
     links.extend(
-        ("Resend event", operation_url(visit, ReplayEvent, event_id=event_id))
+        ("Resend event", operation_url(visit, ResendEvent, event_id=event_id))
         for event_id in await _list_event_ids(visit, payment_id)
     )
     return page_actions(links)

@@ -24,6 +24,7 @@ from payintent.http.pages.static_files import (
     inline_part,
     make_environment,
 )
+from payintent.operations import OPERATIONS
 from payintent.operators.fields import summarize
 from payintent.operators.operation import OperationType, to_json_value
 from payintent.runtime.json_format import encode_json, format_timestamp
@@ -227,6 +228,14 @@ def plain_summary(kind: OperationType) -> str:
     return " ".join(summarize(kind).replace("`", "").split())
 
 
+def operation_title(action: str) -> str:
+    """Return an operation's name for people, such as `Set callback URL`."""
+    if action not in OPERATIONS:
+        return action.replace(".", " ").capitalize()
+    words = re.findall("[A-Z][a-z]+", OPERATIONS[action].__name__)
+    return format_label(" ".join(words))
+
+
 def is_long(value: object) -> bool:
     return isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _LONG_CHARS)
 
@@ -266,5 +275,6 @@ cast("dict[str, Any]", _templates.filters).update(
     shown=to_display_value,
     summary=plain_summary,
     timestamp=format_timestamp,
+    title=operation_title,
     tone=status_tone,
 )

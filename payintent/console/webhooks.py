@@ -18,8 +18,8 @@ from payintent.webhooks.endpoints_store import COUNTED_MAX, EndpointRecord
 from payintent.webhooks.operations import (
     ListDeliveries,
     ListEndpoints,
-    ReplayEvent,
-    ReplayMissedEvents,
+    ResendEvent,
+    ResendMissedEvents,
     ShowEvent,
 )
 
@@ -38,8 +38,8 @@ async def get_webhooks(visit: OperatorVisit) -> Response:
         endpoints=[(endpoint, endpoint_health(endpoint)) for endpoint in endpoints],
         now=await current_time(visit.context.read_database),
         counted_max=COUNTED_MAX,
-        replay=operation_url(visit, ReplayMissedEvents),
-        replay_all=operation_url(visit, ReplayMissedEvents, since=_EARLIEST_TIME),
+        replay=operation_url(visit, ResendMissedEvents),
+        replay_all=operation_url(visit, ResendMissedEvents, since=_EARLIEST_TIME),
         next_link=last_id and change_query(visit, after=last_id),
     )
 
@@ -56,7 +56,7 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
         merchant_names=await read_merchant_names(visit, deliveries),
         states=_STATES,
         now=await current_time(visit.context.read_database),
-        replay=operation_url(visit, ReplayMissedEvents, **fields),
+        replay=operation_url(visit, ResendMissedEvents, **fields),
         older_url=change_query(visit, before=deliveries[-1].event_id) if is_full else None,
     )
 
@@ -64,7 +64,7 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
 async def get_webhook_event(visit: OperatorVisit) -> Response:
     event_id = read_path_uuid(visit.request, "event_id", "no such event")
     details = await visit.read(ShowEvent(event_id=event_id))
-    resend_url = operation_url(visit, ReplayEvent, event_id=event_id)
+    resend_url = operation_url(visit, ResendEvent, event_id=event_id)
     return visit.render(
         "event.html",
         event=details.event,

@@ -31,9 +31,7 @@ _AMOUNT_END = Decimal(10) ** 20  # greater than any possible amount
 _BATCH_SIZE, _SCANNED_MAX = 1_000, 10_000
 _COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
 
-OrderFilter = Annotated[
-    str | None, option("The `order_id` in the payment's metadata.")
-]
+OrderFilter = Annotated[str | None, option("The `order_id` in the payment's metadata.")]
 PaymentId = Annotated[str, argument("A payment id such as pay_0351NDickobV3yYH8omp8v.")]
 
 

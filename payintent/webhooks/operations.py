@@ -149,7 +149,7 @@ class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
         return EventAttempts(event=view, attempts=attempts)
 
 
-class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
+class ResendEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     """Resend an event with the same webhook-id, regardless of its state."""
 
     action: ClassVar[str] = "webhooks.replay"
@@ -163,7 +163,7 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
         return ReplayedEvent(self.event_id, merchant_id)
 
 
-class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
+class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
     """Resend the dead and skipped events of a merchant, of a period, or both.
 
     Each event keeps its webhook-id. A time without a time zone is UTC.
@@ -218,7 +218,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
     def count(self, batch: ReplayedEvents) -> int:
         return batch.events
 
-    def next_batch(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
+    def next_batch(self, batch: ReplayedEvents) -> "ResendMissedEvents | None":
         """Return the operation for the next batch, which starts after this batch's last event."""
         if batch.last_event_id is None or batch.events < BATCH:
             return None
@@ -240,7 +240,7 @@ class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         return {"events": result.events}
 
 
-class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
+class _FurtherMissedEvents(ResendMissedEvents, frozen=True, kw_only=True):
     """A follow-up batch. Its audit entry records the event after which it starts."""
 
     after: UUID
@@ -256,4 +256,4 @@ async def replay_own_event(
     async with context.database.transaction() as tx:
         if await outbox_store.get_event(tx, event_id, merchant_id) is None:
             raise NotFoundError("no such event")
-        return await run(replace(context, actor=actor), tx, ReplayEvent(event_id=event_id))
+        return await run(replace(context, actor=actor), tx, ResendEvent(event_id=event_id))

@@ -39,7 +39,7 @@ from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import feed_store, outbox_store
 from payintent.webhooks.feed_store import FeedCursor, FeedEvent, FeedPage
 from payintent.webhooks.model import EventType
-from payintent.webhooks.operations import ReplayEvent, replay_own_event
+from payintent.webhooks.operations import ResendEvent, replay_own_event
 
 WAIT_MAX_S = 25
 FEED_WAITS_MAX = 5  # waiting requests per merchant and process
@@ -233,7 +233,7 @@ class OperatorWebhookRoutes:
         event_id = read_path_uuid(request, "event_id", "no such event")
         raw = await read_raw(request, self.context.settings.body_bytes_max)
         actor = replace(actor, why=read_reason(read_fields(raw)))
-        await run_operation(self.context, ReplayEvent(event_id=event_id), actor)
+        await run_operation(self.context, ResendEvent(event_id=event_id), actor)
         return json_response({"event_id": str(event_id), "state": "pending"})
 
 

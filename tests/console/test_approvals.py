@@ -69,7 +69,7 @@ async def test_what_waits_is_shown_in_words_with_its_age(
     page = await propose(ada)
     await operator.world.move_clock(3 * 3600)
     said = words(await alan.get("/approvals"))
-    assert "operator issue" in said
+    assert "Issue operator token" in said
     assert "'Grace' becomes an operator with the role viewer, for 30 days" in said
     assert f"Ada {WHY} 3 h" in said
     assert page in (await alan.get("/approvals")).body.decode()

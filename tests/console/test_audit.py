@@ -39,7 +39,9 @@ async def test_it_says_who_did_what_why_and_as_recorded(viewer: Visitor, world: 
     operation = SetTaxRate(country="TH", rate=Decimal("0.07"))
     await world.service.run_operation(operation, actor)
     said = words(await viewer.get("/audit"))
-    assert "test tax set – the law has changed Country, Rate Country TH Rate 0.07" in said
+    assert (
+        "test Set tax rate tax.set – the law has changed Country, Rate Country TH Rate 0.07" in said
+    )
 
 
 async def test_filters_are_in_the_address_and_stay_in_the_form(
@@ -47,12 +49,12 @@ async def test_filters_are_in_the_address_and_stay_in_the_form(
 ) -> None:
     await fill(world, 3)
     await world.perform(AddRestriction(type="CRYPTO", country="CU"))  # type: ignore[arg-type]
-    assert "restriction add" not in words(await viewer.get("/audit?of=tax"))
-    assert "restriction add" in words(await viewer.get("/audit?of=restriction.add"))
+    assert "Add restriction" not in words(await viewer.get("/audit?of=tax"))
+    assert "Add restriction" in words(await viewer.get("/audit?of=restriction.add"))
     page = await viewer.get("/audit?who=robot&since=2020-01-01T00:00&until=2999-01-01T00:00:00")
     said, body = words(page), page.body.decode()
     assert said.count("number ") == 3
-    assert "restriction add" not in said.partition("Merchant Reason")[2]
+    assert "Add restriction" not in said.partition("Merchant Reason")[2]
     assert 'name="who" value="robot"' in body
     assert 'name="since" value="2020-01-01T00:00"' in body
     assert "/audit/export.csv?who=robot&amp;since=2020-01-01T00%3A00" in body

@@ -65,7 +65,7 @@ from payintent.merchants.taxes import ListTaxRates, RemoveTaxRate, SetTaxRate
 from payintent.operators.operations import ListOperatorTokens, RevokeOperatorToken
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from payintent.webhooks.operations import ReplayEvent, ReplayMissedEvents
+from payintent.webhooks.operations import ResendEvent, ResendMissedEvents
 from tests.support.arrange import cancel, offers_tokens, quotes, refusal, select, view
 from tests.support.fakes import FakeGateway
 from tests.support.world import Answer, Api, World
@@ -204,10 +204,10 @@ async def test_a_callback_url_decides_whether_events_are_sent(api: Api) -> None:
     url = "http://127.0.0.1:9/hooks"
     moved = SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url)
     assert (await world.perform(moved)).callback_url == url
-    missed = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+    missed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
     assert (missed.events, await states()) == (1, ["pending"])
-    assert (await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))).events == 0
-    resent = await world.perform(ReplayEvent(event_id=missed.first_event_id))
+    assert (await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))).events == 0
+    resent = await world.perform(ResendEvent(event_id=missed.first_event_id))
     assert (resent.event_id, resent.merchant_id) == (missed.last_event_id, world.merchant_id)
     assert (await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))).callback_url is None
 
@@ -219,7 +219,7 @@ async def test_a_time_without_a_zone_is_utc(api: Api) -> None:
     hour = timedelta(hours=1)
 
     async def replayed(**period: datetime) -> int:
-        return (await api.world.perform(ReplayMissedEvents(**period))).events
+        return (await api.world.perform(ResendMissedEvents(**period))).events
 
     assert await replayed(until=there - hour) == 0
     assert await replayed(since=there + hour) == 0

@@ -20,7 +20,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent.webhooks import outbox_store
-from payintent.webhooks.operations import ReplayEvent, ShowEvent
+from payintent.webhooks.operations import ResendEvent, ShowEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refunding import hear, paid, work
@@ -83,7 +83,7 @@ async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: Wor
     [event] = await world.rows("SELECT id FROM event")
     await world.rows("UPDATE delivery SET state = 'pending'")
     await attempt(world, event["id"], 1)
-    await world.service.submit(ReplayEvent(event_id=event["id"]), ADA)
+    await world.service.submit(ResendEvent(event_id=event["id"]), ADA)
     await attempt(world, event["id"], 1, outcome="delivered", status=200, delivered=True)
     refund = await world.service.submit(
         RefundPayment(payment_id=name(payment), amount="590.00", reason="a page"), ADA

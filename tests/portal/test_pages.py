@@ -20,7 +20,7 @@ from payintent.operators.operation import Actor
 from payintent.portal.payments import describe_requester
 from payintent.refunds.operations import RefundPayment
 from payintent.webhooks import outbox_store
-from payintent.webhooks.operations import ReplayEvent
+from payintent.webhooks.operations import ResendEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.portal.arrange import close_a_day
 from tests.portal.person import Person, member, words
@@ -145,7 +145,7 @@ async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person)
     operation = RefundPayment(payment_id=created.json["id"], amount="1.00", reason="so it is")
     await world.service.run_operation(operation, actor)
     await world.service.run_operation(
-        ReplayEvent(event_id=ids.parse_id(ids.PAYMENT, "") or await _uuid(api, created)), actor
+        ResendEvent(event_id=ids.parse_id(ids.PAYMENT, "") or await _uuid(api, created)), actor
     )
     story = await _story(finance, created)
     for wanted in (

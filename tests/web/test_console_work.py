@@ -188,7 +188,7 @@ async def test_an_operator_finds_decides_and_sends_again(
 
         await alan.open("/refunds?step=approval")
         await alan.page.click(f"text={subjects.refund}")
-        await alan.page.get_by_role("link", name="Approve", exact=True).click()
+        await alan.page.get_by_role("link", name="Approve refund", exact=True).click()
         await alan.send()
         await alan.open(f"/refunds/{subjects.refund}")
         assert "Alan" in await alan.page.inner_text("dl.record")
@@ -225,7 +225,7 @@ async def test_a_merchant_is_activated_from_nothing(
         operating(browser, console, tokens[1]) as alan,
     ):
         await ada.open("/merchants")
-        await ada.page.click("text=Add merchant")
+        await ada.page.click("text=Create merchant")
         await ada.page.fill("#name", "Ferry Books")
         assert "needs approval" in await ada.send()
         await alan.open("/approvals")
@@ -270,7 +270,7 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
         f"/refunds/{subjects.refund}": ("Approve", "Reject"),
         f"/cases/{subjects.case}": ("Dismiss", "Refund"),
         f"/webhooks/events/{subjects.event}": ("Resend event",),
-        "/merchants": ("Add merchant",),
+        "/merchants": ("Create merchant",),
         "/gateways": ("Disable",),
         "/chains": ("Resume",),
     }

@@ -26,7 +26,7 @@ from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher, to_record
 from payintent.webhooks.model import AttemptOutcome, AttemptResult
-from payintent.webhooks.operations import ReplayMissedEvents
+from payintent.webhooks.operations import ResendMissedEvents
 from payintent.webhooks.outbox_store import AttemptRecord
 from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import WebhookSender
@@ -256,7 +256,7 @@ async def test_a_410_ends_its_own_event_and_holds_up_no_other(world: World, shop
         shop.answer = take_it
         await happen(world)
         await are(world, dead=1, delivered=1)
-        await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+        await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
         await are(world, delivered=2)
 
 
@@ -528,7 +528,7 @@ async def test_after_thirteen_attempts_an_event_is_dead_and_a_replay_revives_it(
         starts = [one["started_at"] for one in made]
         assert all(one < other for one, other in pairwise(starts))
         shop.answer = take_it
-        missed = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+        missed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
         await are(world, delivered=1)
         made = await attempts(world, ATTEMPTS_MAX + 1)
     assert made[-1]["number"] == 1
@@ -543,7 +543,7 @@ async def test_an_event_without_a_callback_url_is_skipped_until_it_is_replayed(
         await happen(world)
         assert await states(world) == Counter(skipped=1)
         await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
-        missed = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+        missed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
         await are(world, delivered=1)
         assert shop.ids == [str(missed.first_event_id)]
 
@@ -575,14 +575,14 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     }
     between = times[second.id]
     assert await states(world) == Counter(skipped=2)
-    assert (await world.perform(ReplayMissedEvents(until=between))).events == 1
+    assert (await world.perform(ResendMissedEvents(until=between))).events == 1
     assert await states(world) == Counter(pending=1, skipped=1)
     [row] = await world.rows("SELECT payment_id FROM delivery d JOIN event e ON e.id = d.event_id "
                              "WHERE state = 'pending'")  # fmt: skip
     assert row["payment_id"] == first.id
     other = (await world.other_merchant()).merchant.id
-    assert (await world.perform(ReplayMissedEvents(merchant_id=other))).events == 0
-    assert (await world.perform(ReplayMissedEvents(since=between))).events == 1
+    assert (await world.perform(ResendMissedEvents(merchant_id=other))).events == 0
+    assert (await world.perform(ResendMissedEvents(since=between))).events == 1
 
 
 async def test_merchants_that_do_not_answer_hide_no_other_however_many(

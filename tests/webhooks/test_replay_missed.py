@@ -5,7 +5,7 @@ import json
 
 from payintent.merchants.operations import SetCallbackUrl
 from payintent.operators.submit import count_changes
-from payintent.webhooks.operations import BATCH, ReplayedEvents, ReplayMissedEvents
+from payintent.webhooks.operations import BATCH, ReplayedEvents, ResendMissedEvents
 from tests.support.rows import write_payments
 from tests.support.world import ACTOR, World
 
@@ -40,7 +40,7 @@ async def states(world: World) -> dict[str, int]:
 
 async def test_no_transaction_makes_more_than_a_thousand_events_due(world: World) -> None:
     await miss(world)
-    replayed = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+    replayed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
     rows = await world.rows("SELECT event_id FROM delivery ORDER BY event_id")
     event_ids = [row["event_id"] for row in rows]
     assert replayed == ReplayedEvents(
@@ -58,7 +58,7 @@ async def test_no_transaction_makes_more_than_a_thousand_events_due(world: World
         *(None, str(event_ids[BATCH - 1]), str(event_ids[2 * BATCH - 1])),
     ]
     assert [json.loads(line["details"])["events"] for line in lines] == [BATCH, BATCH, 1]
-    again = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+    again = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
     assert again == ReplayedEvents(events=0, first_event_id=None, last_event_id=None)
 
 
@@ -67,7 +67,7 @@ async def test_a_dry_run_counts_events_and_merchants_and_replays_none(world: Wor
     [row] = await world.rows(
         "SELECT min(occurred_at) AS oldest, max(occurred_at) AS newest FROM event"
     )
-    missed = ReplayMissedEvents(merchant_id=world.merchant_id)
+    missed = ResendMissedEvents(merchant_id=world.merchant_id)
     foreseen = await count_changes(world.service.operation_context, missed, ACTOR)
     counted = {"events": 5, "merchants": 1, **row}
     assert foreseen == {"dry_run": True, "action": missed.action, **counted}
@@ -76,7 +76,7 @@ async def test_a_dry_run_counts_events_and_merchants_and_replays_none(world: Wor
 
 async def test_of_two_who_replay_at_once_each_event_is_replayed_by_one(world: World) -> None:
     await miss(world)
-    replay = ReplayMissedEvents(merchant_id=world.merchant_id)
+    replay = ResendMissedEvents(merchant_id=world.merchant_id)
     first, second = await asyncio.gather(world.perform(replay), world.perform(replay))
     assert first.events + second.events == COUNT
     assert await states(world) == {"pending": COUNT}
@@ -101,5 +101,5 @@ async def test_an_event_that_is_missed_again_meanwhile_is_not_replayed_without_e
     await world.rows(
         "CREATE TRIGGER skip BEFORE UPDATE ON delivery FOR EACH ROW EXECUTE FUNCTION skip()"
     )
-    replayed = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
+    replayed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
     assert replayed.events == COUNT
