@@ -311,7 +311,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         before = to_json_value(await self._get_current(context.database))
         return [
-            f"{name} of {self.symbol} on {self.chain} becomes {value} instead of {before[name]}"
+            f"{name} of {self.symbol} on {self.chain} changes from {before[name]} to {value}"
             for name, value in details(self).items()
             if name not in ("chain", "symbol")
         ]

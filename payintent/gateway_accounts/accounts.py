@@ -1,4 +1,4 @@
-"""Call gateways with the credentials of accounts. Only this module decrypts them."""
+"""Decrypt the credentials of gateway accounts, and call gateways with them."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,8 +27,8 @@ from payintent.runtime.encryption import Encryption, decrypt_credentials
 from payintent.runtime.waiting import Waiters, release_slot
 
 R = TypeVar("R")
-_CACHED_S = 5.0
-_CACHED_MAX = 1_000
+_CACHE_TTL_S = 5.0
+_CACHE_SIZE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class GatewayAccounts:
         database: Database,
         encryption: Encryption,
         gateways: Mapping[str, Gateway],
-        calls: RateLimit | None = None,
+        buyer_call_limit: RateLimit | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
@@ -56,9 +56,9 @@ class GatewayAccounts:
         self.health = GatewayHealth(database, monotonic)
         self.log = GatewayCallLog(database, monotonic)
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
-        self.buyer_calls = BuyerCalls(database, calls, local, monotonic)
+        self.buyer_calls = BuyerCalls(database, buyer_call_limit, local, monotonic)
         self._waiters = Waiters()
-        self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_CACHED_S, _CACHED_MAX, monotonic)
+        self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_CACHE_TTL_S, _CACHE_SIZE, monotonic)
 
     @property
     def providers(self) -> frozenset[str]:
@@ -72,7 +72,7 @@ class GatewayAccounts:
         return gateway.capabilities if gateway else None
 
     async def get_unavailable_ids(self) -> frozenset[int]:
-        """Return the accounts whose circuit breaker for sessions is open."""
+        """Return the ids of accounts whose circuit breaker for sessions is open."""
         return frozenset(
             account_id
             for account_id, channel in await self.health.get_unavailable_channels()
@@ -125,8 +125,8 @@ class GatewayAccounts:
                 detail=f"no adapter of {provider} is installed",
             )
         account = connection.account
-        if mistake := connection.gateway.capabilities.mode_mismatch(account):
-            return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mistake)
+        if mismatch := connection.gateway.capabilities.mode_mismatch(account):
+            return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mismatch)
         release_slot()
         return await connection.gateway.check_account(account)
 

@@ -20,7 +20,7 @@ RETRY_AFTER_S = 1
 #: Waiting buyers do not occupy a request slot, so their number must be limited separately.
 WAITING_PER_ACCOUNT_MAX = 128
 WAITING_PER_MERCHANT_MAX = 64
-_USERS_MAX = 20_000  # the most recent users, whose use is tracked
+_USERS_MAX = 20_000  # maximum number of users whose use is tracked
 
 REFUSED = Counter(
     "payintent_buyer_calls_refused_total",
@@ -37,7 +37,7 @@ class BuyerCall:
 
 
 class RecentUse:
-    """The recent use of each user, which decays by a factor of e every `decay_s` seconds."""
+    """Tracks recent use per user. It decays by a factor of e every `decay_s` seconds."""
 
     def __init__(self, decay_s: float, monotonic: Callable[[], float]) -> None:
         self._decay_s = decay_s
@@ -49,7 +49,7 @@ class RecentUse:
         return amount * math.exp((at - self._monotonic()) / self._decay_s) if amount else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Add to a user's use. The least recently active users are dropped."""
+        """Add calls of a user. Above `_USERS_MAX`, the least recently active user is dropped."""
         amount = max(0.0, self.get(user) + count)
         self._use[user] = amount, self._monotonic()
         self._use.move_to_end(user)
@@ -135,8 +135,8 @@ async def _take_call(
         INSERT INTO buyer_call_state AS s (account_id, full_at)
         VALUES ($1, extract(epoch FROM clock()) + 1::numeric / $2)
         ON CONFLICT (account_id) DO UPDATE
-        -- `excluded.full_at` is one call after now. The upper bound means an empty bucket. It
-        -- applies if the clock was set back or the limit was changed.
+        -- `excluded.full_at` is one call after now. The upper bound is the value of an empty
+        -- bucket. It applies if the clock was set back or the limit was changed.
         SET full_at = least(
             greatest(s.full_at + 1::numeric / $2, excluded.full_at),
             excluded.full_at + $3::numeric / $2

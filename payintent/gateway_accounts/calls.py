@@ -1,6 +1,6 @@
-"""The log of gateway requests, which is buffered in memory and written once per second.
+"""Log gateway requests. They are buffered in memory and written once per second.
 
-If a process is killed, the requests of its last second are lost. The size of the buffer is limited.
+If a process is killed, the requests of its last second are lost.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from payintent.runtime import tracing
 from payintent.runtime.tracing import SpanKind
 
 FLUSH_EVERY_S = 1.0
-PENDING_MAX = 5_000  # buffered requests
+PENDING_MAX = 5_000  # requests in the buffer; more are dropped
 DROPPED = Counter(
     "payintent_gateway_calls_dropped_total",
-    "Gateway requests missing from the log, because there were too many or the database failed",
+    "Gateway requests missing from the log because the buffer was full or the database failed",
 )
 #: The latest $3 gateway requests in the history of payment $1, see `payment_history`.
 CALL_ENTRIES: LiteralString = """

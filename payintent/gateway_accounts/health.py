@@ -34,7 +34,7 @@ PAUSE_S = 15
 _PAUSE_MAX_S = 300
 _DETAIL_CHARS_MAX = 300
 _DETAIL_READ_CHARS_MAX = 1_000  # longer, so that card numbers are masked before truncation
-_CACHED_S = 1.0
+_CACHE_TTL_S = 1.0
 
 OUTAGES = Counter(
     "payintent_gateway_outages_total",
@@ -62,7 +62,7 @@ class GatewayOutage:
     channel: str
     since: datetime
     until: datetime  # when the next probe is allowed
-    trips: int  # consecutive openings of the circuit
+    trips: int  # how often the circuit has opened in a row
     detail: str  # of the last failure
 
 
@@ -110,14 +110,14 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
 
 
 async def open_circuit(database: Executor, account_id: int, channel: str, detail: str) -> bool:
-    """Open a circuit; each pause is twice as long as the previous pause.
+    """Open a circuit. Each pause is twice as long as the previous pause, up to five minutes.
 
     `detail` describes the last failure. Returns False if another process has just opened the
     circuit.
     """
     row = await database.row(
         """
-        WITH again AS (
+        WITH reopened AS (
             UPDATE gateway_outage o
             SET trips = n.trips + 1, until = n.until, probed_at = NULL, detail = $5
             FROM (
@@ -129,16 +129,16 @@ async def open_circuit(database: Executor, account_id: int, channel: str, detail
             ) n
             WHERE o.account_id = n.account_id AND o.channel = n.channel
             RETURNING o.account_id
-        ), first AS (
+        ), opened AS (
             INSERT INTO gateway_outage (account_id, channel, until, detail)
             SELECT $1, $2, clock() + $3 * interval '1 second', $5
-            WHERE NOT EXISTS (SELECT FROM again)
+            WHERE NOT EXISTS (SELECT FROM reopened)
             ON CONFLICT (account_id, channel) DO NOTHING
             RETURNING account_id
         )
-        SELECT account_id FROM again
+        SELECT account_id FROM reopened
         UNION ALL
-        SELECT account_id FROM first
+        SELECT account_id FROM opened
         """,
         account_id,
         channel,
@@ -190,7 +190,7 @@ class GatewayHealth:
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
         self._channels: TtlCache[_OpenCircuits] = TtlCache(
-            lambda _: _read_channels(database), {}, _CACHED_S, monotonic
+            lambda _: _read_channels(database), {}, _CACHE_TTL_S, monotonic
         )
 
     async def get_unavailable_channels(self) -> frozenset[_Key]:
@@ -211,7 +211,7 @@ class GatewayHealth:
         answer: object,
         slow_s: float | None = None,
     ) -> None:
-        """Count an answer or a missing answer. Throttling and neutral outcomes are ignored.
+        """Count an answer or a missing answer. Throttled and skipped requests do not count.
 
         An authentic answer counts as success even if it is inconclusive, because buyers can cancel
         and must not be able to open the circuit. `slow_s` is the duration of an answer that was too

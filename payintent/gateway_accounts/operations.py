@@ -59,18 +59,18 @@ def check_credential_names(
     allowed = required | capabilities.optional_credentials
     if unknown := sorted(credentials.keys() - allowed):
         raise BadRequestError(
-            f"credentials: an account at {provider} has no "
+            f"credentials: {provider} does not use "
             f"{', '.join(_suggest(name, allowed) for name in unknown)}; "
-            f"it has {', '.join(sorted(allowed))}"
+            f"it uses {', '.join(sorted(allowed))}"
         )
     if missing := ", ".join(sorted(required - credentials.keys())):
-        raise BadRequestError(f"credentials: an account at {provider} needs {missing}")
+        raise BadRequestError(f"credentials: {provider} requires {missing}")
 
 
 def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
-    """Check that all URLs have an origin of the gateway or another allowed origin."""
+    """Check that each URL has an origin of the gateway or an origin that the settings allow."""
     if context.settings.sandbox:
         return
     capabilities = context.capabilities(provider)
@@ -89,15 +89,15 @@ def check_origins(
         if origin is None or origin not in allowed:
             raise BadRequestError(
                 f"{name}: {quote_input(origin or url)} is not an origin of {provider}; "
-                "allow others in PAYINTENT_GATEWAY_ORIGINS"
+                "add other origins to PAYINTENT_GATEWAY_ORIGINS"
             )
 
 
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
     """Reject test credentials in live accounts and live credentials in test accounts."""
     capabilities = context.capabilities(account.provider)
-    if capabilities and (mistake := capabilities.mode_mismatch(account)):
-        raise BadRequestError(mistake)
+    if capabilities and (mismatch := capabilities.mode_mismatch(account)):
+        raise BadRequestError(mismatch)
 
 
 def _suggest(name: str, allowed: frozenset[str]) -> str:
@@ -106,9 +106,9 @@ def _suggest(name: str, allowed: frozenset[str]) -> str:
 
 
 _CREDENTIALS_HELP = (
-    "A file with a JSON object of strings, or - for standard input, never the values themselves."
+    "A file with a JSON object of strings, or - for standard input. Values are not accepted here."
 )
-_AccountId = Annotated[int, argument("The number of the account.")]
+_AccountId = Annotated[int, argument("The account's number.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     ] = None
 
     test: Annotated[
-        bool, option("The credentials are test credentials, for test merchants only.")
+        bool, option("The account has test credentials and is only for test merchants.")
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -245,7 +245,7 @@ class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True)
 
 
 class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
-    """Change the name, address, countries or credentials of an account.
+    """Change the name, base URL, countries or credentials of an account.
 
     Omitted fields are unchanged.
     """
@@ -253,7 +253,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     action: ClassVar[str] = "account.change"
     secret_fields: ClassVar[frozenset[str]] = frozenset({"credentials"})
     account_id: _AccountId
-    name: Annotated[str | None, option("A name for its purpose.")] = None
+    name: Annotated[str | None, option("A name that describes its purpose.")] = None
     base_url: Annotated[str | None, option("The base URL of the provider's API.")] = None
     credentials: Annotated[dict[str, str] | None, option(_CREDENTIALS_HELP)] = None
     countries: Annotated[
@@ -270,16 +270,16 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             f"account {account.id} of {_owner_name(account.merchant_id)} at {account.provider}"
         ]
         if self.base_url is not None:
-            changes.append(f"its address becomes {self.base_url} instead of {account.base_url}")
+            changes.append(f"its base URL changes from {account.base_url} to {self.base_url}")
         if self.name is not None:
             name, before = quote_input(self.name), quote_input(account.name)
-            changes.append(f"its name becomes {name} instead of {before}")
+            changes.append(f"its name changes from {before} to {name}")
         if self.countries is not None:
             after, before = (
                 _describe_countries(self.countries),
                 _describe_countries(account.countries),
             )
-            changes.append(f"it accepts payments in {after} instead of {before}")
+            changes.append(f"its countries change from {before} to {after}")
         return changes + _describe_credentials(self.credentials or {})
 
     async def check(self, context: OperationContext) -> None:
@@ -292,7 +292,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         if self.credentials is None:
             if self.base_url is not None:
                 raise BadRequestError(
-                    "base_url needs credentials too, because they are bound to it"
+                    "a new base_url requires credentials, because they are bound to it"
                 )
             return
         check_credentials(self.credentials)

@@ -1,1 +1,1 @@
-"""One adapter per payment gateway; each implements the domain's `Gateway`."""
+"""Payment gateway adapters, which implement the `Gateway` protocol of `port.py`."""

@@ -1,4 +1,4 @@
-"""The parts of account checks that all adapters share: connection, clock and server errors."""
+"""Check an account's connection and clock, for the account checks of all adapters."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime

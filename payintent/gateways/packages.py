@@ -30,8 +30,8 @@ def load_gateway_packages(
 ) -> dict[str, Gateway]:
     """Load the adapters of all installed packages, by provider.
 
-    Raises `GatewayPackageError` if a package cannot be used or two provide the same gateway. The
-    gateway is not skipped, because its pending payments would never be settled.
+    Raises `GatewayPackageError` if a package cannot be used or two packages provide the same
+    gateway. Skipping the gateway would leave its pending payments unsettled.
     """
     owners = dict.fromkeys(built_in, "payintent itself")
     gateways: dict[str, Gateway] = {}

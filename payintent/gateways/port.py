@@ -161,7 +161,8 @@ class Capture:
     currency: str  # the gateway's code; may be a currency that we do not support
     #: The amount as reported, if minor units cannot represent it exactly or it is `uncertain`.
     verbatim: str | None = None
-    #: The amount or time is in doubt: completes no payment, and is not refunded automatically.
+    #: The amount or time is in doubt. The capture does not complete the payment and is not refunded
+    #: automatically.
     uncertain: bool = False
 
     def equals(self, amount_minor: int, currency: str) -> bool:
@@ -351,8 +352,8 @@ class CallbackRequest:
 class VerifiedCallback:
     """A verified callback. Callbacks with the same `id` are duplicates.
 
-    It reports a session, a refund, a dispute or a fraud warning; a ping, for example, reports none.
-    A dispute may come with the capture of its session. A refund with our id may also be reported as
+    It may report a session, a refund, a dispute or a fraud warning. A ping reports nothing.
+    A dispute may include the capture of its session. A refund with our id may also be reported as
     an outside refund, which is used if the id is unknown.
     """
 

@@ -94,25 +94,25 @@ class AddressBuckets:
         if address is None or self._limit.per_s == 0:
             return 0
         now = self._monotonic()
-        return round_up_s(self._full_after(client_address_key(address), now) - self._latest(now))
+        full_at = self._full_at_after_spending(client_address_key(address), now)
+        return round_up_s(full_at - self._full_at_if_empty(now))
 
     def spend(self, address: str | None) -> None:
         """Spend a token. An empty bucket stays empty; it does not go into debt."""
         if address is None or self._limit.per_s == 0:
             return
         key, now = client_address_key(address), self._monotonic()
-        full_at = min(self._full_after(key, now), self._latest(now))
+        full_at = min(self._full_at_after_spending(key, now), self._full_at_if_empty(now))
         if len(self._full_at) >= _ADDRESSES_MAX:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}
             if len(self._full_at) > _ADDRESSES_MAX // 2:  # keep these scans rare
                 self._full_at.clear()
         self._full_at[key] = full_at
 
-    def _full_after(self, key: str, now: float) -> float:
-        """Return when the bucket would be full again if a token were spent now."""
+    def _full_at_after_spending(self, key: str, now: float) -> float:
         return max(now, self._full_at.get(key, now)) + 1 / self._limit.per_s
 
-    def _latest(self, now: float) -> float:
+    def _full_at_if_empty(self, now: float) -> float:
         return now + self._limit.burst / self._limit.per_s
 
 

@@ -10,8 +10,8 @@ from uuid import UUID
 from payintent.core.errors import BadRequestError
 
 T = TypeVar("T")
-LISTED_MAX = 100
-_LISTED_DEFAULT = 20
+PAGE_SIZE_MAX = 100
+_PAGE_SIZE_DEFAULT = 20
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 NUMBER_BYTES = 8
 ID_BYTES = 16
@@ -19,9 +19,9 @@ ID_BYTES = 16
 
 def read_limit(raw: str | None) -> int:
     """Parse the `limit` parameter; raises `BAD_REQUEST` unless it is from 1 to 100."""
-    limit = _LISTED_DEFAULT if raw is None else parse_number(raw, LISTED_MAX)
+    limit = _PAGE_SIZE_DEFAULT if raw is None else parse_number(raw, PAGE_SIZE_MAX)
     if not limit:
-        raise BadRequestError(f"`limit` must be from 1 to {LISTED_MAX}")
+        raise BadRequestError(f"`limit` must be from 1 to {PAGE_SIZE_MAX}")
     return limit
 
 

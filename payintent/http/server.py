@@ -101,7 +101,7 @@ class _ServerGroup:
             server.should_exit = True
 
     def drain(self) -> None:
-        """Keep serving for `drain_s`, so that clients move to a new process; a second call stops.
+        """Keep serving for `drain_s`, so that clients move to a new process. A second call stops.
 
         With several processes, a second call has no effect, because systemd and the supervisor both
         signal each process. The supervisor ends a drain with SIGINT.

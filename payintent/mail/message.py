@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from payintent.core.addresses import is_mail_address
 
-#: Unsent mail is deleted after this time, for example because the mail server was removed.
+#: Unsent mail is deleted after this time, for example if the mail server was removed.
 RETENTION_DAYS = 3
 #: Delay before each of nine attempts, over about two days in total.
 _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600)
@@ -50,7 +50,7 @@ class Mail(Struct, frozen=True):
     recipient: str
     subject: str
     text: str
-    sender_name: str = ""  # such as a shop's name; the sender's address is always ours
+    sender_name: str = ""  # such as a shop's name; the sender's address comes from the settings
 
 
 class UnsendableMailError(Exception):

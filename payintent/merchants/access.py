@@ -30,7 +30,7 @@ from payintent.merchants.payable import apply_capabilities, payable_decimals
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.encryption import Encryption
 
-_CACHE_MAX = 10_000
+_CACHE_SIZE = 10_000
 
 
 class Authenticator:
@@ -57,7 +57,7 @@ class Authenticator:
         self._uses = uses
         # Keyed by the digest of the `Authorization` header.
         self._merchants: TtlMap[bytes, AuthenticatedMerchant] = TtlMap(
-            cache_s, _CACHE_MAX, monotonic
+            cache_s, _CACHE_SIZE, monotonic
         )
 
     async def authenticate(self, request: Request) -> AuthenticatedMerchant:

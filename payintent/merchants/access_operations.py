@@ -47,7 +47,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     merchant_id: MerchantId
     name: Purpose = ""
     test: Annotated[
-        bool, option("Issue a test key, sk_test_…; the test side is created if needed.")
+        bool, option("Issue a test key (sk_test_…). Creates the test side if it is missing.")
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:

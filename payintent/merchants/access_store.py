@@ -1,4 +1,4 @@
-"""API keys, stored as digests, rate limits with their buckets, and expired API calls."""
+"""Store API keys (as digests), rate limits and token buckets, and delete old API calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

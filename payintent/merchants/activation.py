@@ -1,4 +1,4 @@
-"""Operations for a merchant's activation, and the checklist of its steps (spec section 1)."""
+"""Merchant activation: its operations, and a checklist of its steps (spec section 1)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,7 +66,7 @@ class ActivationStep(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tru
 
 
 class RequestActivation(ActivationStep, frozen=True, kw_only=True):
-    """Record contract, KYC, and the requested countries and currencies."""
+    """Record the contract, the KYC file, and the requested countries and currencies."""
 
     action: ClassVar[str] = "merchant.request"
     step = ActivationAction.REQUEST
@@ -105,7 +105,7 @@ class ApplyActivation(ActivationStep, frozen=True, kw_only=True):
 
 
 class ValidateActivation(ActivationStep, frozen=True, kw_only=True):
-    """Record that the integration was validated. The reason should state how."""
+    """Record that the integration was validated. State in the reason how it was validated."""
 
     action: ClassVar[str] = "merchant.validate"
     step = ActivationAction.VALIDATE
@@ -165,7 +165,9 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
             _request_step(record),
             _methods_step(record, methods),
             _market_step(record),
-            _payment_step(has_paid=await merchant_store.has_paid_payment(database, merchant.id)),
+            _payment_step(
+                has_paid_payment=await merchant_store.has_paid_payment(database, merchant.id)
+            ),
             _status_step(record, ActivationStatus.VALIDATED, "merchant.validate"),
             _status_step(record, ActivationStatus.ACTIVE, "merchant.activate"),
         ]
@@ -231,7 +233,7 @@ def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) ->
     ]
     says = f"{len(usable)} of {len(methods)} methods are usable"
     if not methods:
-        says = "no methods; add a method"
+        says = "the merchant has no methods"
     elif not usable:
         says = "no method is usable: accounts, gateways or chains are disabled"
     elif unsupported_codes:
@@ -269,9 +271,11 @@ def _market_step(record: ActivationRecord) -> ChecklistStep:
     )
 
 
-def _payment_step(*, has_paid: bool) -> ChecklistStep:
-    says = "at least one payment was paid" if has_paid else "not yet; test the complete flow"
-    return ChecklistStep(step="A payment was made", done=has_paid, says=says, action="payment.list")
+def _payment_step(*, has_paid_payment: bool) -> ChecklistStep:
+    says = "at least one payment was paid" if has_paid_payment else "no payment was paid yet"
+    return ChecklistStep(
+        step="A payment was made", done=has_paid_payment, says=says, action="payment.list"
+    )
 
 
 def _status_step(record: ActivationRecord, status: ActivationStatus, action: str) -> ChecklistStep:

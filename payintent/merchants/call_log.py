@@ -1,7 +1,7 @@
-"""Log of merchants' API calls, without bodies, query strings or secrets.
+"""Log merchants' API calls, without bodies, query strings or secrets.
 
-Calls are buffered in memory, at most the last hundred per merchant and second, and written in the
-background.
+Calls are buffered in memory and written once per second. The buffer holds the last hundred calls of
+each merchant.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from payintent.merchants import access_store
 
 _WRITE_INTERVAL_S = 1.0
 _KEY_USES_WRITE_INTERVAL_S = 10.0
-_CALLS_MAX = 100  # buffered per merchant; the portal does not show more
+_CALLS_MAX = 100  # per merchant; the portal does not show more
 _MERCHANTS_MAX = 200
 _US = 1_000_000
 DROPPED = Counter(
     "payintent_api_calls_dropped_total",
-    "API calls missing from the log, because there were too many or the database failed",
+    "API calls missing from the log because the buffer was full or the database failed",
 )
 
 #: Method, route, status, error code, request id, time of the response, and duration.
@@ -141,7 +141,7 @@ class KeyUses:
         self._public_ids.add(public_id)
 
     async def flush(self) -> None:
-        """Write the uses, or drop them if the database is unavailable."""
+        """Write the uses, or drop them if the database is unreachable."""
         public_ids, self._public_ids = self._public_ids, set()
         if public_ids:
             with suppress(StorageUnavailableError, LockTimeoutError):
@@ -178,7 +178,7 @@ async def add_api_calls(database: Executor, calls: Sequence[NewApiCall]) -> None
 async def list_api_calls(
     database: Executor, merchant_id: int, limit: int, *, failed: bool = False
 ) -> list[ApiCallRecord]:
-    """List a merchant's latest calls, newest first. `failed` selects those with a status >= 400."""
+    """List a merchant's latest calls, newest first; only with a status >= 400 if `failed`."""
     if failed:
         rows = await database.fetch(_SELECT + "AND status >= 400" + _NEWEST, merchant_id, limit)
     else:

@@ -88,11 +88,11 @@ async def list_secrets(
         merchant_ids,
         limit,
     )
-    secrets: dict[int, list[CallbackSecretRecord]] = {}
+    by_merchant: dict[int, list[CallbackSecretRecord]] = {}
     for row in rows:
         secret = CallbackSecretRecord(row["id"], row["sealed"])
-        secrets.setdefault(row["merchant_id"], []).append(secret)
-    return secrets
+        by_merchant.setdefault(row["merchant_id"], []).append(secret)
+    return by_merchant
 
 
 async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:

@@ -1,8 +1,8 @@
 """Rate limits for merchants (across all processes) and for client addresses (per process).
 
-Merchants have token buckets in the database. A process takes the tokens of a fiftieth of a second
-at a time, so with a limit of 500/s, one request in ten costs a statement. Below 100/s a process
-takes single tokens, and the limit is exact.
+Each merchant has token buckets in the database. A process takes tokens in batches that last a
+fiftieth of a second, so with a limit of 500/s, one request in ten costs a statement. Below 100/s a
+process takes single tokens, and the limit is exact.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ _BATCHES_PER_S = 50
 _LOCAL_TTL_S = 1.0  # unused local tokens expire after this time
 _BUCKETS_MAX = 20_000
 _UNAVAILABLE = "the rate limits are unavailable"
-_LOOKUP = "lookup"  # the bucket for lookups of idempotency keys above the create limit
-_LOOKUP_DIVISOR = 10  # lookups have a tenth of the create limit
+_LOOKUP = "lookup"  # bucket for idempotency key lookups once the create limit is exceeded
+_LOOKUP_DIVISOR = 10  # the lookup limit is a tenth of the create limit
 _LOOKUP_BURST_MIN = 10
 _ROUNDING = 1e-6  # tolerance for floating-point sums
 
@@ -153,7 +153,7 @@ class AddressRateLimiter:
         self._buckets = AddressBuckets(limit, monotonic)
 
     def take_token(self, address: str | None) -> None:
-        """Take a token of an address; raises `RATE_LIMITED` if there is none."""
+        """Take a token of an address; raises `RATE_LIMITED` if the bucket is empty."""
         wait_s = self._buckets.wait_s(address)
         if wait_s:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)

@@ -35,7 +35,7 @@ from payintent.operators.operation import (
 
 _POSITION_MAX = 10_000
 _LIMITS = "Limits on the total that replace the gateway's, such as USD:0.50:1000,THB:20:"
-_MethodId = Annotated[int, argument("The number of the payment method.")]
+_MethodId = Annotated[int, argument("The payment method's number.")]
 
 
 class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     account_id: Annotated[int, option("The gateway account.", name="account")]
     kind: Annotated[
         MethodKind,
-        option("One of card, redirect, qr, onchain.", any_text=True),
+        option("card, redirect, qr or onchain.", any_text=True),
     ]
     label: Annotated[str, option("The label shown to buyers.")]
     currencies: Annotated[
@@ -60,7 +60,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     limits: Annotated[list[str] | None, option(_LIMITS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval once the merchant has gone live, because a method sets fee and payee."""
+        """Require approval once the merchant has gone live; a method determines fee and payee."""
         await require_merchant(context.database, self.merchant_id)
         return await merchant_store.has_gone_live(context.database, self.merchant_id)
 
@@ -93,7 +93,9 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     async def _check_token(self, context: OperationContext) -> None:
         contract = await chain_store.get_contract(context.database, self.account_id)
         if (self.kind == "onchain") != (contract is not None):
-            raise BadRequestError("kind onchain requires a contract account, and vice versa")
+            raise BadRequestError(
+                "kind onchain requires a contract account; other kinds require a gateway account"
+            )
         if contract is None:
             if self.token is not None:
                 raise BadRequestError("only on-chain methods have a token")

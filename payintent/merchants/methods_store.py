@@ -17,7 +17,7 @@ from payintent.merchants.model import Acceptance, ExpectedToken, FeeMode, Market
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
-_ATTEMPTS_MAX = 3  # to record a catalog that another process may be recording
+_ATTEMPTS_MAX = 3  # attempts to record a catalog while other processes do the same
 
 #: Columns for `Acceptance`, except the fields that depend on the gateway.
 _ACCEPTANCE = """
@@ -71,9 +71,9 @@ class NewPaymentMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogRecord:
-    """The catalog that viewers from a country are shown, and since when."""
+    """The catalog shown to viewers from a country, and the time when it was first shown."""
 
-    viewer: str  # the country; empty for all countries without a catalog of their own
+    viewer: str  # the viewers' country; empty for the catalog of all other viewers
     content_hash: bytes
     since: datetime
 
@@ -159,7 +159,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
 
 
 async def list_catalogs(database: Executor, merchant_id: int, viewer: str) -> list[CatalogRecord]:
-    """List the catalog for viewers from a country and the catalog for all other viewers."""
+    """List the catalogs of a country's viewers and of all other viewers, if recorded."""
     rows = await database.fetch(
         """
         SELECT viewer, content_hash, since
@@ -199,7 +199,7 @@ async def record_catalog(
                 ) n
                 WHERE c.merchant_id = $1 AND c.viewer = $2
                 RETURNING c.since
-            ), first AS (
+            ), inserted AS (
                 INSERT INTO catalog_shown (merchant_id, viewer, content_hash, since)
                 SELECT $1, $2, $3, coalesce($4, clock())
                 WHERE NOT EXISTS (SELECT FROM changed)
@@ -208,7 +208,7 @@ async def record_catalog(
             )
             SELECT since FROM changed
             UNION ALL
-            SELECT since FROM first
+            SELECT since FROM inserted
             """,
             merchant_id,
             viewer,

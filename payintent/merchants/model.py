@@ -78,7 +78,7 @@ TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus
     (ActivationStatus.APPLIED, ActivationAction.SUSPEND): ActivationStatus.SUSPENDED,
     (ActivationStatus.VALIDATED, ActivationAction.SUSPEND): ActivationStatus.SUSPENDED,
     (ActivationStatus.ACTIVE, ActivationAction.SUSPEND): ActivationStatus.SUSPENDED,
-    # ACTIVE instead if it was ever active:
+    # The result is ACTIVE if the merchant was ever active.
     (ActivationStatus.SUSPENDED, ActivationAction.RESUME): ActivationStatus.APPLIED,
 }
 
@@ -125,7 +125,7 @@ class Quote:
     chain: str | None
     token: str | None
     price: Price
-    total_minor: int  # in smallest units of the currency or token
+    total_minor: int  # in minor units of the currency, or base units of the token
     expected_token: ExpectedToken | None = None
 
 
@@ -170,7 +170,7 @@ class Merchant:
 
     @property
     def title(self) -> str:
-        """The merchant's designation in messages to operators."""
+        """How messages to operators refer to the merchant."""
         return f"merchant {self.id} ({quote_input(self.name)})"
 
     @property
@@ -190,7 +190,7 @@ class Acceptance:
     token_decimals: int | None  # on-chain decimals; None without a supported token
     enabled: bool
     account_enabled: bool  # whether account and provider are enabled and the chain is watched
-    #: The gateway's decimals per currency; None: the same as ours.
+    #: The gateway's decimals per currency; None: the same as `TENDER`.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
     #: Limits on the total per currency: the method's own, otherwise the gateway's.
     amount_limits: Mapping[str, AmountLimits] = field(

@@ -283,7 +283,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
 
 
 class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
-    """Set a merchant's callback URL. `webhooks replay-missed` sends events skipped before."""
+    """Set a merchant's callback URL. `webhooks replay-missed` sends events skipped until now."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
     callback_url: Annotated[

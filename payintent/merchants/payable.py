@@ -31,7 +31,7 @@ class Restrictions:
         return self.crypto.isdisjoint({country, viewer})
 
 
-_CACHED_MAX = 1_000  # entries of about 5 KiB each
+_CACHE_SIZE = 1_000  # entries of about 5 KiB each
 
 
 def list_payable(
@@ -56,7 +56,7 @@ def payable_currencies(market: Market, methods: tuple[Market, ...]) -> frozenset
     )
 
 
-@lru_cache(maxsize=_CACHED_MAX)
+@lru_cache(maxsize=_CACHE_SIZE)
 def payable_by_country(
     market: Market, methods: tuple[Market, ...]
 ) -> Mapping[str, tuple[str, ...]]:
@@ -134,9 +134,9 @@ def usable_markets(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
 
 
 def payable_precision(method: Acceptance, currency: str) -> int | None:
-    """Return how many decimals an amount may have: those of the token, or those of the currency.
+    """Return the number of decimals of the token, or of the currency if there is no token.
 
-    Returns None if the gateway does not support the currency, or the chain does not accept the
+    Returns None if the gateway does not support the currency, or the chain does not support the
     token.
     """
     if method.decimals is not None and currency not in method.decimals:

@@ -120,7 +120,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         )
         before["refunder"] = before["refunders"][-1] if before["refunders"] else "none"
         return [
-            f"{name} of {self.chain} becomes {value} instead of {before[name]}"
+            f"{name} of {self.chain} changes from {before[name]} to {value}"
             for name, value in details(self).items()
             if name != "chain"
         ]

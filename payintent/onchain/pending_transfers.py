@@ -1,8 +1,8 @@
 """Tracks transfers that are not settled yet: pending, posted, unproven and overdue transfers.
 
 They are shown to the buyer and keep the session open, but do not settle the payment. A log that
-only one endpoint reports is unproven. It is not credited: a case is opened for it, and its session
-stays open until the log is confirmed. Meanwhile, the cursor advances.
+only one endpoint reports is unproven. It is set aside: the cursor advances, a case is opened for
+the log, and its session stays open until the log is confirmed.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -209,7 +209,7 @@ class PendingTransferScanner:
         return ""  # it ran out of gas, or an earlier transaction in its block changed the result
 
     async def _is_confirmed_revert(self, name: str, receipt: TransactionReceipt) -> bool:
-        """Return whether a second endpoint, if there is one, confirms the revert."""
+        """Return whether another endpoint confirms the revert. A single endpoint is trusted."""
         other_names = [endpoint for endpoint in self.reader.names if endpoint != name]
         for endpoint in other_names:
             try:
@@ -278,7 +278,7 @@ def _build_pending_transfer(log: PaidLog, session: ReferencedSession) -> Pending
 
 
 async def can_set_aside(database: Executor, chain: str, count: int) -> bool:
-    """Return whether `count` more logs of a chain may be set aside."""
+    """Return whether `count` more cases for unproven logs of a chain may be opened."""
     if not count:
         return True
     if (

@@ -111,7 +111,7 @@ async def list_unclassified(database: Executor, chain: str, limit: int) -> list[
 
 
 async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
-    """Lock and classify a log, before locking any payment; None if already classified."""
+    """Lock and classify a log; None if already classified. Call before locking any payment."""
     row = await tx.row(
         "SELECT id FROM chain_refund WHERE id = $1 AND disposition IS NULL FOR UPDATE", log_id
     )

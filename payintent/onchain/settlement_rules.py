@@ -219,7 +219,7 @@ def _decide_after_deadline(evidence: OnchainEvidence) -> SessionReport:
 
 
 def _decide_after_final_deadline(evidence: OnchainEvidence) -> SessionReport:
-    """Decide when all blocks up to the deadline are final."""
+    """Decide once all blocks up to the deadline are final."""
     if evidence.mismatches:
         return _decline(MISMATCH_REASONS[evidence.mismatches[-1].disposition])
     if _list_final_reverts(evidence):

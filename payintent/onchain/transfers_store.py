@@ -22,7 +22,7 @@ from payintent.onchain.settlement_rules import (
 )
 from payintent.payments.captures_store import MoneyOrigin
 
-_LISTED_MAX = 1_000
+_TRANSFERS_MAX = 1_000
 _Log = TypeVar("_Log", bound=ContractLog)
 
 
@@ -65,7 +65,7 @@ class TransferRecord:
     log_index: int
     payer: bytes | None  # None after its retention period
     token: bytes
-    amount: str  # smallest units
+    amount: str  # in the token's smallest unit
     final_at: datetime
 
 
@@ -174,7 +174,7 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Transfe
         LIMIT $2
         """,
         payment_id,
-        _LISTED_MAX,
+        _TRANSFERS_MAX,
     )
     return [TransferRecord(**row) for row in rows]
 

@@ -45,9 +45,9 @@ _alarm_log = get_logger("chain_alarm")
 _CHECK_S = 1.0  # between checks whether a session or refund needs the chain
 _WRONG_DECIMALS = "a token has unexpected decimals; run `payintent doctor` for details"
 _WRONG_CONTRACT = "a contract has unexpected code or an unexpected receiver; run `payintent doctor`"
-_PASSES_WHILE_WATCHED = 3  # two of them may fail
+_PASSES_WHILE_WATCHED = 3  # within `chain_watched_s`, so that two passes may fail
 _LOCK_RETRY_S = 5.0
-_CASES_MAX = 100  # per step: cases opened for each chain, and cases closed
+_CASES_MAX = 100  # maximum per step: opened for each chain, and closed in total
 
 FAILURES = Counter("payintent_chain_failures_total", "Failed passes over a chain", ["chain"])
 HEAD = Gauge("payintent_chain_head", "The newest block that any endpoint reported", ["chain"])

@@ -48,8 +48,8 @@ _PENDING_MAX = 1_000  # pending transfers checked per block range
 _ATTEMPTS_MAX = 4  # per endpoint and range
 _PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
 _RECHECK_EVERY_S = 600
-_RECHECKED_S = 3_600  # a recheck starts at blocks of this age
-_RECHECKED_RANGES_MAX = 20  # per pass
+_RECHECK_AGE_S = 3_600  # a recheck starts at blocks of this age
+_RECHECK_RANGES_MAX = 20  # per pass
 
 RECEIPTS = Counter(
     "payintent_chain_receipts_total", "Finalized logs by disposition", ["chain", "disposition"]
@@ -124,7 +124,7 @@ class FinalBlockReader:
         slug = self.chain.slug
         contracts = await self._get_contracts()
         start = await self._next_recheck_block(cursor, contracts)
-        # `names` starts with working endpoints, so the last one has probably not supplied the logs.
+        # `names` starts with working endpoints, so the last name probably did not supply the logs.
         endpoints = _endpoints_with_final(heads, cursor.block)
         source = next((name for name in reversed(self.reader.names) if name in endpoints), None)
         if start is None or source is None:
@@ -133,7 +133,7 @@ class FinalBlockReader:
         try:
             ranges = read_block_ranges(self.reader, source, start, cursor.block, list(contracts))
             async with aclosing(ranges):
-                for _ in range(_RECHECKED_RANGES_MAX):
+                for _ in range(_RECHECK_RANGES_MAX):
                     if (batch := await anext(ranges, None)) is None:
                         break
                     await self._settle_missed(batch, heads, contracts)
@@ -154,7 +154,7 @@ class FinalBlockReader:
         if (now - cursor.second_look_at).total_seconds() < _RECHECK_EVERY_S:
             return None
         first = min((contract.deployed_block for contract in contracts.values()), default=0)
-        return max(first, cursor.block - _RECHECKED_S * 1000 // self.chain.block_time_ms)
+        return max(first, cursor.block - _RECHECK_AGE_S * 1000 // self.chain.block_time_ms)
 
     async def _get_contracts(self) -> Mapping[bytes, DeployedContract]:
         contracts = await chain_store.list_contracts(self.database, self.chain.slug)
@@ -256,7 +256,7 @@ class FinalBlockReader:
         """Return the proven logs, including logs that the supplier omitted.
 
         Returns None if a log is not proven, because the supplier is then not trusted. In the last
-        attempt, the proven logs are returned and the others are disputed.
+        attempt, the proven logs are returned, and unproven logs are set aside if they are disputed.
         """
         slug, last = self.chain.slug, batch.end.number
         pending = await pending_store.list_pending_up_to(self.database, slug, last, _PENDING_MAX)
@@ -288,7 +288,7 @@ class FinalBlockReader:
         cursor: ChainCursor | None = None,
         end: Block | None = None,
     ) -> int:
-        """Settle logs and set unproven logs aside in one transaction; return how many were new.
+        """Settle logs and set unproven logs aside in one transaction; return how many logs are new.
 
         If `end` is given, the cursor moves to it. Does nothing if the chain is halted, if `cursor`
         is outdated, or if a contract was added. The cursor is locked before any payment, so that

@@ -145,7 +145,7 @@ def parse_day(field: str, text: str | None) -> date | None:
 def check_after(merchant_id: int) -> None:
     """Check a merchant id used as a list cursor. 0 is before the first merchant."""
     if not 0 <= merchant_id <= _ID_MAX:
-        raise BadRequestError("after must be the number of a merchant")
+        raise BadRequestError("after must be a merchant's number")
 
 
 def check_list_limit(limit: int) -> None:
@@ -245,7 +245,7 @@ def _without_none(field_type: Any) -> Any:
     return member
 
 
-MerchantId = Annotated[int, argument("The number of the merchant.")]
+MerchantId = Annotated[int, argument("The merchant's number.")]
 MerchantFilter = Annotated[int | None, option("Only entries of this merchant.", name="merchant")]
 OwnerId = Annotated[
     int | None, option("The merchant that owns it. Default: the platform.", name="merchant")

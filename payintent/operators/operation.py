@@ -41,7 +41,7 @@ T = TypeVar("T")
 def to_json_value(value: object) -> Any:
     """Convert a value to JSON types. Fields with `repr=False`, such as secrets, are omitted.
 
-    Raw JSON is returned unchanged. Bytes are addresses and get their EIP-55 checksum.
+    Raw JSON is returned unchanged. Bytes are formatted as addresses with an EIP-55 checksum.
     """
     if value is None or isinstance(value, str | bool | int | msgspec.Raw):
         return value
@@ -266,7 +266,7 @@ async def run(
 
 
 def details(change: ChangeOperation[Any]) -> dict[str, Any]:
-    """Return the given fields for the audit log, with secrets and personal data masked."""
+    """Return the fields that are set, for the audit log. Secrets and personal data are masked."""
     return {
         name: "(hidden)"
         if name in change.secret_fields | change.personal_fields
@@ -279,7 +279,7 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
 def check_approved(context: OperationContext, *, needs_approval: bool) -> None:
     """Raise `CONFLICT` if a concurrent change made the operation require approval."""
     if needs_approval and not context.is_approved:
-        raise ConflictError("a concurrent change means that this needs approval; submit it again")
+        raise ConflictError("this needs approval because of a concurrent change; submit it again")
 
 
 def check_role(context: OperationContext, operation: Operation[Any]) -> None:

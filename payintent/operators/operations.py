@@ -93,11 +93,11 @@ class IssuedToken:
 
 
 class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
-    """Issue a token to a person. It is shown once, to the approver."""
+    """Issue an operator token. It is shown once, to the approver."""
 
     action: ClassVar[str] = "operator.issue"
     is_bootstrap: ClassVar[bool] = True
-    name: Annotated[str, argument("The person's name. It cannot be used again.")]
+    name: Annotated[str, argument("The operator's name. Names cannot be reused.")]
     role: Annotated[Role, option("The role of the operator.")] = Role.VIEWER
     days: _Days = TOKEN_DAYS
 
@@ -163,7 +163,7 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         token = await _require_token(context, self.public_id)
-        return [f"{quote_input(token.name)} gets the role {self.role} instead of {token.role}"]
+        return [f"the role of {quote_input(token.name)} changes from {token.role} to {self.role}"]
 
     async def check(self, context: OperationContext) -> None:
         await _require_token(context, self.public_id)
@@ -176,7 +176,7 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
 
 
 class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Extend a token, to expire this number of days from now."""
+    """Set a token to expire a number of days from now."""
 
     action: ClassVar[str] = "operator.extend"
     public_id: _PublicId
@@ -189,7 +189,7 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
     async def changes(self, context: OperationContext) -> list[str]:
         token = await _require_token(context, self.public_id)
         return [
-            f"the token of {quote_input(token.name)}, {token.role}, expires in {self.days} days"
+            f"the token of {quote_input(token.name)} ({token.role}) will expire in {self.days} days"
         ]
 
     async def check(self, context: OperationContext) -> None:

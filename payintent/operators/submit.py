@@ -141,7 +141,7 @@ async def _run_batches(
             advance(next_operation.count(batch))
             result = batch if result is None else next_operation.combine(result, batch)
             next_operation = next_operation.next_batch(batch)
-    assert result is not None  # noqa: S101 - there is a first batch
+    assert result is not None  # noqa: S101 - at least one batch has run
     return result
 
 

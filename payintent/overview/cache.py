@@ -1,4 +1,4 @@
-"""Caches the console's overview, so that all viewers share one statement per second."""
+"""Cache the console's overview, so that all viewers share a statement per second."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

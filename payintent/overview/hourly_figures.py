@@ -12,7 +12,7 @@ from payintent.db.database import Database, Tx
 
 #: Minimum age of the changes to count. More recent changes may not be committed yet.
 SETTLED_S = 3.0
-#: Delay after an hour's end before it is recounted. No transaction takes that long.
+#: Delay after an hour's end before it is recounted. No transaction lasts that long.
 CLOSED_AFTER = timedelta(minutes=10)
 RETENTION = timedelta(days=31)
 _HOUR = timedelta(hours=1)

@@ -10,7 +10,7 @@ from payintent.chains.watch_store import WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
-#: Maximum number of rows that a count in the overview covers.
+#: Maximum value of a count in the overview.
 COUNTED_MAX = 2_000
 _METRIC_COUNT_MAX = 10_000
 
@@ -22,7 +22,7 @@ class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     currency: str
     count: int
-    amount: str  # in currency units, but for disputes in smallest units
+    amount: str  # in currency units; disputes in minor units
 
 
 class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ T = TypeVar("T")
 async def read_overview(
     database: Executor, hours_from: datetime | None, *, with_conversion: bool
 ) -> Overview:
-    """Read pending work and the hourly figures since `hours_from`, by default of 30 days.
+    """Read pending work and the hourly figures since `hours_from`, or of the last 30 days.
 
     Conversion figures aggregate a month of rows, so request them less often.
     """
@@ -152,9 +152,9 @@ _CONVERSION: LiteralString = """
         LIMIT 10000
     ) f) AS conversion
 """
-# No index sorts failed deliveries by age. Those scheduled for a retry are counted per merchant, so
-# that one merchant's backlog does not hide the others'. Due deliveries are counted among the first
-# rows.
+# No index sorts failed deliveries by age. Scheduled retries are counted per merchant, so that a
+# large backlog does not hide other merchants. Due deliveries are counted only among the first
+# `COUNTED_MAX` pending deliveries.
 _WAITING: LiteralString = f"""
     (SELECT json_build_object(
         'cases', (SELECT count(*)

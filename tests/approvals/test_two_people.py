@@ -116,7 +116,7 @@ async def test_a_role_is_raised_by_two_and_lowered_by_one(stage: Stage) -> None:
     raised = SetRole(public_id=eve, role=Role.SUPPORT)
     proposal = await stage.service.submit(raised, ADA)
     assert isinstance(proposal, Proposal)
-    assert proposal.changes == ["'Eve' gets the role support instead of viewer"]
+    assert proposal.changes == ["the role of 'Eve' changes from viewer to support"]
     approved = await stage.perform(raised)
     assert approved.role == "support"
 
@@ -148,9 +148,9 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
     account, merchant = stage.known["account"], stage.known["merchant"]
     assert waiting.changes == [
         f"account {account} of merchant {merchant} at fake",
-        "its address becomes https://gateway.example.com/v2 instead of https://gateway.example.com",
-        "its name becomes 'theirs' instead of ''",
-        "it accepts payments in TH instead of all countries of its gateway",
+        "its base URL changes from https://gateway.example.com to https://gateway.example.com/v2",
+        "its name changes from '' to 'theirs'",
+        "its countries change from all countries of its gateway to TH",
         "its signing_secret is replaced",
     ]
     rows = await stage.world.rows("SELECT p::text AS row FROM proposal p")
@@ -174,10 +174,10 @@ async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None
 async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -> None:
     change = SetChain(chain="native", refund_approval_above="7")
     waiting = proposal_view(await stage.service.submit(change, ADA))
-    assert waiting.changes == ["refund_approval_above of native becomes 7 instead of 1000"]
+    assert waiting.changes == ["refund_approval_above of native changes from 1000 to 7"]
     await stage.perform(SetChain(chain="native", refund_approval_above="3"))
     shown = await stage.perform(ShowApproval(approval_id=waiting.id))
-    assert shown.changes == ["refund_approval_above of native becomes 7 instead of 3"]
+    assert shown.changes == ["refund_approval_above of native changes from 3 to 7"]
 
 
 async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:

@@ -19,7 +19,7 @@ from payintent.fraud.model import RiskLevel
 from payintent.gateways.port import DisputedFunds, DisputeState, FailureReason
 from payintent.http.docs.documents import openapi_document
 from payintent.http.errors import STATUS
-from payintent.http.pagination import _LISTED_DEFAULT, LISTED_MAX
+from payintent.http.pagination import _PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from payintent.merchants.model import FeeMode, TaxManager
 from payintent.payments.model import PaymentStatus
 from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
@@ -170,9 +170,9 @@ def test_its_limits_are_those_of_the_code() -> None:
         listed = openapi_document()["paths"][path]["get"]["parameters"]
         [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
         assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
-        assert limit["maximum"] == LISTED_MAX
+        assert limit["maximum"] == PAGE_SIZE_MAX
         [described] = [one["description"] for one in listed if one["name"] == "limit"]
-        assert f" The default is {_LISTED_DEFAULT}." in described
+        assert f" The default is {_PAGE_SIZE_DEFAULT}." in described
     levels = _SCHEMAS["FraudDecision"]["properties"]["risk_level"]["enum"]
     assert levels == list(RiskLevel)
 

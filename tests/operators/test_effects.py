@@ -524,7 +524,7 @@ async def test_an_account_without_what_its_provider_needs_is_refused(world: Worl
         AddAccount(provider="fake", base_url="http://gateway.test", credentials=page),
         ChangeAccount(account_id=world.account_id, credentials=page),
     ):
-        with pytest.raises(RefusedError, match="needs signing_secret") as refused:
+        with pytest.raises(RefusedError, match="requires signing_secret") as refused:
             await world.perform(operation)
         assert refused.value.code is ErrorCode.BAD_REQUEST
     assert len(await world.perform(ListAccounts())) == 1
@@ -541,8 +541,8 @@ async def test_a_credential_that_no_adapter_reads_is_refused_and_the_right_name_
         with pytest.raises(RefusedError) as refused:
             await world.perform(operation)
         assert refused.value.message == (
-            "credentials: an account at fake has no 'signing_secrets' (did you mean "
-            "signing_secret?); it has api_key, page_url, script_url, signing_secret"
+            "credentials: fake does not use 'signing_secrets' (did you mean "
+            "signing_secret?); it uses api_key, page_url, script_url, signing_secret"
         )
 
 

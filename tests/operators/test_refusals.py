@@ -104,7 +104,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("account.add", {"credentials": dict.fromkeys(map(str, range(21)), "x")}, _BAD, "1 to 20"),
     ("account.add", {"credentials": {"key": ""}}, _BAD, "a credential is empty or too long"),
     ("account.add", {"credentials": {"key": "x" * 20_001}}, _BAD, "empty or too long"),
-    ("account.add", {"base_url": "https://evil.example"}, _BAD, "is not an origin of fake; allow"),
+    ("account.add", {"base_url": "https://evil.example"}, _BAD, "is not an origin of fake; add"),
     ("account.add", {"base_url": "https://gateway.example.com:8443"}, _BAD, "is not an origin"),
     ("account.add", {"base_url": "https://gateway.example.com.evil.example"}, _BAD, "is not an"),
     (
@@ -112,7 +112,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
         {"credentials": {"signing_secret": "b", "script_url": "https://evil.example/x.js"}},
         *(_BAD, "script_url: 'https://evil.example' is not an origin of fake"),
     ),
-    ("account.change", {"credentials": None}, _BAD, "base_url needs credentials too"),
+    ("account.change", {"credentials": None}, _BAD, "a new base_url requires credentials"),
     ("account.change", {"base_url": "https://evil.example"}, _BAD, "is not an origin of fake"),
     (
         "account.change",
@@ -275,9 +275,9 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("gateway-payout.reverse", {"payout_id": str(UUID(int=0))}, _UNKNOWN, "no gateway payout"),
     ("gateway-payout.list", {"account_id": 999}, _UNKNOWN, "no account 999"),
     ("refund.list", {"before": "pay_x"}, _BAD, "before: 'pay_x' is not an id such as ref_…"),
-    ("merchant.list", {"after": -1}, _BAD, "after must be the number of a merchant"),
+    ("merchant.list", {"after": -1}, _BAD, "after must be a merchant's number"),
     ("merchant.list", {"name": ""}, _BAD, "name must have 1 to 200 characters"),
-    ("webhooks.endpoints", {"after": -1}, _BAD, "after must be the number of a merchant"),
+    ("webhooks.endpoints", {"after": -1}, _BAD, "after must be a merchant's number"),
     ("payment.search", {"before": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
     ("payment.search", {"text": " "}, _BAD, "text must have 1 to 300 characters"),
     ("payment.search", {"text": "x\x00"}, _BAD, "text must have 1 to 300 characters"),
@@ -343,7 +343,9 @@ async def test_an_address_beyond_the_adapters_own_is_taken_where_the_setting_nam
 ) -> None:
     fields = stage.fields("account.add") | {"base_url": "https://eu.gateway.example.com:8443/v1"}
     adding = msgspec.convert(fields, OPERATIONS["account.add"])
-    with pytest.raises(RefusedError, match="is not an origin of fake; allow others in PAYINTENT_"):
+    with pytest.raises(
+        RefusedError, match="is not an origin of fake; add other origins to PAYINTENT_"
+    ):
         await stage.perform(adding, ADA)
     named = "https://other.example.com, HTTPS://EU.gateway.example.com:8443/"
     changed = stage.service.settings.model_copy(update={"gateway_origins": named})

@@ -1,1 +1,1 @@
-"""The gateway ECPay."""
+"""The ECPay adapter."""

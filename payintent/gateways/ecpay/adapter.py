@@ -256,13 +256,13 @@ def _parse_notification(account: GatewayAccount, fields: Mapping[str, str]) -> _
     The hash is case-insensitive, so the identifiers are compared case-sensitively here.
     """
     if fields.get("MerchantID") != account.credentials.get("merchant_id"):
-        raise ValueError("it is for another merchant")
+        raise ValueError("the notification is for another merchant")
     code, trade_no = fields.get("RtnCode", ""), fields.get("TradeNo", "")
     if not _CODE.fullmatch(code) or not _TRADE_NO.fullmatch(trade_no):
         raise ValueError("the signed body lacks a valid code or trade number")
     session_hex = fields.get("CustomField1", "")
     if not _SESSION_HEX.fullmatch(session_hex):
-        raise ValueError("it has no session id")
+        raise ValueError("the notification has no session id")
     session_id = UUID(hex=session_hex)
     merchant_trade_no = merchant_trade_no_of(session_id)
     if fields.get("MerchantTradeNo") != merchant_trade_no:
@@ -343,7 +343,7 @@ def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
 
 
 def _explain_unsigned(account: GatewayAccount, response: HttpResponse, now: float) -> AccountCheck:
-    """Explain a response that our secrets do not verify: a rejection, or our secrets are wrong."""
+    """Explain a response without a valid signature: a rejection, or a sign of wrong secrets."""
     if match := _UNSIGNED_REJECTION.match(response.body):
         return _explain_code(account, response, match[1].decode(), now)
     try:

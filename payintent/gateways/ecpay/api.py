@@ -34,7 +34,7 @@ PAID = "1"
 _QUERY = "/Cashier/QueryTradeInfo/V5"
 #: Documented as whole dollars, but captures with decimals must be reported too.
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
-_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+_FORM_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 _OK, _RATE_LIMITED = 200, 403
 CHECK_MAC_VALUE = "CheckMacValue"
 FIELDS_MAX = 200
@@ -130,7 +130,7 @@ class EcpayApi:
         return await self.http.request(
             "POST",
             account.base_url.rstrip("/") + path,
-            headers=_FORM,
+            headers=_FORM_HEADERS,
             body=urlencode(form).encode(),
         )
 

@@ -1,1 +1,1 @@
-"""The gateway Stripe."""
+"""The Stripe adapter."""

@@ -192,7 +192,7 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
 
 
 def read_event(body: bytes) -> VerifiedCallback:
-    """Parse a verified event. Events that do not concern us result in an empty callback."""
+    """Parse a verified event. Events that we do not handle result in an empty callback."""
     try:
         if msgspec.json.decode(body, type=_EventKind).object == _THIN:
             raise UnusableCallbackError(
@@ -233,8 +233,8 @@ def _session_callback(event_id: str, kind: str, intent: StripePaymentIntent) -> 
 def _refund_callback(event_id: str, refund: StripeRefund) -> VerifiedCallback:
     """Report a refund. Without our id, it was made outside this service.
 
-    A refund with our kind of id is also reported as an outside refund, because it may come from
-    another installation that shares the account.
+    A refund with an id in our format is also reported as an outside refund, because it may belong
+    to another installation that shares the account.
     """
     refund_id, report = refund_id_of(refund), refund_report(refund)
     if report is None:

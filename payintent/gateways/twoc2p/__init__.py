@@ -1,1 +1,1 @@
-"""The gateway 2C2P."""
+"""The 2C2P adapter."""

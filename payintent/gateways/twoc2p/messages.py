@@ -55,7 +55,7 @@ INVOICE_CHARS = 20  # QR payments allow no more
 DESCRIPTION_CHARS_MAX = 250
 
 _CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # other kinds: all of the merchant's channels
-#: The languages of 2C2P's pages. Orders with any other language are rejected.
+#: The languages of 2C2P's pages. 2C2P rejects orders with any other language.
 _LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]*")
 _JWT_HEADER = b'{"alg":"HS256","typ":"JWT"}'
@@ -92,7 +92,7 @@ def format_order_amount(amount_minor: int, currency: str) -> str:
 def format_action_amount(amount_minor: int, currency: str) -> str:
     """Format a refund amount. Raises `ValueError` if 2C2P cannot represent it.
 
-    The currency may be any, because unexpected captures can be refunded too.
+    Any currency is accepted, because unexpected captures can also be refunded.
     """
     decimals = DECIMALS.get(currency, minor_decimals(currency))
     to_gateway(amount_minor, currency, decimals)

@@ -1,4 +1,4 @@
-"""Sealed messages of 2C2P's maintenance API: JWE in JWS, with two key pairs."""
+"""Encrypted and signed messages of 2C2P's maintenance API: JWE in JWS, with two key pairs."""
 
 import base64
 from dataclasses import dataclass, field

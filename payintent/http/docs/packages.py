@@ -1,4 +1,4 @@
-"""Packages for merchants, such as the SDKs, for pip and npm: `/packages/`.
+"""Serve packages for merchants, such as the SDKs, to pip and npm under `/packages/`.
 
 A release contains the packages that were built with it, so that merchants install the version
 that matches the service. The setting `packages_dir` names a different folder.

@@ -91,7 +91,7 @@ def _render_reference() -> bytes:
         *((group.id, group.name) for group in groups),
         ("webhooks", "Webhooks"),
         ("x-error-codes", "Error codes"),
-        ("components", "Shapes"),
+        ("components", "Schemas"),
     ]
     return _render_template(
         "reference.html",

@@ -222,7 +222,7 @@ def _schema_name(schema: Json) -> str:
 
 
 def _find_inline_schemas(contract: Json) -> set[str]:
-    """Return the object schemas that only one field uses. They are shown inline there."""
+    """Return the object schemas that only a single field uses. They are shown with that field."""
     schemas = contract["components"]["schemas"]
     members = Counter(
         _schema_name(member.get("items", member))

@@ -99,12 +99,12 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'",  # an SVG image can be opened as a document
     "X-Content-Type-Options": "nosniff",
 }
-_CACHED = {
+_CACHE_FOREVER = {
     "Cache-Control": "public, max-age=31536000, immutable",
     "Vary": "Accept-Encoding",
 }
 #: Used if the hash differs: during a rolling update, the page may come from a different release.
-_NOT_CACHED = {"Cache-Control": "no-store"}
+_NO_STORE = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class StaticFiles:
         file = self._files.get(request.path_params["name"])
         if file is None:
             raise NotFoundError("no such file")
-        caching = _CACHED if request.path_params["mark"] == self._content_hash else _NOT_CACHED
-        headers = {**HEADERS, **caching}
+        is_current = request.path_params["mark"] == self._content_hash
+        headers = {**HEADERS, **(_CACHE_FOREVER if is_current else _NO_STORE)}
         if not accepts_gzip(request):
             return Response(file.plain, 200, headers, file.type)
         return Response(file.compressed, 200, headers | {"Content-Encoding": "gzip"}, file.type)
