@@ -17,6 +17,7 @@ from payintent.checkout.fields import (
 )
 from payintent.checkout.languages import Language
 from payintent.checkout.method_groups import draw_chain_icon, draw_quote_icon, group_methods
+from payintent.checkout.method_names import method_name
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
 from payintent.checkout.visits import CheckoutVisit
@@ -134,6 +135,7 @@ async def _load_page(visit: CheckoutVisit) -> _Page:
     fields = rendering.common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
+        "method_name": method_name,
         "page_url": page_url,
         "current_url": page_url.current,
         "link": page_url.subpage,

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from payintent.checkout.fields import checkout_fields, fee_and_tax_lines
 from payintent.checkout.languages import Language, load_language, negotiate_language
+from payintent.checkout.method_names import method_name
 from payintent.db.database import Database
 from payintent.mail.message import Mail
 from payintent.merchants import store as merchant_store
@@ -45,7 +46,7 @@ def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Langu
         ("item", _item_text(view, language)),
         ("receipt_order", view.get("order_id")),
         *_amount_lines(view["selected"], language),
-        ("paid_with", view["selected"]["label"]),
+        ("paid_with", method_name(view["selected"], language)),
         ("payment", view["payment_id"]),
     ]
     details = "\n".join(f"{language.t(key)}: {_join_lines(value)}" for key, value in lines if value)

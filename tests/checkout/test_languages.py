@@ -22,10 +22,10 @@ pytestmark = pytest.mark.full
 FOREIGN = [locale for locale in LOCALES if locale != "en"]
 #: What reads the same in English.
 SAME = {
-    "th": {"quantity", "sentences"},
+    "th": {"quantity", "sentences", "method_provider"},
     "ja": {"quantity"},
     "zh-Hant": {"quantity"},
-    "id": {"quantity", "sentences", "total", "receipt_email"},
+    "id": {"quantity", "sentences", "total", "receipt_email", "method_provider"},
     "ar": {"sentences"},
 }
 #: Names and words that stand in Latin letters in every script.
