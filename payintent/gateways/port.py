@@ -161,8 +161,7 @@ class Capture:
     currency: str  # the gateway's code; may be a currency that we do not support
     #: The amount as reported, if minor units cannot represent it exactly or it is `uncertain`.
     verbatim: str | None = None
-    #: The amount or time is in doubt. The capture does not complete the payment and is not refunded
-    #: automatically.
+    #: The amount or time is in doubt, so the capture neither pays nor is refunded automatically.
     uncertain: bool = False
 
     def equals(self, amount_minor: int, currency: str) -> bool:

@@ -19,9 +19,8 @@ from tests.docs.playing import Block
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.support.world import free_port
 from tools.openapi.pack_typescript import pack
-from tools.prepare import has_openapi_tools
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = [pytest.mark.e2e, pytest.mark.long]  # installs packages from their registries
 
 _LIMIT_S = 600.0
 _PACKAGE = re.compile(r"(?:/packages/files|\$files)/([\w.-]+\.(?:whl|tgz|zip))")
@@ -63,8 +62,6 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the SDKs as a release contains them."""
-    if not has_openapi_tools():
-        pytest.skip("the TypeScript SDK needs `make tools`")
     folder = tmp_path_factory.mktemp("release") / "packages"
     shutil.copytree(build_packages(), folder)
     pack(folder)
