@@ -36,11 +36,11 @@ async def close_due_days(database: Database) -> bool:
 async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     """Close all days up to the first day with new entries, or all past days if there are none."""
     closing = await closing_store.lock_closing(tx, merchant_id)
-    # A concurrent worker may have closed a day up to a later number. Do not repeat its entries.
+    # A concurrent worker may have used a later watermark. Going back would repeat its entries.
     watermark = max(watermark, closing.closed_number)
     yesterday = local_date(closing.now, closing.time_zone) - _DAY
     if closing.day is not None and yesterday <= closing.day:
-        return  # a concurrent worker has closed it
+        return  # a concurrent worker has closed the day
     first_at = await closing_store.find_first_pending(tx, closing)
     day = yesterday
     if first_at is not None:
@@ -58,16 +58,16 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
         closed_at=closing.closed_at,
     )
     for sums in await closing_store.sum_pending(tx, closing, watermark, until_at):
-        last = await statement_store.find_last(tx, merchant_id, sums.currency, sums.chain)
+        previous = await statement_store.find_last(tx, merchant_id, sums.currency, sums.chain)
         movements = sum_movements(sums.sums)
-        opening_minor = 0 if last is None else last.closing_minor
-        new = Statement(
+        opening_minor = 0 if previous is None else previous.closing_minor
+        statement = Statement(
             id=tx.id_generator.new_id(),
             merchant_id=merchant_id,
             currency=sums.currency,
             chain=sums.chain,
             token_decimals=None,
-            number=1 if last is None else last.number + 1,
+            number=1 if previous is None else previous.number + 1,
             day=day,
             time_zone=closing.time_zone,
             opening_minor=opening_minor,
@@ -76,5 +76,5 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
             covered=covered,
             created_at=closing.now,
         )
-        await statement_store.add(tx, new)
+        await statement_store.add(tx, statement)
     await closing_store.close(tx, closing, day, until_at, watermark)

@@ -15,7 +15,7 @@ _POLL_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosingState:
-    """How far a merchant's statements are closed. The next statement begins at `next_number`."""
+    """A merchant's last closed day. The next statement begins at entry `next_number`."""
 
     merchant_id: int
     time_zone: str
@@ -40,7 +40,7 @@ async def read_watermark(database: Executor) -> int | None:
 
     Transactions draw entry numbers under a table lock that they hold until they end. This reads
     the last number and then waits for the transactions that hold the lock. Returns None if a
-    transaction takes too long.
+    transaction holds the lock for too long.
     """
     number = await database.value(
         "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0)"

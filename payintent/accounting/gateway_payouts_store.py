@@ -14,7 +14,7 @@ from payintent.db.database import Executor, Tx
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPayoutRecord(RecordedPayout):
     account_id: int
-    merchant_id: int | None  # the account's owner; None: the operator
+    merchant_id: int | None  # the account's owner, or None for the operator
     fee_minor: str
 
     @property
@@ -140,7 +140,7 @@ async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
 async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, operator: str) -> bool:
     """Reverse a returned payout; return False if there is nothing to reverse.
 
-    Gateways may list a return repeatedly, so only the first is entered. A payout that an operator
+    Gateways may list a return repeatedly, so only the first is recorded. A payout that an operator
     has since recorded under the same reference is not reversed.
     """
     if await has_reversed(tx, account_id, reference, operator):

@@ -40,7 +40,7 @@ _CHAIN = re.compile(r"[a-z0-9-]{1,40}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerBackfilled:
+class LedgerBackfill:
     facts: int
     kind: FactKind
     last_id: UUID | None
@@ -72,7 +72,7 @@ class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=Tr
         return await ledger_check_store.find_differences(context.database)
 
 
-class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True):
+class BackfillLedger(BatchOperation[LedgerBackfill], frozen=True, kw_only=True):
     """Add entries for captures, refunds, cases and disputes that are older than the ledger.
 
     It can run while payments are processed, and be repeated, because it skips existing entries.
@@ -97,29 +97,29 @@ class BackfillLedger(BatchOperation[LedgerBackfilled], frozen=True, kw_only=True
         """Return the batch's kind of fact, and the id of the last fact of the previous batch."""
         return FactKind.CAPTURES, UUID(int=0)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfilled:
+    async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfill:
         kind, after = self.cursor()
         kinds = list(FactKind)
         for current in kinds[kinds.index(kind) :]:
             start = after if current is kind else UUID(int=0)
             fact_ids = await ledger_check_store.add_missing_entries(tx, current, start, _BATCH)
             if fact_ids:
-                return LedgerBackfilled(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
-        return LedgerBackfilled(facts=0, kind=kinds[-1], last_id=None)
+                return LedgerBackfill(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
+        return LedgerBackfill(facts=0, kind=kinds[-1], last_id=None)
 
-    def count(self, batch: LedgerBackfilled) -> int:
+    def count(self, batch: LedgerBackfill) -> int:
         return batch.facts
 
-    def next_batch(self, batch: LedgerBackfilled) -> "BackfillLedger | None":
+    def next_batch(self, batch: LedgerBackfill) -> "BackfillLedger | None":
         if batch.last_id is None:
             return None
         return _NextBackfill(kind=batch.kind, after=batch.last_id)
 
-    def combine(self, total: LedgerBackfilled, batch: LedgerBackfilled) -> LedgerBackfilled:
+    def combine(self, total: LedgerBackfill, batch: LedgerBackfill) -> LedgerBackfill:
         last_id = batch.last_id or total.last_id
-        return LedgerBackfilled(facts=total.facts + batch.facts, kind=batch.kind, last_id=last_id)
+        return LedgerBackfill(facts=total.facts + batch.facts, kind=batch.kind, last_id=last_id)
 
-    def audit_details(self, result: LedgerBackfilled) -> Mapping[str, object]:
+    def audit_details(self, result: LedgerBackfill) -> Mapping[str, object]:
         return {"facts": result.facts}
 
 
@@ -189,7 +189,8 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
     debit: Annotated[str, argument("The account to debit, such as merchant_payable:1.")]
     credit: Annotated[str, argument("The account to credit, such as fee_income.")]
     amount_minor: Annotated[
-        str, argument("In minor units; for a token, in its smallest units.", metavar="AMOUNT")
+        str,
+        argument("The amount in minor units, or in smallest units for a token.", metavar="AMOUNT"),
     ]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
     chain: Annotated[str | None, option("The chain, for a token.")] = None
@@ -222,7 +223,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             raise BadRequestError("debit and credit must be different accounts")
         if all(_is_payable(account) for account in (self.debit, self.credit)):
             raise BadRequestError(
-                "an adjustment cannot move money between merchants; make two, each against bank"
+                "an adjustment cannot move money between merchants; record two, each against bank"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:

@@ -39,7 +39,7 @@ IS_RESOLVED: LiteralString = (
 
 
 def read_captured_money(row: Row) -> CapturedMoney:
-    """Build a capture's money from a row with the columns `MONEY`."""
+    """Build a capture's money from a row with the `MONEY` columns."""
     return CapturedMoney(
         capture_id=row["money_capture_id"],
         account_id=row["money_account_id"],
@@ -136,8 +136,8 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
 async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     """Reverse the entries of closed cases whose payment session was found later.
 
-    The captures must be locked. The caller then dismisses the cases and enters the money as if it
-    had just been captured.
+    The captures must be locked. The caller then dismisses the cases and records the capture as if
+    it were new.
     """
     rows = await tx.fetch(
         """

@@ -1,4 +1,4 @@
-"""Ledger entries for each kind of fact, with amounts in minor units (tokens: smallest units).
+"""Ledger entries for each kind of fact. Amounts are in minor units, or smallest units for tokens.
 
 An entry moves an amount from a credited to a debited account. Debits increase assets (clearing,
 receivers) and decrease liabilities (payable, fee, tax, suspense, reserves).
@@ -69,7 +69,7 @@ class CapturedMoney:
     account_id: int
     currency: str
     chain: str | None
-    merchant_id: int | None  # the payment's merchant, otherwise the account's; None: the platform
+    merchant_id: int | None  # of the payment or the account; None: the operator
     credited: bool
 
     @property
@@ -99,7 +99,7 @@ class CapturedMoney:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutBase:
     id: UUID
-    amount_minor: int  # received in the bank account; negative: debited from it
+    amount_minor: int  # negative if the bank account was debited
     currency: str  # or the token's symbol
     chain: str | None  # set for tokens
 
@@ -117,7 +117,7 @@ class GatewayPayout(PayoutBase):
 
     account_id: int
     merchant_id: int | None  # the account's owner; None: the operator
-    fee_minor: int  # deducted by the gateway; negative: returned by the gateway
+    fee_minor: int  # deducted by the gateway; negative if the gateway returned it
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def _to_minor_units(amount: str, unit: Decimal) -> int:
 
 
 def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -> list[LedgerEntry]:
-    """Return the entries for a capture: to merchant, fee and tax, or to suspense for a case."""
+    """Return the entries that credit merchant, fee and tax, or suspense for a case."""
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
         return _make_entries(Fact.CAPTURE, money, money.clearing, legs)
@@ -271,7 +271,7 @@ def refund_entry(
 def case_entries(
     fact: Fact, money: CapturedMoney, case_id: UUID, amount_minor: int
 ) -> list[LedgerEntry]:
-    """Return the entry for closing a case: from suspense to the merchant, or back to clearing.
+    """Return the entry that moves a closed case's money to the merchant, or back to clearing.
 
     The money of an accepted case without a merchant stays in suspense.
     """

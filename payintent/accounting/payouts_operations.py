@@ -300,7 +300,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
     needs_role: ClassVar[Role] = Role.FINANCE
     account_id: Annotated[int, argument("The gateway account, as `account list` shows it.")]
     amount: Annotated[
-        str, argument("Such as 1590.00. If the gateway debited it, -1590.00 after `--`.")
+        str, argument("Such as 1590.00, or -1590.00 after `--` if the gateway debited you.")
     ]
     currency: Annotated[str, option("Such as THB, or a token's symbol.")]
     reference: Annotated[str, option("The gateway's reference, such as po_1, unique per account.")]

@@ -91,7 +91,7 @@ def draw_name(
     widths = [_measure(text, size) for _, text in shaped]
     scale = min(1.0, width_max / sum(widths)) if sum(widths) else 1.0
     x, y = origin
-    # Searching and copying need the text, because glyphs may not map to letters.
+    # Text search and copying use this text, because glyphs may not map to letters.
     actual_text = name.encode("utf-16-be").hex().upper()
     code: list[str] = getattr(canvas, "_code")  # noqa: B009 - no public name exists
     code.append(f"/Span <</ActualText <FEFF{actual_text}>>> BDC")

@@ -67,8 +67,8 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     columns = ("id", "merchant_id", "day", "currency", "opening", "payments", "refunds", "closing")
     merchant_id: MerchantFilter = None
     currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
-    since: Annotated[str | None, option("Only from this day on.")] = None
-    until: Annotated[str | None, option("Only up to this day.")] = None
+    since: Annotated[str | None, option("Only statements from this day onwards.")] = None
+    until: Annotated[str | None, option("Only statements up to and including this day.")] = None
     before: Annotated[str | None, option("The last statement of the previous page.")] = None
     limit: ListLimit = 20
 

@@ -25,7 +25,7 @@ class CoveredEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """An immutable statement with amounts in minor units (tokens: smallest units)."""
+    """An immutable statement. Amounts are in minor units, or smallest units for tokens."""
 
     id: UUID
     merchant_id: int
@@ -72,8 +72,8 @@ PART_COLUMNS: LiteralString = """
     CASE WHEN e.credit = $1 THEN e.amount WHEN e.debit = $1 THEN -e.amount
         WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END AS signed
 """
-#: Condition: the entry `e` of merchant `$2`, with a number from `$3`, was not in a statement when
-#: statements were closed up to number `$4` and time `$5`.
+#: Condition for entries `e` of merchant `$2` from number `$3` that were not in a statement after
+#: statements had been closed up to number `$4` and time `$5`.
 PENDING_CONDITION: LiteralString = """
     e.merchant_id = $2 AND e.entry_number >= $3 AND (e.entry_number > $4 OR e.created_at >= $5)
 """

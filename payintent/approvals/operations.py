@@ -138,7 +138,7 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
 
 
 class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
-    """Approve and run the operation. A new secret is printed once."""
+    """Approve a proposal and run its operation. A new secret is shown only once."""
 
     action: ClassVar[str] = "approval.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
@@ -285,7 +285,7 @@ async def _check_approver(
 ) -> None:
     """Raise unless the actor may run the operation and is not its proposer.
 
-    The proposer's current role must also allow the operation.
+    The proposer's current role must also permit the operation.
     """
     check_role(context, operation)
     if context.who == proposal.proposed_by and not context.is_exempt:

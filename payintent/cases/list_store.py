@@ -174,7 +174,7 @@ _OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
 
 
 async def list_cases(database: Executor, case_filter: CaseFilter, limit: int) -> list[CaseDetails]:
-    """List cases. Filters not covered by an index only apply to the newest 10,000."""
+    """List cases. Filters that no index covers apply only to the first 10,000 cases."""
     if case_filter.oldest_first:
         cases = _OPEN_OLDEST_FIRST
     elif case_filter.payment_ids is not None:

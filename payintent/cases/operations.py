@@ -28,7 +28,7 @@ CaseId = Annotated[str, argument("Such as case_0351NDickobV3yYH8omp8v.")]
 
 
 class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
-    """List cases, newest first; open cases also oldest first."""
+    """List cases, newest first. Open cases can also be listed oldest first."""
 
     action: ClassVar[str] = "case.list"
     columns = (

@@ -1,4 +1,4 @@
-"""Opens chain readers, and compares endpoints, tokens and contracts with the configuration."""
+"""Open chain readers, and compare endpoints, tokens and contracts with the configuration."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ async def check_chain(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Check the identity of each endpoint, and the enabled tokens and current contracts there."""
+    """Check each endpoint's chain, and the enabled tokens and current contracts on it."""
     for name in reader.names:
         result = await _check_endpoint(reader, name, chain)
         yield result

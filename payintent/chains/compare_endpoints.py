@@ -1,4 +1,4 @@
-"""Compares the newest blocks of a chain's endpoints."""
+"""Compare the newest blocks of a chain's endpoints."""
 
 import asyncio
 import time
@@ -92,7 +92,7 @@ async def _fetch_final_hashes(
     reader: RpcChainReader, heads: Sequence[ChainHeads]
 ) -> dict[str, bytes]:
     """Return each endpoint's hash of the highest common final block."""
-    if len(heads) < 2:  # noqa: PLR2004 - a comparison needs two
+    if len(heads) < 2:  # noqa: PLR2004 - a comparison needs two endpoints
         return {}
     number = min(head.final.number for head in heads)
 

@@ -53,12 +53,12 @@ _LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # contract code
 
 
 async def require_chain(database: Executor, slug: str) -> ChainRecord:
-    """Return a chain; raises `NOT_FOUND`."""
+    """Return a chain; raises `NOT_FOUND` if it does not exist."""
     return _require(await chain_store.get_chain(database, slug), slug)
 
 
 async def lock_known_chain(tx: Tx, slug: str) -> ChainRecord:
-    """Lock a chain; raises `NOT_FOUND`."""
+    """Lock a chain; raises `NOT_FOUND` if it does not exist."""
     return _require(await chain_store.lock_chain(tx, slug), slug)
 
 
@@ -81,8 +81,8 @@ async def check_contract_code(
 ) -> None:
     """Raise `UNPROCESSABLE` unless every endpoint returns our contract's code.
 
-    Without configured endpoints, the contract is rejected too, except in the sandbox, where
-    contracts never hold real money.
+    If no endpoints are configured, the contract is rejected, except in the sandbox, where contracts
+    never hold real money.
     """
     if not context.settings.endpoints.get(chain.slug):
         if context.settings.sandbox:
@@ -163,7 +163,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     action: ClassVar[str] = "chain.add-contract"
     chain: ChainSlug
     address: Annotated[str, argument("The address of the contract.")]
-    receiver: Annotated[str, option("The receiver that is stored in the contract.")]
+    receiver: Annotated[str, option("The receiver address stored in the contract.")]
     deployed_block: Annotated[int, option("The deployment block; the chain is read from there.")]
     merchant_id: OwnerId = None
     name: Purpose = ""
@@ -253,7 +253,7 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "chain.resume"
     chain: ChainSlug
-    block: Annotated[int | None, option("The block to treat as the last one read.")] = None
+    block: Annotated[int | None, option("The block to treat as the last block read.")] = None
 
     async def check(self, context: OperationContext) -> None:
         await require_chain(context.database, self.chain)

@@ -1,4 +1,4 @@
-"""Stores chains, tokens, our contracts and chain cursors."""
+"""Store chains, tokens, our contracts and chain cursors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -253,7 +253,7 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
     )
 
 
-async def save_chain(tx: Tx, row: ChainRecord) -> None:
+async def save_chain(tx: Tx, chain: ChainRecord) -> None:
     await tx.fetch(
         """
         UPDATE chain
@@ -262,15 +262,15 @@ async def save_chain(tx: Tx, row: ChainRecord) -> None:
             updated_at = clock()
         WHERE slug = $1
         """,
-        row.slug,
-        row.finality,
-        row.confirmations,
-        row.instant_finality,
-        list(row.public_rpc_urls),
-        list(row.explorer_urls),
-        list(row.refunders),
-        row.refund_approval_above,
-        row.auto_refund_gas,
+        chain.slug,
+        chain.finality,
+        chain.confirmations,
+        chain.instant_finality,
+        list(chain.public_rpc_urls),
+        list(chain.explorer_urls),
+        list(chain.refunders),
+        chain.refund_approval_above,
+        chain.auto_refund_gas,
     )
 
 

@@ -1,4 +1,4 @@
-"""Stores which chains are watched, and the gas budgets of their automatic refunds.
+"""Store which chains are watched, and the gas budgets of their automatic refunds.
 
 Payment methods are only offered on watched chains.
 """
@@ -71,7 +71,7 @@ class ChainWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrandedPayment:
-    """A payment past its deadline on a chain that has long been unwatched."""
+    """A payment past its deadline on a chain that has not been watched for some time."""
 
     session_id: UUID
     payment_id: UUID
@@ -93,9 +93,9 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 
 
 async def list_stranded(
-    database: Executor, chain: str, after: timedelta, limit: int
+    database: Executor, chain: str, unwatched_for: timedelta, limit: int
 ) -> list[StrandedPayment]:
-    """List overdue payments that have no case on a chain that has been unwatched for `after`."""
+    """List overdue payments without a case on a chain unwatched for at least `unwatched_for`."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id
@@ -110,7 +110,7 @@ async def list_stranded(
         LIMIT $3
         """,
         chain,
-        after,
+        unwatched_for,
         limit,
     )
     return [StrandedPayment(**row) for row in rows]
