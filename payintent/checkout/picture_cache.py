@@ -211,7 +211,11 @@ class PictureCache:
 
     async def _load(self, url: str) -> bytes | None:
         # Imported here because most processes need neither Pillow nor the HTTP client.
-        from payintent.checkout.picture_fetch import NoPictureError, PictureFetcher, encode_picture
+        from payintent.checkout.picture_fetch import (
+            PictureFetcher,
+            PictureUnavailableError,
+            encode_picture,
+        )
 
         if self._fetcher is None:
             self._fetcher = PictureFetcher(self._rules, self._tls)
@@ -219,7 +223,7 @@ class PictureCache:
             original = await self._fetcher.fetch(url)
             async with self._decoding:
                 return await asyncio.to_thread(encode_picture, original)
-        except NoPictureError as error:
+        except PictureUnavailableError as error:
             _log.warning("picture_unavailable", host=urlsplit(url).hostname, reason=str(error))
             return None
 

@@ -42,37 +42,38 @@ _QUALITY = 80
 Image.MAX_IMAGE_PIXELS = None
 
 
-class NoPictureError(Exception):
+class PictureUnavailableError(Exception):
     """A picture is unavailable. The message is the reason, without the URL."""
 
 
 def encode_picture(content: bytes) -> bytes:
     """Convert a PNG, JPEG or WebP to a WebP of at most 256 x 256 pixels.
 
-    Metadata, colour profiles and all frames but the first are dropped. Raises `NoPictureError`.
+    Metadata, colour profiles and all frames but the first are dropped. Raises
+    `PictureUnavailableError`.
     """
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as picture:
             _check_size(picture)
             _check_scans(picture, content)
             return _write_webp(_shrink(picture))
-    except NoPictureError:
+    except PictureUnavailableError:
         raise
     except Exception as error:  # decoders raise undocumented errors
-        raise NoPictureError("not a valid PNG, JPEG or WebP file") from error
+        raise PictureUnavailableError("not a valid PNG, JPEG or WebP file") from error
 
 
 def _check_size(picture: Image.Image) -> None:
     """Reject decompression bombs by the size in the header, before decoding."""
     width, height = picture.size
     if width * height > PIXELS_MAX[picture.format or ""]:
-        raise NoPictureError(f"too large: {width} x {height} pixels")
+        raise PictureUnavailableError(f"too large: {width} x {height} pixels")
 
 
 def _check_scans(picture: Image.Image, content: bytes) -> None:
     """Reject small JPEG files that would take very long to decode."""
     if picture.format == "JPEG" and content.count(_SCAN) > SCANS_MAX:
-        raise NoPictureError(f"more than {SCANS_MAX} scans")
+        raise PictureUnavailableError(f"more than {SCANS_MAX} scans")
 
 
 def _shrink(picture: Image.Image) -> Image.Image:
@@ -120,22 +121,26 @@ class PictureFetcher:
         self._resolver: _PictureResolver | None = None
 
     async def fetch(self, url: str) -> bytes:
-        """Return the content at a URL; raise `NoPictureError` on any failure."""
+        """Return the content at a URL; raise `PictureUnavailableError` on any failure."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._fetch_with_redirects(url)
-        except NoPictureError:
+        except PictureUnavailableError:
             raise
         except EgressRefusedError as error:
-            raise NoPictureError(error.reason) from error
+            raise PictureUnavailableError(error.reason) from error
         except TimeoutError as error:
-            raise NoPictureError("the response timed out") from error
+            raise PictureUnavailableError("the response timed out") from error
         except aiohttp.ClientConnectorError as error:
             cause = error.os_error
             is_refused = isinstance(cause, EgressRefusedError)
-            raise NoPictureError(cause.reason if is_refused else "the connection failed") from error
+            raise PictureUnavailableError(
+                cause.reason if is_refused else "the connection failed"
+            ) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NoPictureError(f"the response is invalid ({type(error).__name__})") from error
+            raise PictureUnavailableError(
+                f"the response is invalid ({type(error).__name__})"
+            ) from error
 
     async def close(self) -> None:
         session, resolver = self._session, self._resolver
@@ -149,15 +154,15 @@ class PictureFetcher:
         for _ in range(REDIRECTS_MAX + 1):
             target = check_callback_url(encode_invalid_characters(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):
-                raise NoPictureError("the URL must use https")
+                raise PictureUnavailableError("the URL must use https")
             request = self._open_session().get(exact_url(target.url), allow_redirects=False)
             async with request as response:
                 if response.status == _OK:
                     return await _read_body(response)
                 if response.status not in _REDIRECT_STATUSES:
-                    raise NoPictureError(f"HTTP {response.status}")
+                    raise PictureUnavailableError(f"HTTP {response.status}")
                 url = urljoin(target.url, response.headers.get("Location", ""))
-        raise NoPictureError("too many redirects")
+        raise PictureUnavailableError("too many redirects")
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -192,4 +197,4 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
         else:
             return bytes(content)
     response.close()  # do not read the remaining body
-    raise NoPictureError(f"more than {BYTES_MAX} bytes")
+    raise PictureUnavailableError(f"more than {BYTES_MAX} bytes")

@@ -19,7 +19,7 @@ _NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # receipts
 
 
 async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
-    """Compose a receipt in the shop's language; None if unpaid or without a payer e-mail."""
+    """Compose a receipt in the shop's language; None if unpaid or without an e-mail address."""
     snapshot = await payment_store.get(database, payment_id)
     if snapshot is None or snapshot.payment.payer_email is None or snapshot.payment.paid_at is None:
         return None

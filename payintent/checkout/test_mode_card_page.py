@@ -1,4 +1,4 @@
-"""The test gateway's card page, with test cards and a 3-D Secure challenge; in English only.
+"""The test gateway's card page (English only), with test cards and a 3-D Secure challenge.
 
 Buyers are redirected to this page and back, as with any other gateway.
 """

@@ -89,7 +89,7 @@ async def checkout_view(visit: CheckoutVisit) -> dict[str, Any]:
 async def price_checkout(
     visit: CheckoutVisit, country: str | None, currency: str | None
 ) -> QuoteList:
-    """List quotes for the requested country, or else for the viewer's country."""
+    """List quotes for the requested country, defaulting to the viewer's country."""
     context = visit.context
     query = QuoteQuery(
         restrictions=await context.policies.restrictions(),

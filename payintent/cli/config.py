@@ -30,7 +30,7 @@ from payintent.core.errors import RefusedError
 
 #: Exit statuses as in diff(1): 1 for differences, 2 for a failed comparison.
 _EXIT_DIFFERENT, _EXIT_FAILED = 1, 2
-_File = typer.Argument(..., help="A file that `payintent config export` wrote.")
+_File = typer.Argument(..., help="A file written by `payintent config export`.")
 
 
 def add_to(group: typer.Typer) -> None:

@@ -182,7 +182,7 @@ def _check_addresses(report: _Report, settings: Settings) -> bool:
         text = f"allowed by PAYINTENT_CHAIN_ANY_ENDPOINTS: {'; '.join(problems)}"
         report.warn("addresses", text)
     else:
-        text = "endpoints and signers use HTTPS or this machine; each chain has two hosts"
+        text = "endpoints and signers use HTTPS or run here; each chain has at least two hosts"
         report.ok("addresses", text)
     return True
 
@@ -317,7 +317,7 @@ async def check_setup(context: OperationContext) -> list[SetupFinding]:
 
 async def _check_admins(context: OperationContext) -> SetupFinding:
     if not await tokens_store.is_readable(context.database):
-        return SetupFinding("operators", True, "not examined: this database role cannot read them")
+        return SetupFinding("operators", True, "not checked: this database role cannot read them")
     count = await tokens_store.count_live(context.database, Role.ADMIN)
     text = f"admins with a valid token: {count}"
     settings = context.database.settings

@@ -63,7 +63,7 @@ def _is_this_host(host: str) -> bool:
         return host.startswith("/") or name == "localhost" or name.endswith(".localhost")
 
 
-_NOT_MIGRATED = (
+_MIGRATION_ERRORS = (
     LockTimeoutError,
     migrations.MigrationChangedError,
     migrations.OldSchemaError,
@@ -141,7 +141,7 @@ def migrate(
 
     try:
         applied = asyncio.run(run())
-    except (*FATAL_ERRORS, *_NOT_MIGRATED) as error:
+    except (*FATAL_ERRORS, *_MIGRATION_ERRORS) as error:
         fail(str(error))
     print("\n".join(f"applied {name}" for name in applied) or "nothing to do")
 

@@ -38,7 +38,7 @@ def reconcile(
     provider: str = typer.Option(..., help="The provider of the file, such as stripe."),
     file: Path = typer.Option(
         ...,
-        help="An original file of the gateway, or a CSV file; see docs/operate/reconciliation.md.",
+        help="The gateway's original file, or a CSV file; see docs/operate/reconciliation.md.",
     ),
     account: int | None = typer.Option(
         None, help="Compare only this account; default: all accounts."
@@ -78,7 +78,7 @@ def reconcile(
         raise typer.Exit(_EXIT_FAILED) from error
     except typer.Exit as error:  # already reported
         raise typer.Exit(_EXIT_FAILED) from error
-    cases = f"opened, {result.asked} inquired about now" if apply else ""
+    cases = f"opened, {result.asked} inquiries scheduled" if apply else ""
     is_done = apply and not dry_run
     _print(result, "would be opened" if dry_run else cases, is_done=is_done, as_json=as_json)
     raise typer.Exit(_EXIT_DIFFERENT if result.difference_count else 0)
@@ -146,6 +146,6 @@ def _print_payouts(result: ReconciliationResult, verb: str) -> None:
     if (more := payouts.new - len(result.new_payouts)) > 0:
         print(f"and {more} more")
     print(
-        f"{payouts.lines} payouts: {payouts.new} {verb}, {payouts.repeated} recorded before, "
-        f"{payouts.reversed} reversed before, {payouts.different} different"
+        f"{payouts.lines} payouts: {payouts.new} {verb}, {payouts.repeated} already recorded, "
+        f"{payouts.reversed} already reversed, {payouts.different} different"
     )

@@ -285,7 +285,7 @@ def _remove_method(installed: InstalledEntry) -> Operations:
     return [DisablePaymentMethod(method_id=installed.number)] if installed.is_exported else ()
 
 
-def _given_fields(entry: Any) -> dict[str, Any]:
+def _specified_fields(entry: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in msgspec.structs.asdict(entry).items()
@@ -334,7 +334,7 @@ KINDS: Sequence[ConfigKind] = (
         entry=FraudRuleEntry,
         key=FraudRuleEntry.__struct_fields__,
         read=partial(_read_fraud_rules, FraudRuleEntry),
-        change=lambda change: [AddFraudRule(**_given_fields(change.entry))],
+        change=lambda change: [AddFraudRule(**_specified_fields(change.entry))],
         remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
         allows_duplicates=True,
     ),
@@ -362,7 +362,7 @@ KINDS: Sequence[ConfigKind] = (
         entry=RateLimitEntry,
         key=("merchant_id", "kind"),
         read=_read_rate_limits,
-        change=lambda change: [SetRateLimit(**_given_fields(change.entry))],
+        change=lambda change: [SetRateLimit(**_specified_fields(change.entry))],
         remove=lambda installed: [
             ClearRateLimit(merchant_id=installed.entry.merchant_id, kind=installed.entry.kind)
         ],
@@ -373,7 +373,7 @@ KINDS: Sequence[ConfigKind] = (
         entry=MerchantFraudRuleEntry,
         key=MerchantFraudRuleEntry.__struct_fields__,
         read=partial(_read_fraud_rules, MerchantFraudRuleEntry),
-        change=lambda change: [AddFraudRule(**_given_fields(change.entry))],
+        change=lambda change: [AddFraudRule(**_specified_fields(change.entry))],
         remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
         allows_duplicates=True,
         is_per_merchant=True,
@@ -383,7 +383,7 @@ KINDS: Sequence[ConfigKind] = (
         entry=RefundThresholdEntry,
         key=("merchant_id", "currency"),
         read=_read_refund_thresholds,
-        change=lambda change: [SetRefundThreshold(**_given_fields(change.entry))],
+        change=lambda change: [SetRefundThreshold(**_specified_fields(change.entry))],
         remove=lambda installed: [
             SetRefundThreshold(
                 merchant_id=installed.entry.merchant_id, currency=installed.entry.currency

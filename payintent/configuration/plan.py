@@ -146,8 +146,8 @@ def _parse_yaml(content: bytes, name: str) -> Node:
             _reject(f"{name}:1", "the file is empty")
         root = _build_node(events, first, name, 0)
         next(events)  # document end
-        if isinstance(more := next(events), yaml.DocumentStartEvent):
-            _reject(f"{name}:{more.start_mark.line + 1}", "only one YAML document is allowed")
+        if isinstance(following := next(events), yaml.DocumentStartEvent):
+            _reject(f"{name}:{following.start_mark.line + 1}", "only one YAML document is allowed")
     except UnicodeDecodeError as error:
         _reject(name, f"the file is not UTF-8: {error.reason} at byte {error.start}")
     except yaml.YAMLError as error:
@@ -234,7 +234,7 @@ class PlanConfig(ReadOperation[list[PlanStep]], frozen=True, kw_only=True):
     file: ConfigFile
 
     async def read(self, context: OperationContext) -> list[PlanStep]:
-        """Return the differences in execution order; raises the first error of their operations."""
+        """Return the differences in execution order; raises their first error."""
         steps = [
             await _check_step(context, step)
             for kind in KINDS

@@ -9,12 +9,13 @@ from typing import cast
 
 from payintent.core.ids import to_base62
 
-PROPOSAL_HOURS = 24  # until a proposal expires
+PROPOSAL_HOURS = 24  # lifetime of a proposal
 TOKEN_DAYS = 90  # default validity
 TOKEN_DAYS_MAX = 365
-#: Validity of a role from an identity provider: a session, and a proposal made at its end.
+#: Validity of a role from an identity provider: a session plus the lifetime of a proposal that is
+#: made at its end.
 IDENTITY_HOURS = 12 + PROPOSAL_HOURS
-#: Number of tokens that can be issued without a token on a new installation.
+#: Number of tokens that a new installation can issue without authentication.
 FIRST_OPERATORS = 2
 
 

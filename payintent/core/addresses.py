@@ -130,18 +130,22 @@ def _is_host(host: str) -> bool:
 
 
 _MAIL_ADDRESS_MAX = 254  # RFC 5321, section 4.5.3.1.3, without the brackets
-_MAIL_NAME_MAX = 64
+_MAIL_LOCAL_PART_MAX = 64
 _MAIL_HOST_MAX = 253
 #: RFC 5322's dot-atom: the unquoted form, which every server accepts.
-_MAIL_NAME = re.compile(r"[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*", re.ASCII)
+_MAIL_LOCAL_PART = re.compile(r"[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*", re.ASCII)
 _MAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RFC 1123, section 2.1
 
 
 def is_mail_address(text: str) -> bool:
-    """Return whether a text is a plain ASCII e-mail address, which cannot inject headers."""
-    name, _, host = text.rpartition("@")
-    if len(text) > _MAIL_ADDRESS_MAX or len(name) > _MAIL_NAME_MAX or len(host) > _MAIL_HOST_MAX:
+    """Return whether a text is a plain ASCII e-mail address, safe to use in headers."""
+    local_part, _, host = text.rpartition("@")
+    if (
+        len(text) > _MAIL_ADDRESS_MAX
+        or len(local_part) > _MAIL_LOCAL_PART_MAX
+        or len(host) > _MAIL_HOST_MAX
+    ):
         return False
     labels = host.split(".")
     is_host = len(labels) > 1 and all(_MAIL_LABEL.fullmatch(label) for label in labels)
-    return is_host and _MAIL_NAME.fullmatch(name) is not None
+    return is_host and _MAIL_LOCAL_PART.fullmatch(local_part) is not None

@@ -50,7 +50,8 @@ _ISO_DECIMALS: dict[str, int] = {
     for decimals, codes in ((0, _ZERO_DECIMAL_CODES), (3, _THREE_DECIMAL_CODES))
     for code in codes.split()
 }
-#: Decimals of minor units other than 2, including currencies that payments do not support.
+#: Decimals of minor units, including currencies that payments do not support. Currencies that are
+#: not listed have `MINOR_DECIMALS_DEFAULT`.
 MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
     code: currency.amount_decimals for code, currency in TENDER.items()
 }

@@ -54,7 +54,7 @@ async def _retry_until_connected(
             raise
         except (StorageUnavailableError, TimeoutError) as error:
             waited_s = monotonic() - started
-            why = str(error) or why  # a timeout has no message, but an earlier attempt may have
+            why = str(error) or why  # a timeout has no message, so keep the previous reason
             if wait_s is not None and waited_s + _RETRY_S > wait_s:
                 raise StorageUnavailableError(why) from error
             if waited_s >= next_log_s:

@@ -17,8 +17,8 @@ from payintent.core.errors import StorageUnavailableError
 LOCK_TIMEOUT_MS = 50
 _SIZE_MAX = 100
 _LATE_S = 0.02
-#: With two, the database can execute a batch while this process reads the results of the previous
-#: batch, and neither of two concurrent callers has to wait.
+#: With two running batches, the database can execute a batch while this process reads the results
+#: of the previous batch, and neither of two concurrent callers has to wait.
 _RUNNING_MAX = 2
 
 Item = TypeVar("Item")

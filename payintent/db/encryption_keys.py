@@ -140,7 +140,7 @@ async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> Non
 
 
 async def ensure_writing_key(tx: Tx, encryption: Encryption) -> None:
-    """Record that our first key is in use. Call before taking any other lock.
+    """Record that the current key is in use. Call before taking any other lock.
 
     Every transaction that stores a secret must call this, because it prevents the key from being
     marked as retired until the transaction ends.

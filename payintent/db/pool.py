@@ -29,7 +29,7 @@ WAITS = Histogram(
 
 
 class ConnectionPool:
-    """Up to `size_max` connections, opened on demand. The most recently used is borrowed first.
+    """Up to `size_max` connections, opened on demand and borrowed most recently used first.
 
     If no statement begins on a borrowed connection for `deadline_s`, its server is presumed
     unresponsive: the connection and all idle connections to the same server are dropped.
@@ -83,9 +83,9 @@ class ConnectionPool:
         self._checks_max.pop(connection, None)
         if connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
-            self._give_back(None)
+            self._hand_over(None)
         else:
-            self._give_back(connection)
+            self._hand_over(connection)
 
     def set_deadline(self, connection: Connection, seconds: float) -> None:
         """Replace the deadline of a borrowed connection until it is released."""
@@ -99,7 +99,7 @@ class ConnectionPool:
                 idle.terminate()
 
     async def close(self) -> None:
-        """Close all connections, waiting for those in use. No further connections are opened."""
+        """Close all connections, each after its release. No further connections are opened."""
         self._size_max = 0
         while self._size:
             connection = self._idle.pop()[0] if self._idle else await self._wait()
@@ -117,8 +117,8 @@ class ConnectionPool:
             return await self._open()
         return await self._wait() or await self._open()
 
-    def _give_back(self, connection: Connection | None) -> None:
-        """Give a connection to the first waiting caller; None lets the caller open a connection."""
+    def _hand_over(self, connection: Connection | None) -> None:
+        """Pass a connection to the first waiting caller; None lets the caller open its own."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -136,14 +136,14 @@ class ConnectionPool:
             return await waiter
         except asyncio.CancelledError:
             if not waiter.cancelled():  # a connection arrived just before the cancellation
-                self._give_back(waiter.result())
+                self._hand_over(waiter.result())
             raise
 
     async def _open(self) -> Connection:
         try:
             return await self._connect()
         except BaseException:
-            self._give_back(None)
+            self._hand_over(None)
             raise
 
     def _schedule_check(self) -> None:

@@ -24,7 +24,7 @@ _CHECK_EVERY_S = 1.0
 _CHECK_TIMEOUT_S = 2.0
 _STATUS_WAIT_S = 5.0  # how long `status` waits for the replica to catch up
 _RETRY_S = 5.0  # after a failed check
-_CATCH_UP_PAUSES_S = (0.0, 0.02, 0.1)  # a replica usually catches up during these
+_CATCH_UP_PAUSES_S = (0.0, 0.02, 0.1)  # a replica usually catches up during these pauses
 #: Allows for the time from `created_at` to the commit, and for clock differences.
 _PAGE_MARGIN_S = 10.0
 
@@ -89,7 +89,7 @@ class ReadDatabase(Executor):
         return rows[0] if rows else None
 
     def page_after(self, last_at: datetime | None) -> Executor:
-        """Return the database for the list page that continues below `last_at`.
+        """Return the database for the list page after a row created at `last_at`.
 
         It is the primary if the previous page may have ended with rows that the replica lacks. The
         replica's page would then skip rows.

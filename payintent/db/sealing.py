@@ -47,7 +47,7 @@ class PayerSealing:
         if not self.is_on or email is None:
             return email
         digest = self._encryption.search_digest(email.lower(), "email")
-        return self._seal(email, _email_context(payment_id), digest)
+        return self._encrypt(email, _email_context(payment_id), digest)
 
     def metadata_to_store(self, payment_id: UUID, metadata: str) -> str:
         """Return the value for the JSON column `metadata` of a payment."""
@@ -55,20 +55,20 @@ class PayerSealing:
             return metadata
         order_id = order_id_of(metadata)
         digest = "" if order_id is None else self._encryption.search_digest(order_id, "order")
-        return f'"{self._seal(metadata, _metadata_context(payment_id), digest)}"'
+        return f'"{self._encrypt(metadata, _metadata_context(payment_id), digest)}"'
 
     def body_to_store(self, event_id: UUID, body: str) -> str:
-        return self._seal(body, _body_context(event_id), "") if self.is_on else body
+        return self._encrypt(body, _body_context(event_id), "") if self.is_on else body
 
     def email(self, payment_id: UUID, stored_value: str | None) -> str | None:
         if stored_value is None or not stored_value.startswith(_PREFIX):
             return stored_value
-        return self._open(stored_value, _email_context(payment_id))
+        return self._decrypt(stored_value, _email_context(payment_id))
 
     def metadata(self, payment_id: UUID, stored_value: str) -> str:
         if not stored_value.startswith(_JSON_PREFIX):
             return stored_value
-        return self._open(stored_value[1:-1], _metadata_context(payment_id))
+        return self._decrypt(stored_value[1:-1], _metadata_context(payment_id))
 
     def body(self, event_id: UUID, stored_value: str) -> str:
         """Return the exact body of an event.
@@ -76,7 +76,7 @@ class PayerSealing:
         The payment's metadata is decrypted now if that failed when the event was recorded.
         """
         body = (
-            self._open(stored_value, _body_context(event_id))
+            self._decrypt(stored_value, _body_context(event_id))
             if stored_value.startswith(_PREFIX)
             else stored_value
         )
@@ -91,8 +91,8 @@ class PayerSealing:
         """Return the digests of an order id, one for each key."""
         return self._encryption.search_digests(order_id, "order")
 
-    def is_as_written(self, stored_value: str | None) -> bool:
-        """Return whether a value has the form in which it would be stored now.
+    def has_current_form(self, stored_value: str | None) -> bool:
+        """Return whether a value has the form in which it would now be stored.
 
         If sealing is disabled, a sealed value may stay sealed, but only with the first key of the
         key ring.
@@ -116,12 +116,12 @@ class PayerSealing:
         metadata = self.metadata(payment_id, sealed[1])
         return f"{body[: sealed.start(1)]}{metadata}{body[sealed.end(1) :]}"
 
-    def _seal(self, value: str, context: str, digest: str) -> str:
+    def _encrypt(self, value: str, context: str, digest: str) -> str:
         box = self._encryption.encrypt(value.encode(), context)
         bare = box[len(self._encryption.current_key_prefix) :]
         return f"{_PREFIX}{self.writer}:{digest}:{b64encode(bare).decode()}"
 
-    def _open(self, stored_value: str, context: str) -> str:
+    def _decrypt(self, stored_value: str, context: str) -> str:
         try:
             _, name, _, encoded = stored_value.split(":", 3)
             box = b64decode(encoded, validate=True)

@@ -21,7 +21,7 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
     )
     status: Annotated[
         Literal["RUNNING", "ALL"],
-        option("RUNNING for disputes that the bank has not decided yet, or ALL.", any_text=True),
+        option("RUNNING for disputes that the bank has not yet decided, or ALL.", any_text=True),
     ] = "RUNNING"
     order_id: OrderFilter = None
     currency: Annotated[str | None, option("Only disputes in this currency, such as THB.")] = None

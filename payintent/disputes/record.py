@@ -71,7 +71,7 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
     """Apply a report and return the payment's id. Late and out-of-order reports are safe.
 
     Locks the payment, the capture and the dispute, in this order. Raises `EarlyReportError` if the
-    capture is not known yet. A dispute about an unknown capture is only logged.
+    capture is not recorded yet. A dispute of another shop's capture is only logged.
     """
     reported = await lock_reported_capture(tx, account_id, report.capture)
     if reported is None:
@@ -127,7 +127,7 @@ def _describe(dispute: Dispute | DisputeReport) -> str:
 
 
 async def record_fraud_warning(tx: Tx, account_id: int, warning: FraudWarning) -> UUID | None:
-    """Open a case for a new warning and return the payment's id.
+    """Open a case for a new warning, and return the payment's id.
 
     Raises `EarlyReportError` if the capture is not known yet.
     """

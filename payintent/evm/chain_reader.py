@@ -1,4 +1,4 @@
-"""Reads chain heads, logs, receipts and contract calls through a chain's endpoints."""
+"""Read chain heads, logs, receipts and contract calls through a chain's endpoints."""
 
 import asyncio
 import time

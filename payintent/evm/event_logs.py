@@ -29,8 +29,8 @@ from payintent.evm.port import CallRevertedError, PaidLog, RefundedLog, log_posi
 from payintent.evm.rpc import RpcErrorAnswer
 
 VERSION = 1
-_INSTALLED = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
-_CHECKOUT = Path(__file__).parents[2] / "contracts"
+_INSTALLED_FOLDER = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
+_SOURCE_FOLDER = Path(__file__).parents[2] / "contracts"
 #: Contract versions that accept payments, newest first. Never delete the files of older versions.
 _SUPPORTED_VERSIONS = ("PaymentGateway",)
 _PUBLIC_ENTRIES = {"pay", "refund", "is_paid", "Paid", "Refunded"}
@@ -58,7 +58,7 @@ class RuntimeCode:
 @cache
 def compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
     """Read the compiler's output: `abi`, `selectors`, `topics`, bytecode. Do not modify it."""
-    folder = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
+    folder = _INSTALLED_FOLDER if _INSTALLED_FOLDER.is_dir() else _SOURCE_FOLDER
     return json.loads((folder / f"{name}.json").read_text())
 
 

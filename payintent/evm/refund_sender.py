@@ -1,4 +1,4 @@
-"""Sends a chain's refunds through its signer and traces them through its endpoints."""
+"""Send a chain's refunds through its signer, and trace them through its endpoints."""
 
 import asyncio
 import time
@@ -118,7 +118,7 @@ async def _trace(
 async def _find_transaction_state(
     reader: RpcChainReader, tx_hash: bytes, last_final_block: int
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Look up a transaction. A single endpoint that knows it outweighs all others."""
+    """Look up a transaction. One endpoint that knows it outweighs all endpoints that do not."""
     has_answer = False
     for name in reader.names:
         try:

@@ -160,7 +160,7 @@ class RpcEndpoint:
     ) -> None:
         self.chain = chain
         self.name = name
-        self.is_identified = False  # serves this chain, as checked since the last failure
+        self.is_identified = False  # its chain has been verified since the last failure
         self.failures = 0  # consecutive
         self._url = _check_url(url, name)
         self._limits = limits

@@ -1,4 +1,4 @@
-"""Builds log requests, and decodes and validates the answers of endpoints.
+"""Build log requests, and decode and validate the answers of endpoints.
 
 Invalid answers raise ValueError. Contradictory logs raise `RpcAnswerError`, as an incident.
 """
@@ -233,8 +233,8 @@ def read_block_logs(
 ) -> list[list[ContractLog] | Unanswered]:
     """Decode the answers to `block_log_calls`; an error answer affects only its own block."""
     return [
-        _decode_block_logs(block, contracts, answers[at], answers[at + 1])
-        for block, at in zip(blocks, range(0, len(answers), _CALLS_PER_BLOCK), strict=True)
+        _decode_block_logs(block, contracts, answers[index], answers[index + 1])
+        for block, index in zip(blocks, range(0, len(answers), _CALLS_PER_BLOCK), strict=True)
     ]
 
 

@@ -154,7 +154,7 @@ class ExternalSigner:
         except ChainUnavailableError as error:
             return OutcomeUnknown(detail=str(error))
         if isinstance(answer, RpcErrorAnswer):
-            # This proves nothing: the signer's node may have accepted the transaction anyway.
+            # Inconclusive: the signer's node may have accepted the transaction anyway.
             return OutcomeUnknown(
                 detail=f"the signer refused with code {answer.code}", has_responded=True
             )

@@ -41,7 +41,7 @@ _DEFAULT_CODES = {
 
 
 class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
-    """Deny buyers by a blocked value, or by a velocity.
+    """Add a rule that denies buyers by a blocked value or by a velocity.
 
     A velocity allows `count_max` payments or selections in `window_s` seconds.
     """

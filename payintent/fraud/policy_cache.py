@@ -1,4 +1,4 @@
-"""A cache of restrictions and fraud rules in each process."""
+"""A per-process cache of restrictions and fraud rules."""
 
 import time
 from collections.abc import Callable

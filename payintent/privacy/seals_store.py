@@ -140,7 +140,7 @@ def _find_stale(rows: Sequence[Row], sealing: PayerSealing, *columns: str) -> Sc
     stale_ids = [
         row["id"]
         for row in rows
-        if not all(sealing.is_as_written(row[column]) for column in columns)
+        if not all(sealing.has_current_form(row[column]) for column in columns)
     ]
     return ScanResult(rows[-1]["id"] if rows else None, stale_ids)
 
@@ -217,9 +217,9 @@ def _reseal(
 
 def _reseal_payment(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
     payment_id, email, metadata = row["id"], row["payer_email"], row["metadata"]
-    if not sealing.is_as_written(email):
+    if not sealing.has_current_form(email):
         email = sealing.with_sealing().email_to_store(payment_id, sealing.email(payment_id, email))
-    if not sealing.is_as_written(metadata):
+    if not sealing.has_current_form(metadata):
         plain = sealing.metadata(payment_id, metadata)
         metadata = sealing.with_sealing().metadata_to_store(payment_id, plain)
     return email, metadata
@@ -227,7 +227,7 @@ def _reseal_payment(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
 
 def _reseal_body(sealing: PayerSealing, row: Row) -> str:
     event_id, body = row["id"], row["body"]
-    if sealing.is_as_written(body):
+    if sealing.has_current_form(body):
         return body
     return sealing.with_sealing().body_to_store(event_id, sealing.body(event_id, body))
 

@@ -23,8 +23,8 @@ from payintent.checkout.picture_fetch import (
     PIXELS_MAX,
     SCANS_MAX,
     SIDE_PX,
-    NoPictureError,
     PictureFetcher,
+    PictureUnavailableError,
     encode_picture,
 )
 from payintent.http.egress import EgressRules
@@ -108,7 +108,7 @@ async def fetcher() -> AsyncIterator[PictureFetcher]:
 
 
 async def _refusal(fetcher: PictureFetcher, url: str) -> str:
-    with pytest.raises(NoPictureError) as refused:
+    with pytest.raises(PictureUnavailableError) as refused:
         await fetcher.fetch(url)
     return str(refused.value)
 
@@ -308,7 +308,7 @@ def test_a_decompression_bomb_is_refused_by_its_header(monkeypatch: pytest.Monke
     monkeypatch.setattr(Image.Image, "convert", decoded)
     monkeypatch.setattr(Image.Image, "thumbnail", decoded)
     for width, height in ((40_000, 40_000), (PIXELS_MAX["PNG"] + 1, 1), (2**31 - 1, 2**31 - 1)):
-        with pytest.raises(NoPictureError, match=r"pixels|valid"):
+        with pytest.raises(PictureUnavailableError, match=r"pixels|valid"):
             encode_picture(_png_header(width, height) + bytes(100))
 
 
@@ -318,7 +318,7 @@ def test_a_jpeg_of_endless_scans_is_refused_before_it_is_decoded() -> None:
     scans = SCANS_MAX - plain.count(b"\xff\xda")
     longest = plain[:-2] + plain[at:-2] * scans + b"\xff\xd9"
     assert opened(encode_picture(longest)).size == (64, 64)
-    with pytest.raises(NoPictureError, match="scans"):
+    with pytest.raises(PictureUnavailableError, match="scans"):
         encode_picture(plain[:-2] + plain[at:-2] * (scans + 1) + b"\xff\xd9")
 
 
@@ -356,7 +356,7 @@ def test_a_large_picture_takes_little_memory(tmp_path: Path, kind: str, bytes_ea
     ids=str,
 )
 def test_what_is_no_whole_picture_of_three_formats_is_refused(content: bytes) -> None:
-    with pytest.raises(NoPictureError, match="not a valid PNG"):
+    with pytest.raises(PictureUnavailableError, match="not a valid PNG"):
         encode_picture(content)
 
 

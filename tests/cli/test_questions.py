@@ -188,7 +188,7 @@ def test_a_dry_run_of_a_reconciliation_counts_its_cases_and_opens_none(
     assert "  1 cases are opened\nContinue? [y/N] " in refused.err
     assert _query(settings, _ROWS) == before
     done = terminal.run(*compare, "--apply", typed="y\n")
-    assert done.out.splitlines()[-1] == "1 cases opened, 0 inquired about now"
+    assert done.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"
     again = terminal.run(*compare, "--dry-run")
     assert again.out.splitlines()[-1] == "0 cases would be opened"
 

@@ -112,7 +112,7 @@ def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: 
     assert told.out.splitlines()[-1] == different
     applied = _reconcile(terminal, other, "--apply")
     assert (applied.status, _cases(terminal)) == (1, 1)
-    assert applied.out.splitlines()[-1] == "1 cases opened, 0 inquired about now"
+    assert applied.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"
     as_json = _reconcile(terminal, other, "--apply", "--json")
     assert (as_json.status, json.loads(as_json.out)["opened"]) == (1, 0)
 
@@ -124,14 +124,14 @@ def test_payouts_are_told_until_they_are_applied(terminal: Terminal, tmp_path: P
         assert told.status == 0
         assert told.out.splitlines()[3:5] == [
             "payout po_1: 9.00 THB, would be recorded",
-            "1 payouts: 1 would be recorded, 0 recorded before, 0 reversed before, 0 different",
+            "1 payouts: 1 would be recorded, 0 already recorded, 0 already reversed, 0 different",
         ]
         assert terminal.run("gateway-payout", "list", "--json").json == []
     applied = _reconcile(terminal, path, "--apply")
     assert applied.out.splitlines()[3] == "payout po_1: 9.00 THB, recorded"
     again = _reconcile(terminal, path, "--apply")
     assert (again.status, again.out.splitlines()[3]) == (
-        *(0, "1 payouts: 0 recorded, 1 recorded before, 0 reversed before, 0 different"),
+        *(0, "1 payouts: 0 recorded, 1 already recorded, 0 already reversed, 0 different"),
     )
     [payout] = terminal.run("gateway-payout", "list", "--json").json
     assert (payout["reference"], payout["fee_minor"]) == ("po_1", "0")

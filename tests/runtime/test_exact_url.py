@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
-from payintent.checkout.picture_fetch import NoPictureError, PictureFetcher
+from payintent.checkout.picture_fetch import PictureFetcher, PictureUnavailableError
 from payintent.evm.rpc import RpcCall, RpcEndpoint, RpcLimits, make_session
 from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import OutcomeUnknown
@@ -90,7 +90,7 @@ async def test_an_unreadable_address_is_a_failure_and_no_defect() -> None:
     for url in ("nonsense", "http://", "http://h:99999999/"):
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
     await http.close()
-    with pytest.raises(NoPictureError):
+    with pytest.raises(PictureUnavailableError):
         await _picture("https://shop.example\\@evil.example/a.png")
 
 
