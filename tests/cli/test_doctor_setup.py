@@ -12,7 +12,7 @@ from payintent.gateway_accounts.operations import DisableAccount
 from payintent.operators.operation import OperationContext
 from payintent.operators.operations import IssueOperatorToken, RevokeOperatorToken
 from payintent.runtime.encryption import EncryptionKeyError, account_context, legacy_account_context
-from payintent.runtime.settings_checks import interpreter_warnings
+from payintent.runtime.settings_checks import find_interpreter_warnings
 from tests.cli.conftest import Run, run
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
@@ -150,7 +150,7 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
     lines = [line.split(None, 2) for line in said.out.splitlines()]
     warned = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
     missing = "gateway_public_key, merchant_id, merchant_private_key, utc_offset"
-    doubts = [("payintent", doubt.split(":")[0]) for doubt in interpreter_warnings()]
+    doubts = [("payintent", doubt.split(":")[0]) for doubt in find_interpreter_warnings()]
     assert warned == [
         *doubts,
         (

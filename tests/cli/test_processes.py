@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_checks import interpreter_warnings
+from payintent.runtime.settings_checks import find_interpreter_warnings
 from payintent.runtime.version import VERSION
 from tests.http.fault_proxy import FaultProxy
 from tests.support.patience import PATIENCE_S, until
@@ -89,7 +89,7 @@ async def test_a_process_tells_at_its_start_what_it_is_and_no_value(settings: Se
     }
     async with _started(settings, "api", "--port", str(port), **more) as api:
         first, doubts = await api.line(), await api.event("settings_doubtful")
-        for why in interpreter_warnings():
+        for why in find_interpreter_warnings():
             assert (await api.event("interpreter_doubtful"))["why"] == [why]
         away = await api.event("database_away")
     started = json.loads(first)

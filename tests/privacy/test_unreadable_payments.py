@@ -193,7 +193,7 @@ async def test_its_pages_say_so_to_buyers_members_and_operators(operator: Api, a
     named = ids.format_id(ids.PAYMENT, spoilt)
     thai = {"Accept-Language": "th"}
     answers = (
-        (await api.send("GET", f"/c/{row['checkout_id']}", headers=thai), "โปรดสอบถามร้านค้า"),
+        (await api.send("GET", f"/c/{row['checkout_id']}", headers=thai), "โปรดติดต่อร้านค้า"),
         (
             await (await member(api)).get(f"/merchant/payments/{named}"),
             "Contact your payment service provider",

@@ -272,7 +272,7 @@ async def test_a_provider_whose_script_is_away_is_told_and_another_way_can_be_ch
 ) -> None:
     await counter.page.route("**/element/v3.js", lambda route: route.abort())
     await counter.begin()
-    await counter.says("cannot be loaded just now")
+    await counter.says("couldn’t be loaded")
     await unfold(counter.page)
     await expect(counter.page.get_by_role("radio", name="Transfer")).to_be_visible()
     await expect(counter.page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
@@ -286,7 +286,7 @@ async def test_without_javascript_the_page_says_so_and_offers_everything_else(
         counter = Counter(world, page, method, "")
         await counter.begin()
         # By its place, since Playwright finds no text in there.
-        await expect(page.locator("noscript p")).to_contain_text("needs JavaScript")
+        await expect(page.locator("noscript p")).to_contain_text("requires JavaScript")
         await expect(page.locator("noscript p")).to_be_visible()
         await unfold(page)
         await expect(page.get_by_role("radio", name="Transfer")).to_be_visible()

@@ -35,7 +35,7 @@ async def test_a_wallet_pays_and_the_page_notices(
     await wallet.stand_in(buyer)
     payment, _ = await till.bill("USDT")
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(wallet.sent) == 2
     await till.settle()
     await till.shows_paid(payment)

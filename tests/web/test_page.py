@@ -41,7 +41,7 @@ async def test_without_javascript_the_page_says_so_and_offers_everything_else(
         till = await make_till(ground, buyer)
         payment, session = await till.bill("NATIVED")
         # By its place, since Playwright finds no text in there.
-        await expect(till.page.locator("noscript p")).to_contain_text("needs JavaScript")
+        await expect(till.page.locator("noscript p")).to_contain_text("requires JavaScript")
         await expect(till.page.locator("noscript p")).to_be_visible()
         for text in ("No wallet found", "Pay again"):
             await expect(till.page.get_by_text(text)).to_be_hidden()

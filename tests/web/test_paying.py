@@ -88,7 +88,7 @@ async def test_a_wallet_is_offered_while_the_scripts_are_on_their_way_and_a_pres
     await till.wallets.click()
     assert wallet.asked == []
     is_pressed.set()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(wallet.sent) == 2
 
 
@@ -155,7 +155,7 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
     await expect(bill).to_contain_text("25.5 USDT")
     await expect(bill).to_contain_text("Native")
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert _allowed(wallet) == [25_500_000_000_000_000_000]
     assert len(wallet.sent) == 2
     await till.ground.look()
@@ -187,7 +187,7 @@ async def test_an_older_permission_of_a_token_that_demands_it_ends_first(
     }
     await ground.send(stale)
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert _allowed(wallet) == [0, 25_500_000]
     await till.settle()
     await till.shows_paid(payment)
@@ -204,7 +204,7 @@ async def test_what_was_allowed_before_is_not_asked_again(
     ]
     await till.ground.send(approve)
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(wallet.sent) == 1
 
 
@@ -215,7 +215,7 @@ async def test_the_chains_own_coin_is_paid_in_one_step_by_a_wallet_of_the_old_ki
     await wallet.stand_in(buyer, LEGACY)
     payment, _ = await till.bill("NATIVED")
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(wallet.sent) == 1
     await till.settle()
     await till.shows_paid(payment)
@@ -231,11 +231,11 @@ async def test_a_chain_that_the_wallet_does_not_know_is_added_and_paid_on(
     wrapped = WalletError(-32603, "Internal JSON-RPC error.", UNKNOWN_CHAIN)  # as on some phones
     wallet.refuses = {"wallet_switchEthereumChain": wrapped}
     await till.press()
-    await till.says("does not know")  # nobody has given an address that wallets may use
+    await till.says("doesn’t have")  # nobody has given an address that wallets may use
     urls = ["https://rpc.chain.test"]
     await till.ground.world.perform(SetChain(chain=till.ground.slug, public_rpc_urls=urls))
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert [one["rpcUrls"] for one in wallet.added] == [urls]
     await till.settle()
     await till.shows_paid(payment)
@@ -268,7 +268,7 @@ class TestWithTheApiElsewhere:
             policy = answer.headers["content-security-policy"]
             assert f"connect-src 'self' http://localhost:{api_port};" in f"{policy};"
             await till.press()
-            await till.says("is on the chain")
+            await till.says("is on the blockchain")
             assert len(await till.posted(session)) == 1
             await till.page.close()  # before it misses the API
 

@@ -57,7 +57,7 @@ async def test_a_permission_and_a_payment_that_were_sped_up_are_noticed(
     await till.press()
     await _replace(wallet, 1)
     await _replace(wallet, 2)
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(wallet.sent) == 2
     await chain.ask("evm_setAutomine", True)
     await till.settle()
@@ -73,7 +73,7 @@ async def test_a_permission_that_was_cancelled_can_be_given_again(
     await till.says("cancelled or replaced")
     await chain.ask("evm_setAutomine", True)
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(wallet.sent) == 3
 
 
@@ -88,7 +88,7 @@ async def test_a_payment_that_was_cancelled_can_be_made_again(
     await expect(till.wallets).to_be_visible()
     await chain.ask("evm_setAutomine", True)
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     await till.settle()
     await till.shows_paid(payment)
 

@@ -31,7 +31,7 @@ async def test_a_buyer_who_declines_can_try_again_at_each_question(
         await expect(till.wallets).to_be_enabled()
     assert wallet.sent == []
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(await till.posted(session)) == 1
 
 
@@ -41,10 +41,15 @@ async def test_other_errors_of_wallets_are_told_in_words(
     await wallet.stand_in(buyer)
     await till.bill("NATIVED")
     for method, code, message, told in (
-        (_CONNECT, -32002, "Already processing eth_requestAccounts.", "still asking"),
-        (_CONNECT, 4100, "Unauthorized", "does not let this page use that account"),
-        (_SEND, -32000, "insufficient funds for gas * price + value", "too little for the amount"),
-        (_SEND, -32603, "Internal JSON-RPC error.", "could not do this"),
+        (_CONNECT, -32002, "Already processing eth_requestAccounts.", "pending request"),
+        (_CONNECT, 4100, "Unauthorized", "has not given this page access to that account"),
+        (
+            _SEND,
+            -32000,
+            "insufficient funds for gas * price + value",
+            "does not have enough funds for the amount",
+        ),
+        (_SEND, -32603, "Internal JSON-RPC error.", "couldn’t complete the request"),
     ):
         wallet.refuses = {method: WalletError(code, message)}
         await till.press()
@@ -59,7 +64,7 @@ async def test_an_account_with_too_little_is_told_before_anything_is_sent(
     wallet.accounts = ["0x" + "11" * 20]
     await till.bill("USDT")
     await till.press()
-    await till.says("too little USDT")
+    await till.says("does not have enough USDT")
     assert wallet.times(_SEND) == 0
     await expect(till.wallets).to_be_enabled()
 
@@ -75,7 +80,7 @@ async def test_a_wallet_is_asked_once_however_often_its_button_is_pressed(
     await expect(till.wallets).to_be_disabled()
     await till.wallets.dispatch_event("click")
     wallet.answers.set()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     await till.posted(session)
     assert (wallet.times(_CONNECT), len(wallet.sent)) == (1, 1)
 
@@ -144,7 +149,7 @@ async def test_a_payment_that_the_chain_refuses_is_told_and_can_be_tried_again(
     assert [one["state"] for one in view["transactions"]] == ["reverted"]
     wallet.changes = {}
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     await till.settle()
     await till.shows_paid(payment)
 
@@ -168,7 +173,7 @@ async def test_a_wallet_that_pays_through_another_contract_is_not_told_that_it_w
     await expect(till.wallets).to_be_hidden()
     await till.ground.chain.ask("evm_setAutomine", True)
     await till.ground.mine(1)
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     await till.page.clock.fast_forward("05:00")
     await till.says("The network is slow")  # it paid nothing
     await till.page.get_by_role("button", name="Pay again").click()
@@ -199,7 +204,7 @@ async def test_the_payment_waits_until_the_chain_knows_of_the_permission(
     assert len(wallet.sent) == 1
     await till.ground.chain.ask("evm_setAutomine", True)
     await till.ground.mine(1)
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert len(wallet.sent) == 2
     assert await till.posted(session) == [wallet.hashes[1]]
 
@@ -245,7 +250,7 @@ async def test_a_wallet_that_was_switched_meanwhile_is_brought_back_before_it_pa
     wallet.leaves_after = "eth_getBalance"
     await till.bill("NATIVED")
     await till.press()
-    await till.says("is on the chain")
+    await till.says("is on the blockchain")
     assert wallet.times("wallet_switchEthereumChain") == 1
 
 
@@ -257,6 +262,6 @@ async def test_the_offer_to_pay_ends_before_the_time_does(
     await expect(till.wallets).to_be_enabled()
     await till.ground.pass_time(1800 - 59)
     await till.press()
-    await till.says("can no longer be started here")
+    await till.says("can no longer be made here")
     await expect(till.wallets).to_be_hidden()
     assert wallet.asked == []
