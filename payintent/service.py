@@ -1,4 +1,4 @@
-"""The service of a process: its use cases, connected to the database, gateways and secrets."""
+"""Build the `Service` of a process: use cases with their database, gateways and secrets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -246,8 +246,8 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways` replaces all adapters except the test gateway's, by provider. `process` names the
-    database connections. `on_delay` is called if the database does not respond soon.
+    `gateways`, keyed by provider, replaces all adapters except the test gateway. `process` names
+    the database connections. `on_delay` is called if the database does not respond promptly.
     Raises `AddressUnusableError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
     """
@@ -265,7 +265,7 @@ async def open_service(
     adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway, **gateways}
     event_notifier = EventNotifier(settings.direct_url)
     database.on_event = event_notifier.notify
-    picture_rules = EgressRules(sandbox=settings.sandbox)  # webhook networks are not allowed
+    picture_rules = EgressRules(sandbox=settings.sandbox)  # without the networks of webhooks
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)

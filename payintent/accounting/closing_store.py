@@ -1,4 +1,4 @@
-"""Merchants' closed days, and the ledger entries that are not in a statement yet."""
+"""Daily closings of merchants, and the ledger entries that are not in a statement yet."""
 
 import asyncio
 from dataclasses import dataclass

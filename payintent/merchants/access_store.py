@@ -30,7 +30,7 @@ class AuthenticatedMerchant:
     digest: bytes
     market: Market
     methods: tuple[Acceptance, ...]
-    limits: Mapping[RateLimitClass, RateLimit]  # set by the operator instead of the defaults
+    limits: Mapping[RateLimitClass, RateLimit]  # the operator's overrides of the defaults
     #: Payable currencies, each with the most decimals that any method supports.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # public part of the key

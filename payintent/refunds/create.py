@@ -207,8 +207,8 @@ async def refund_case(
     """Queue a refund of a case's remaining money, which was not credited to a payment.
 
     Raises `CONFLICT` if nothing remains, or if the capture was credited, since its payment must be
-    refunded instead. The case is closed when the refund succeeds. The capture's payment must be
-    locked, if there is one.
+    refunded instead. The case is closed when the refund succeeds. If the capture has a payment,
+    it must be locked.
     """
     capture = await capture_store.lock(tx, capture_id)
     if capture.credited:
@@ -252,7 +252,7 @@ async def _claim_key(
 def _parse_refund_amount(
     payment: Payment, raw: str | None, refundable_amount: Decimal
 ) -> tuple[Decimal, str]:
-    """Return the requested amount as a number and as text; default: the full remainder."""
+    """Return the requested amount as a number and as text, by default the full remainder."""
     if raw is None:
         if refundable_amount == 0:
             raise _remainder_error(payment, refundable_amount)

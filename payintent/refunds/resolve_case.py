@@ -79,7 +79,7 @@ _STATUSES = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 
 
 async def _lock_open_case(tx: Tx, case: CaseState) -> None:
-    """Lock the payment, the capture and the case, in this order.
+    """Lock the payment, the capture and the case, in that order.
 
     Raises `CONFLICT` if the case is closed or being refunded, or if money has arrived since `case`
     was read.

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _log = get_logger("operator")
 _TIMEOUT_S = 5.0
 _RESPONSE_BYTES_MAX = 256 * 1024
-_CACHED_S = 3600.0  # for metadata and keys
+_CACHE_TTL_S = 3600.0  # for metadata and keys
 _KEY_REFRESH_INTERVAL_S = 10.0  # minimum interval between refreshes for unknown key ids
 _RETRY_S = 2.0  # before metadata is requested again after a failure
 _KEYS_MAX = 100
@@ -83,10 +83,10 @@ class IdentityProvider:
         self._monotonic = monotonic
         self._waiters = Waiters()
         self._metadata: TtlCache[ProviderMetadata | None] = TtlCache(
-            self._read_metadata, None, _CACHED_S, monotonic, self._waiting
+            self._read_metadata, None, _CACHE_TTL_S, monotonic, self._waiting
         )
         self._keys: TtlCache[_Keys] = TtlCache(
-            self._read_keys, _Keys([]), _CACHED_S, monotonic, self._waiting
+            self._read_keys, _Keys([]), _CACHE_TTL_S, monotonic, self._waiting
         )
         self._next_key_refresh_at = 0.0
         self._failure: tuple[float, ProviderUnusableError] | None = None

@@ -60,9 +60,9 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 
-CHECK_TRADE_NO = "0AccountCheck0000000"  # never used: trade numbers are random
+CHECK_TRADE_NO = "0AccountCheck0000000"  # no order has it: trade numbers are random
 URL_CHARS_MAX = 200
-DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, but gets the same text
+DESCRIPTION_CHARS_MAX = 200  # limit of TradeDesc; ItemName has the same text
 #: ECPay cannot close an order, and the status of an unpaid order does not show whether a card is
 #: being processed or the buyer has left. Like ECPay's own modules, this adapter treats a card order
 #: as abandoned after an hour. It cannot set a deadline: `ExpireDate` (days) only applies to ATM
@@ -90,7 +90,7 @@ _SIMPLIFIED = frozenset({"zh-hans", "zh-cn", "zh-sg"})
 _INCONCLUSIVE = {
     "2": None,  # an account number for a bank transfer was issued
     "10100073": None,  # a payment code for a convenience store was issued
-    "10300028": None,  # the order was posted twice, and the first may be paid
+    "10300028": None,  # submitted twice; the first submission may have been paid
     "10300066": SessionReport(state=GatewaySessionState.AUTHORISING),  # awaiting confirmation
 }
 _FAILURES = {
@@ -110,10 +110,11 @@ _LIVE, _STAGE = "https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com
 class EcpayGateway:
     """The `Gateway` for ECPay.
 
-    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, which is optional,
-    refunds can be queried and depend on the state of the card authorisation. `auto_close` is `off`
-    if the account has no daily closing, during which refunds are blocked. `union_pay` is `on` to
-    offer UnionPay cards. `page_url` overrides the base URL of the payment page.
+    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With the optional `credit_check_code`,
+    refunds can be queried, and the refund action depends on the state of the card authorisation.
+    Set `auto_close` to `off` if the account has no daily closing; otherwise refunds are blocked
+    while it runs. Set `union_pay` to `on` to offer UnionPay cards. `page_url` overrides the base
+    URL of the payment page.
     """
 
     provider = "ecpay"
@@ -129,7 +130,7 @@ class EcpayGateway:
         inquiry_gap_s=INQUIRY_GAP_S,
         origins=frozenset({_LIVE, _STAGE}),
         livemode_of=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
-        limits={"TWD": AmountLimits(Decimal(5))},  # the published limit of card payments
+        limits={"TWD": AmountLimits(Decimal(5))},  # the published minimum of card payments
         layouts=LAYOUTS,
     )
 
@@ -296,12 +297,12 @@ def _order_form(
         "EncryptType": "1",
         "NeedExtraPaidInfo": "Y",  # adds the authorisation number, which refunds need
         "CustomField1": request.session_id.hex,
-        # 0 offers UnionPay in addition to other cards, 2 hides it: OrderResultURL does not return
-        # UnionPay buyers.
+        # 0 offers UnionPay in addition to other cards. 2 hides it, because ECPay does not redirect
+        # UnionPay buyers to OrderResultURL.
         "UnionPay": "0" if account.credentials.get("union_pay") == "on" else "2",
     }
     if request.return_url:
-        fields["OrderResultURL"] = request.return_url  # returns immediately, with a POST
+        fields["OrderResultURL"] = request.return_url  # ECPay redirects immediately, with a POST
         fields["ClientBackURL"] = request.return_url  # a link for buyers who do not pay
     language = _language(request.locale)
     return fields | ({"Language": language} if language else {})
@@ -314,7 +315,7 @@ def _plain_text(text: str) -> str:
 
 
 def _language(locale: str | None) -> str | None:
-    """Return ECPay's language code. It is English for a locale that ECPay does not support."""
+    """Return ECPay's language code: English if ECPay does not support the locale."""
     if not locale:
         return None
     tag = locale.lower().replace("_", "-")
@@ -343,7 +344,7 @@ def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
 
 
 def _explain_unsigned(account: GatewayAccount, response: HttpResponse, now: float) -> AccountCheck:
-    """Explain a response without a valid signature: a rejection, or a sign of wrong secrets."""
+    """Explain an unsigned response: a rejection, or a sign that the secrets are wrong."""
     if match := _UNSIGNED_REJECTION.match(response.body):
         return _explain_code(account, response, match[1].decode(), now)
     try:

@@ -63,7 +63,7 @@ from payintent.gateways.twoc2p.messages import (
     ORIGINS,
     PAGE_ORIGINS,
     SANDBOX,
-    TOKEN_LIFE_S,
+    TOKEN_LIFETIME_S,
     InvalidTokenError,
     TwoC2pPayment,
     TwoC2pToken,
@@ -233,7 +233,7 @@ class TwoC2pGateway:
     def _unpaid_report(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
         """Report an unpaid invoice. The buyer can pay as long as a token may be valid."""
         age_s = self._now() - session.opened_at.timestamp()
-        is_expired = age_s >= TOKEN_LIFE_S + TOKEN_MARGIN_S
+        is_expired = age_s >= TOKEN_LIFETIME_S + TOKEN_MARGIN_S
         if session.reference == _reference(account, session.session_id):
             return SessionReport(
                 state=GatewaySessionState.CLOSED if is_expired else GatewaySessionState.OPEN

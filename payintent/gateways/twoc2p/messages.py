@@ -44,13 +44,13 @@ ORIGINS = frozenset(
     }
 )
 
-#: The decimals of ISO 4217, except that rupiah are whole.
+#: Decimal places as in ISO 4217, except for IDR, which has none.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
 _AMOUNT_DECIMALS_MAX = 5
 _REFUND_DECIMALS_MIN = 2  # the maintenance API always uses two
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
 
-TOKEN_LIFE_S = 30 * 60
+TOKEN_LIFETIME_S = 30 * 60
 INVOICE_CHARS = 20  # QR payments allow no more
 DESCRIPTION_CHARS_MAX = 250
 
@@ -100,7 +100,7 @@ def format_action_amount(amount_minor: int, currency: str) -> str:
 
 
 def parse_order_amount(text: str, currency: str) -> int:
-    """Convert to our minor units. Raises `ValueError` if malformed or with too many decimals."""
+    """Convert an amount to minor units; `ValueError` if malformed or with too many decimals."""
     if not currency or not _AMOUNT.fullmatch(text):
         raise ValueError("the amount or the currency is malformed")
     whole, _, fraction = text.partition(".")
@@ -169,7 +169,7 @@ def _format_deadline(account: GatewayAccount, request: GatewaySessionRequest) ->
 
 
 def payment_deadline(request: GatewaySessionRequest) -> datetime:
-    return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFE_S))
+    return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFETIME_S))
 
 
 def merchant_id_of(account: GatewayAccount) -> str:
@@ -215,7 +215,7 @@ def verify_jwt(token: str, secret: str) -> bytes:
     if not secret:  # anyone could sign with an empty secret
         raise InvalidTokenError("the account has no secret key")
     signed, _, mac = token.rpartition(".")
-    # Compare the encoded text, because different base64 texts can decode to the same bytes.
+    # Compare the encoded text, because different base64 strings can decode to the same bytes.
     if not hmac.compare_digest(_mac(signed, secret).encode(), mac.encode(errors="replace")):
         raise InvalidTokenError("the signature does not match this account")
     head, _, content = signed.partition(".")
