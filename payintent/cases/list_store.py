@@ -171,14 +171,17 @@ _NEWEST, _OPEN, _BY_MERCHANT, _OF_PAYMENTS = (
     _build_case_list("payment_id = ANY({payment_ids}::uuid[])"),
 )
 _OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
+_OF_PAYMENTS_OLDEST_FIRST = _build_case_list(
+    "payment_id = ANY({payment_ids}::uuid[])", oldest_first=True
+)
 
 
 async def list_cases(database: Executor, case_filter: CaseFilter, limit: int) -> list[CaseDetails]:
     """List cases. Filters that no index covers apply only to the first 10,000 cases."""
-    if case_filter.oldest_first:
+    if case_filter.payment_ids is not None:
+        cases = _OF_PAYMENTS_OLDEST_FIRST if case_filter.oldest_first else _OF_PAYMENTS
+    elif case_filter.oldest_first:
         cases = _OPEN_OLDEST_FIRST
-    elif case_filter.payment_ids is not None:
-        cases = _OF_PAYMENTS
     elif case_filter.status == "OPEN":
         cases = _OPEN
     else:

@@ -52,8 +52,7 @@ async def render_queue(
     """
     if pending_status is not None:
         is_pending = visit.query.get("status", "") in ("", pending_status)
-    is_sorted = bool(visit.query.get("order") or visit.query.get("order_id"))
-    order = {"order": "oldest"} if is_pending and not is_sorted else {}
+    order = {"order": "oldest"} if is_pending and not visit.query.get("order") else {}
     operation: Any = read_query(visit, kind, limit=PAGE_ROWS, **order)
     rows = await visit.read(operation)
     fields |= {name: rows, "form_values": visit.query, "status_filter": operation.status}

@@ -228,10 +228,14 @@ def plain_summary(kind: OperationType) -> str:
     return " ".join(summarize(kind).replace("`", "").split())
 
 
+#: Titles of audited actions that are not operations.
+_OTHER_TITLES = {"approval.propose": "Propose change", "operator.sign-in": "Sign in"}
+
+
 def operation_title(action: str) -> str:
-    """Return an operation's name for people, such as `Set callback URL`."""
+    """Return the title of an audited action, such as `Set callback URL`."""
     if action not in OPERATIONS:
-        return action.replace(".", " ").capitalize()
+        return _OTHER_TITLES.get(action, action)
     words = re.findall("[A-Z][a-z]+", OPERATIONS[action].__name__)
     return format_label(" ".join(words))
 

@@ -158,9 +158,13 @@ def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList
 
 _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
 _ALL, _RUNNING = _build_list(), _build_list(_IS_RUNNING)
-_OF_PAYMENTS = _build_list(
-    "case_id IN (SELECT id FROM money_case WHERE payment_id = ANY({payment_ids}::uuid[]))",
-    "(NOT {running}::boolean OR " + _IS_RUNNING + ")",
+_OF_PAYMENTS, _OF_PAYMENTS_OLDEST_FIRST = (
+    _build_list(
+        "case_id IN (SELECT id FROM money_case WHERE payment_id = ANY({payment_ids}::uuid[]))",
+        "(NOT {running}::boolean OR " + _IS_RUNNING + ")",
+        oldest_first=oldest_first,
+    )
+    for oldest_first in (False, True)
 )
 _RUNNING_OLDEST_FIRST = _build_list(_IS_RUNNING, oldest_first=True)
 
@@ -169,10 +173,10 @@ async def list_disputes(
     database: Executor, dispute_filter: DisputeFilter, limit: int
 ) -> list[DisputeDetails]:
     """List disputes; filters apply only to the first 10,000 disputes."""
-    if dispute_filter.oldest_first:
+    if dispute_filter.payment_ids is not None:
+        dispute_list = _OF_PAYMENTS_OLDEST_FIRST if dispute_filter.oldest_first else _OF_PAYMENTS
+    elif dispute_filter.oldest_first:
         dispute_list = _RUNNING_OLDEST_FIRST
-    elif dispute_filter.payment_ids is not None:
-        dispute_list = _OF_PAYMENTS
     else:
         dispute_list = _RUNNING if dispute_filter.running else _ALL
     rows = await dispute_list.page(database, dispute_filter.last, limit, **asdict(dispute_filter))

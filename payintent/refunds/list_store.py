@@ -122,16 +122,19 @@ _OF_MERCHANT = _build_list("merchant_id = {merchant_id}")
 _IN_PROGRESS = _build_list(source=_QUEUED_OR_SENT)
 _APPROVALS = _build_list("step = 'approval'")
 _APPROVALS_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
+_OF_PAYMENTS_OLDEST_FIRST = _build_list(
+    "payment_id = ANY({payment_ids}::uuid[])", oldest_first=True
+)
 
 
 async def list_refunds(
     database: Executor, criteria: RefundFilter, limit: int
 ) -> list[RefundDetails]:
     """List refunds. Filters that no index covers search only the newest 10,000 refunds."""
-    if criteria.oldest_first:
+    if criteria.payment_ids is not None:
+        refunds = _OF_PAYMENTS_OLDEST_FIRST if criteria.oldest_first else _OF_PAYMENTS
+    elif criteria.oldest_first:
         refunds = _APPROVALS_OLDEST_FIRST
-    elif criteria.payment_ids is not None:
-        refunds = _OF_PAYMENTS
     elif criteria.step == "approval":
         refunds = _APPROVALS
     elif criteria.status == "PENDING" or criteria.step in {"queued", "sent"}:

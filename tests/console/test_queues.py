@@ -201,7 +201,9 @@ async def test_cases_and_disputes_show_the_order_and_are_found_by_it(
         await world.report(payment, session.id, captured(1_000, reference=order_id))
         await _dispute(world, f"dp_{order_id}", "open", await newest_case(world))
     visitor = await signed_in(operator, role=Role.VIEWER)
-    for path in ("/cases?", "/disputes?", "/cases?status=ALL&", "/disputes?status=ALL&"):
+    lists = ("/cases?", "/disputes?")
+    filters = ("", "status=ALL&", "order=newest&")
+    for path in (queue + fields for queue in lists for fields in filters):
         assert "A-1001" in words(await visitor.get(path)), path
         rows = words(await visitor.get(f"{path}order_id=A-1002"))
         assert name(payment) in rows, path
@@ -214,7 +216,7 @@ async def test_refunds_show_the_order_and_are_found_by_it(operator: Api, world: 
     _, refund, _ = await waiting_refunds(world)
     refund_id = ids.format_id(ids.REFUND, refund)
     visitor = await signed_in(operator, role=Role.VIEWER)
-    for path in ("/refunds?", "/refunds?step=approval&"):
+    for path in ("/refunds?", "/refunds?step=approval&", "/refunds?step=approval&order=newest&"):
         rows = words(await visitor.get(f"{path}order_id=A-1"))
         assert re.search(rf"{refund_id} .* A-1 pay_", rows), path
         assert refund_id not in words(await visitor.get(f"{path}order_id=A-2")), path

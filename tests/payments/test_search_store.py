@@ -255,7 +255,8 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
         *((partial(_own_refunds, merchant_id, status), 50) for status in (None, "FAILED")),
         (lambda asked: case_lists.list_cases(asked, CaseFilter(status="OPEN"), _LIMIT), 4_000),
         (lambda asked: dispute_store.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
-        *((partial(_oldest_first, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
+        *((partial(_filtered, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
+        *((partial(_filtered, read, wanted), 100) for read, wanted in await _of_payments(crowded)),
         (lambda asked: endpoint_store.list_endpoints(asked, None, 0, _LIMIT), 2_500),
         (lambda asked: endpoint_store.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
     ]
@@ -272,7 +273,23 @@ _OLDEST_FIRST: list[tuple[Any, Any, int]] = [
 ]
 
 
-async def _oldest_first(read: Any, wanted: Any, asked: Recorder) -> None:
+async def _of_payments(crowded: asyncpg.Connection) -> list[tuple[Any, Any]]:
+    rows = await crowded.fetch(
+        "SELECT DISTINCT payment_id FROM money_case WHERE payment_id IS NOT NULL LIMIT 3"
+    )
+    payment_ids = [row["payment_id"] for row in rows]
+    return [
+        (read, build(payment_ids=payment_ids, oldest_first=oldest_first))
+        for read, build in (
+            (case_lists.list_cases, CaseFilter),
+            (dispute_store.list_disputes, DisputeFilter),
+            (refund_lists.list_refunds, RefundFilter),
+        )
+        for oldest_first in (False, True)
+    ]
+
+
+async def _filtered(read: Any, wanted: Any, asked: Recorder) -> None:
     await read(asked, wanted, _LIMIT)
 
 
