@@ -79,6 +79,8 @@ _FILES = (
     "uPlot.min.css",
 )
 CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
+#: Labels of fields whose names are not labels.
+_LABELS = {"at": "Time", "of": "Operation", "who": "Operator", "why": "Reason"}
 _ACRONYMS = frozenset({"api", "id", "kyc", "uid", "url"})
 _LONG_CHARS = 40
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -162,6 +164,9 @@ def has_secret(result: Any) -> bool:
 
 
 def format_label(name: str) -> str:
+    """Return the label of a field, such as `Merchant ID`."""
+    if label := _LABELS.get(name):
+        return label
     words = name.replace("_", " ").capitalize().split(" ")
     return " ".join(word.upper() if word.lower() in _ACRONYMS else word for word in words)
 
