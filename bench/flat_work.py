@@ -120,7 +120,7 @@ class Work:
         for _ in range(self.each):
             service = self.service
             wanted = PaymentFilter(merchant_id=self.merchant_id, limit=_PAGE)
-            found, _ = await list_merchant_payments(service.database, service.reading, wanted)
+            found, _ = await list_merchant_payments(service.database, service.read_database, wanted)
             assert len(found) == _PAGE
         return self.each
 

@@ -69,7 +69,7 @@ class Service:
 
     settings: Settings
     database: Database
-    reading: ReadDatabase  # for lists; may be a replica that lags by a few seconds
+    read_database: ReadDatabase  # for lists; may be a replica that lags by a few seconds
     encryption: Encryption
     accounts: GatewayAccounts
     payment_creator: PaymentCreator
@@ -131,7 +131,7 @@ class Service:
     def operation_context(self) -> OperationContext:
         return OperationContext(
             database=self.database,
-            reading=self.reading,
+            read_database=self.read_database,
             encryption=self.encryption,
             settings=self.settings,
             gateways=self.accounts.gateways,
@@ -200,7 +200,7 @@ class Service:
             for resource in (
                 *(self.event_notifier, self.http, self.pictures, self.refund_senders),
                 *(self.payment_creator, self.payment_lookup, self.merchants),
-                *(self.session_opener, self.callback_receiver, self.reading, self.database),
+                *(self.session_opener, self.callback_receiver, self.read_database, self.database),
             ):
                 await resource.close()
 
@@ -272,7 +272,7 @@ async def open_service(
     return Service(
         settings=settings,
         database=database,
-        reading=ReadDatabase(database, settings),
+        read_database=ReadDatabase(database, settings),
         encryption=encryption,
         accounts=accounts,
         payment_creator=PaymentCreator(database),

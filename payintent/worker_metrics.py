@@ -44,14 +44,14 @@ _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 async def measure(service: Service) -> None:
     """Update the gauges. If a query fails, no gauge changes."""
-    reading = service.reading
-    oldest_s = await payment_store.get_oldest_processing_age_s(reading)
-    pending_s = await overview_store.get_pending_overdue_s(reading)
-    webhook_s = await overview_store.get_webhook_overdue_s(reading)
-    mail_s = await mail_store.oldest_age_s(reading)
-    deliveries = await overview_store.count_deliveries(reading)
-    cases = await overview_store.count_open_cases(reading)
-    runs = await runs_store.count_recent(reading, RECENT_HOURS)
+    read_database = service.read_database
+    oldest_s = await payment_store.get_oldest_processing_age_s(read_database)
+    pending_s = await overview_store.get_pending_overdue_s(read_database)
+    webhook_s = await overview_store.get_webhook_overdue_s(read_database)
+    mail_s = await mail_store.oldest_age_s(read_database)
+    deliveries = await overview_store.count_deliveries(read_database)
+    cases = await overview_store.count_open_cases(read_database)
+    runs = await runs_store.count_recent(read_database, RECENT_HOURS)
     OLDEST_PROCESSING.set(oldest_s)
     PENDING_OVERDUE.set(pending_s)
     WEBHOOK_OVERDUE.set(webhook_s)
@@ -67,7 +67,7 @@ async def measure(service: Service) -> None:
 
 async def check_ledger(service: Service) -> None:
     """Compare the ledger with its sources, such as captures, and log up to 20 differences."""
-    differences = await ledger_check_store.find_differences(service.reading)
+    differences = await ledger_check_store.find_differences(service.read_database)
     LEDGER_IMBALANCE.set(len(differences))
     for difference in differences[:_LEDGER_LOGGED_MAX]:
         _log.error(

@@ -56,7 +56,9 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
 
     async def read(self, context: OperationContext) -> list[AccountBalance]:
         await check_merchant(context.database, self.merchant_id)
-        return await ledger_store.list_balances(context.reading, self.merchant_id, self.currency)
+        return await ledger_store.list_balances(
+            context.read_database, self.merchant_id, self.currency
+        )
 
 
 class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=True):

@@ -163,7 +163,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         return await payout_store.TABLE.list_page(
-            context.reading, self.limit, self.merchant_id, self.currency, self.before
+            context.read_database, self.limit, self.merchant_id, self.currency, self.before
         )
 
 
@@ -377,7 +377,7 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, 
         if self.account_id is not None:
             await _require_account(context.database, self.account_id)
         return await gateway_payout_store.TABLE.list_page(
-            context.reading, self.limit, self.account_id, self.currency, self.before
+            context.read_database, self.limit, self.account_id, self.currency, self.before
         )
 
 

@@ -76,7 +76,7 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         records = await statement_store.list_statements(
-            context.reading,
+            context.read_database,
             self.limit,
             merchant_id=self.merchant_id,
             currency=self.currency,
@@ -113,9 +113,9 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> StatementText:
         statement = await require_statement(context.database, self.statement_id)
         if self.format == "pdf":
-            pdf = await draw_pdf(context.reading, statement)
+            pdf = await draw_pdf(context.read_database, statement)
             return StatementText(format=self.format, text=base64.b64encode(pdf).decode())
-        parts = [part async for part in export_lines(context.reading, statement, self.format)]
+        parts = [part async for part in export_lines(context.read_database, statement, self.format)]
         return StatementText(format=self.format, text="".join(parts).removesuffix("\n"))
 
 

@@ -59,7 +59,7 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
             oldest_first=self.order == "oldest",
             last=parse_before(ids.CASE, self.before) or parse_before(ids.CASE, self.after, "after"),
         )
-        return await case_lists.list_cases(context.reading, case_filter, self.limit)
+        return await case_lists.list_cases(context.read_database, case_filter, self.limit)
 
 
 class ShowCase(ReadOperation[CaseDetails], frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from payintent.merchants.access_store import AuthenticatedMerchant
 class CaseRoutes:
     api: MerchantApi
     database: Database
-    reading: ReadDatabase
+    read_database: ReadDatabase
 
     def routes(self) -> list[Route]:
         return [self.api.route("GET", "/v1/cases", self.list_cases)]
@@ -30,6 +30,6 @@ class CaseRoutes:
         limit = read_limit(request.query_params.get("limit"))
         case_filter = parse_case_filter(request.query_params, merchant.merchant_id)
         # A later page needs every row before its cursor, and a replica may lag behind.
-        source = self.database if case_filter.last else self.reading
+        source = self.database if case_filter.last else self.read_database
         cases = await case_lists.list_for_merchant(source, case_filter, limit + 1)
         return page_response(cases, limit, case_fields, lambda last: write_id_cursor(last.id))

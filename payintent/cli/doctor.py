@@ -384,7 +384,7 @@ async def _check_rights(report: _Report, service: Service) -> None:
 
 
 async def _check_replica(report: _Report, service: Service) -> None:
-    finding = await service.reading.status()
+    finding = await service.read_database.status()
     if finding is not None:
         print_line = report.ok if finding.is_standby and finding.is_current else report.warn
         print_line("replica", finding.text)

@@ -45,4 +45,4 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
             oldest_first=self.order == "oldest",
             last=self.before or self.after,
         )
-        return await dispute_store.list_disputes(context.reading, criteria, self.limit)
+        return await dispute_store.list_disputes(context.read_database, criteria, self.limit)

@@ -157,7 +157,7 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionRecord]], frozen=True, 
     async def read(self, context: OperationContext) -> list[FraudDecisionRecord]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        return await fraud_store.list_decisions(context.reading, self.merchant_id, self.limit)
+        return await fraud_store.list_decisions(context.read_database, self.merchant_id, self.limit)
 
 
 def _check_network(value: str) -> None:

@@ -102,7 +102,7 @@ class OperationContext:
     """The dependencies of operations."""
 
     database: Database
-    reading: Executor  # for lists; may be a replica that lags by a few seconds
+    read_database: Executor  # for lists; may be a replica that lags by a few seconds
     encryption: Encryption
     settings: Settings
     gateways: Mapping[str, Gateway]  # adapters by provider

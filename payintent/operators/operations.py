@@ -73,7 +73,7 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
         check_text_if_given("who", self.who, _WHO_MAX)
         check_text_if_given("of", self.of, _ACTION_MAX)
         return await audit_store.list_entries(
-            context.reading,
+            context.read_database,
             self.before,
             self.limit,
             merchant_id=self.merchant_id,

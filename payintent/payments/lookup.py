@@ -74,7 +74,7 @@ class PaymentLookup:
 
 
 async def list_merchant_payments(
-    database: Database, reading: ReadDatabase, payment_filter: PaymentFilter
+    database: Database, read_database: ReadDatabase, payment_filter: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], Position | None]:
     """Return a page of a merchant's payments and the position that the next page starts after.
 
@@ -82,7 +82,7 @@ async def list_merchant_payments(
     """
     snapshots: list[PaymentSnapshot] = []
     limit = payment_filter.limit
-    source = reading.page_after(payment_filter.before and payment_filter.before[0])
+    source = read_database.page_after(payment_filter.before and payment_filter.before[0])
     for _ in range(_LIST_ATTEMPTS_MAX):
         snapshots = await list_store.list_payments(source, replace(payment_filter, limit=limit + 1))
         due_ids = [snapshot.payment.id for snapshot in snapshots if _is_due(snapshot)]

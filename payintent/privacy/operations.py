@@ -146,7 +146,7 @@ class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True
         rules: list[DueRetention] = []
         for rule, days in context.settings.retention.items():
             count = days and await retention_store.count_due(
-                context.reading, rule, days, _COUNTED_MAX + 1
+                context.read_database, rule, days, _COUNTED_MAX + 1
             )
             rules.append(
                 DueRetention(

@@ -126,7 +126,7 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
         if self.account_id is not None and not await _account_exists(context, self.account_id):
             raise NotFoundError(f"no account {self.account_id}")
         return await runs_store.list_runs(
-            context.reading, self.account_id, self.status, self.before, self.limit
+            context.read_database, self.account_id, self.status, self.before, self.limit
         )
 
 

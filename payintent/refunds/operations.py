@@ -85,7 +85,7 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
             last=parse_before(ids.REFUND, self.before)
             or parse_before(ids.REFUND, self.after, "after"),
         )
-        return await refund_lists.list_refunds(context.reading, criteria, self.limit)
+        return await refund_lists.list_refunds(context.read_database, criteria, self.limit)
 
     async def _find_payments(self, context: OperationContext) -> list[UUID] | None:
         order_payments = await find_order_payments(

@@ -99,7 +99,7 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         return await delivery_store.list_deliveries(
-            context.reading,
+            context.read_database,
             self.limit,
             self.before,
             merchant_id=self.merchant_id,
@@ -129,7 +129,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
         await check_merchant(context.database, self.merchant_id)
         check_after(self.after)
         return await endpoint_store.list_endpoints(
-            context.reading, self.merchant_id, self.after, self.limit
+            context.read_database, self.merchant_id, self.after, self.limit
         )
 
 

@@ -221,7 +221,7 @@ class OperatorWebhookRoutes:
         del actor
         limit = read_limit(request.query_params.get("limit"))
         deliveries = await delivery_store.list_deliveries(
-            self.context.reading,
+            self.context.read_database,
             limit,
             merchant_id=_read_merchant_id(request),
             state=_read_state(request),

@@ -195,13 +195,13 @@ async def test_the_chart_is_drawn_by_the_library_as_it_was_released(
 class CountedReads(ReadDatabase):
     """Reads that are counted, with the time of each."""
 
-    def __init__(self, reading: Executor) -> None:
-        self._reading = reading
+    def __init__(self, read_database: Executor) -> None:
+        self._read_database = read_database
         self.overviews = 0
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         self.overviews += "hourly_figure" in query
-        return await self._reading.fetch(query, *args)
+        return await self._read_database.fetch(query, *args)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         rows = await self.fetch(query, *args)
@@ -213,13 +213,13 @@ class TestShared:
 
     @pytest.fixture
     def operated(self, world: World) -> Service:
-        counted = CountedReads(world.service.reading)
-        return replace(world.service, reading=counted)
+        counted = CountedReads(world.service.read_database)
+        return replace(world.service, read_database=counted)
 
     async def test_twenty_viewers_with_streams_cost_one_statement_a_second(
         self, operator: Api, operated: Service
     ) -> None:
-        reads = cast("CountedReads", operated.reading)
+        reads = cast("CountedReads", operated.read_database)
         visitor = await signed_in(operator, role=Role.VIEWER)
         began = time.monotonic()
         streams = [

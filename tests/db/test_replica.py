@@ -110,7 +110,7 @@ async def until_used(api: Api) -> None:
     """Wait until the standby has what the test began with, and a list was read there."""
 
     async def used() -> bool:
-        api.world.service.reading._next_check_at = 0.0
+        api.world.service.read_database._next_check_at = 0.0
         before = reads("replica")
         await listed(api)
         return reads("replica") > before
@@ -176,7 +176,7 @@ async def is_behind(api: Api, lines: Sequence[EventDict]) -> bool:
     """Tell whether the time is over in which the standby may be read, and that this was logged."""
     await listed(api)  # a standby is looked at while there are lists to read
     reasons = [line["why"] for line in lines if line["event"] == "replica_not_used"]
-    is_over = time.monotonic() > api.world.service.reading._fresh_until
+    is_over = time.monotonic() > api.world.service.read_database._fresh_until
     return is_over and "it is more than 1 s behind" in reasons
 
 
@@ -201,7 +201,7 @@ async def test_a_list_that_a_frozen_standby_does_not_answer_is_read_on_the_prima
     proxy.freeze()
     asking = [asyncio.create_task(listed(api)) for _ in range(3)]
     await proxy.holding()
-    api.world.service.reading._next_check_at = 0.0
+    api.world.service.read_database._next_check_at = 0.0
     assert await listed(api) == [payment]  # this one looks at the standby again
     assert await asyncio.gather(*asking) == [[payment]] * 3
     assert proxy.cancels == 0
@@ -213,11 +213,14 @@ async def test_pages_that_change_servers_have_no_gap(api: Api, pair: StandbyPair
     await until_shown(api, *reversed(old))
     async with paused(pair):
         young = [await create(api) for _ in range(4)]
-        reading = api.world.service.reading
-        reading._fresh_until, reading._next_check_at = 0.0, float("inf")  # page 1: primary
+        read_database = api.world.service.read_database
+        read_database._fresh_until, read_database._next_check_at = (
+            0.0,
+            float("inf"),
+        )  # page 1: primary
         page = await api.send("GET", "/v1/payments?limit=2", headers=api.bearer())
         found = [payment["id"] for payment in page.json["data"]]
-        reading._next_check_at = 0.0
+        read_database._next_check_at = 0.0
         while "next_cursor" in page.json:
             query = f"?limit=2&cursor={page.json['next_cursor']}"
             page = await api.send("GET", f"/v1/payments{query}", headers=api.bearer())
@@ -228,9 +231,9 @@ async def test_pages_that_change_servers_have_no_gap(api: Api, pair: StandbyPair
 async def test_a_page_below_what_is_old_enough_is_read_on_the_standby(api: Api) -> None:
     service = api.world.service
     now = datetime.now(UTC)
-    assert service.reading.page_after(now - timedelta(seconds=_LONG_S)) is service.database
+    assert service.read_database.page_after(now - timedelta(seconds=_LONG_S)) is service.database
     old = now - timedelta(seconds=_LONG_S + 60)
-    assert service.reading.page_after(old) is service.reading
+    assert service.read_database.page_after(old) is service.read_database
 
 
 async def test_an_elapsed_payment_of_a_standby_is_shown_expired(
@@ -242,7 +245,9 @@ async def test_an_elapsed_payment_of_a_standby_is_shown_expired(
     await api.world.move_clock(3600)
 
     async def replayed() -> bool:
-        [row] = await api.world.service.reading.fetch("SELECT clock() > now() + '59 min' AS moved")
+        [row] = await api.world.service.read_database.fetch(
+            "SELECT clock() > now() + '59 min' AS moved"
+        )
         return row["moved"]
 
     await until(replayed, "the standby has the other clock")
@@ -275,14 +280,14 @@ async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: 
 async def test_an_operator_is_told_what_the_replica_is(
     api: Api, proxy: DatabaseProxy, database_url: str
 ) -> None:
-    reading = api.world.service.reading
+    read_database = api.world.service.read_database
     await until_used(api)
-    found = await reading.status()
+    found = await read_database.status()
     assert found is not None
     assert (found.is_standby, found.text.partition(",")[0]) == (True, "a standby")
     await proxy.stop()
-    reading._replica.drop_connections()  # type: ignore[union-attr]
-    found = await reading.status()
+    read_database._replica.drop_connections()  # type: ignore[union-attr]
+    found = await read_database.status()
     assert found is not None
     assert not found.is_standby
     assert found.text == (
@@ -292,12 +297,12 @@ async def test_an_operator_is_told_what_the_replica_is(
     assert await ReadDatabase(api.world.database, alone).status() is None
 
 
-async def until_behind(api: Api, reading: ReadDatabase) -> ReplicaStatus:
+async def until_behind(api: Api, read_database: ReadDatabase) -> ReplicaStatus:
     """Write until the primary's position has moved: it is flushed a moment after a commit."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         await create(api)
-        found = await reading.status()
+        found = await read_database.status()
         assert found is not None
         if not found.is_current:
             return found
@@ -308,11 +313,11 @@ async def test_an_operator_is_told_that_the_replica_is_too_far_behind(
     api: Api, pair: StandbyPair
 ) -> None:
     near = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
-    reading = ReadDatabase(api.world.database, near)
+    read_database = ReadDatabase(api.world.database, near)
     await until_used(api)  # or it has not replayed this database's creation
     async with paused(pair):
-        found = await until_behind(api, reading)
-    await reading.close()
+        found = await until_behind(api, read_database)
+    await read_database.close()
     assert found.is_standby
     assert found.text.startswith("a standby that is more than 0.2 s behind, ")
 
@@ -325,9 +330,9 @@ async def test_what_is_no_replica_of_this_database_is_never_read(
         wrong = settings.model_copy(update={"database_read_url": url})
         service = await open_service(wrong, {})
         with capture_logs() as lines:
-            [row] = await service.reading.fetch("SELECT current_database() AS name")
+            [row] = await service.read_database.fetch("SELECT current_database() AS name")
         assert row["name"] in settings.database_url
-        assert await service.reading.status() == ReplicaStatus(
+        assert await service.read_database.status() == ReplicaStatus(
             is_standby=False,
             text="it is not a replica of this database; lists are read on the primary",
         )
