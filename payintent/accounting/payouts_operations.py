@@ -140,7 +140,7 @@ class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
         record = await _reverse_payout(
-            tx, payout_store.TABLE, self.payout_id, context.who, self.note
+            tx, payout_store.TABLE, self.payout_id, context.actor_name, self.note
         )
         await ledger_store.add(tx, [payout_entry(record.payout, reversal=True)])
         return record
@@ -226,7 +226,7 @@ async def _parse_payout(
         payout=payout,
         reference=request.reference,
         paid_on=parse_day("paid_on", request.paid_on),
-        recorded_by=context.who,
+        recorded_by=context.actor_name,
     )
 
 
@@ -328,7 +328,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
             ),
             reference=self.reference,
             paid_on=parse_day("paid_on", self.paid_on),
-            recorded_by=context.who,
+            recorded_by=context.actor_name,
         )
         if not await record_gateway_payout(tx, new):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
@@ -354,7 +354,7 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         table = gateway_payout_store.TABLE
-        record = await _reverse_payout(tx, table, self.payout_id, context.who, self.note)
+        record = await _reverse_payout(tx, table, self.payout_id, context.actor_name, self.note)
         await ledger_store.add(tx, gateway_payout_entries(record.payout, reversal=True))
         return record
 

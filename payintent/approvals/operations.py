@@ -168,10 +168,12 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
         proposal = await _lock_undecided(tx, self.approval_id)
         operation = _decrypt_operation(context, proposal)
         await _check_approver(context, tx, proposal, operation)
-        approved_context = replace(_proposer_context(context, proposal), approved_by=context.who)
-        audit_details = {"approval_id": self.approval_id, "approved_by": context.who}
+        approved_context = replace(
+            _proposer_context(context, proposal), approved_by=context.actor_name
+        )
+        audit_details = {"approval_id": self.approval_id, "approved_by": context.actor_name}
         result = await run(approved_context, tx, operation, audit_details)
-        view = await _record_decision(tx, proposal, "APPROVED", context.who, self.note)
+        view = await _record_decision(tx, proposal, "APPROVED", context.actor_name, self.note)
         return ApprovalResult(approval=view, result=to_json_value(result))
 
     def merchant_id_of(self, result: ApprovalResult) -> int | None:
@@ -201,7 +203,7 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
             return _refund_view(await run(context, tx, rejection))
         proposal = await _lock_undecided(tx, self.approval_id)
         check_role(context, _decrypt_operation(context, proposal))
-        return await _record_decision(tx, proposal, "REJECTED", context.who, self.note)
+        return await _record_decision(tx, proposal, "REJECTED", context.actor_name, self.note)
 
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
         return _proposal_details(result)
@@ -288,7 +290,7 @@ async def _check_approver(
     The proposer's current role must also permit the operation.
     """
     check_role(context, operation)
-    if context.who == proposal.proposed_by and not context.is_exempt:
+    if context.actor_name == proposal.proposed_by and not context.is_exempt:
         raise ConflictError(
             f"an operator other than {quote_input(proposal.proposed_by)}, who proposed it, "
             "must approve the operation"
@@ -301,9 +303,9 @@ async def _check_approver(
 
 
 async def _record_decision(
-    tx: Tx, proposal: Proposal, status: str, who: str, note: str
+    tx: Tx, proposal: Proposal, status: str, decided_by: str, note: str
 ) -> ApprovalView:
-    await proposals_store.mark_decided(tx, proposal.id, status, who, note)
+    await proposals_store.mark_decided(tx, proposal.id, status, decided_by, note)
     return proposal_view(await _require_proposal(tx, ids.format_id(ids.APPROVAL, proposal.id)))
 
 

@@ -87,7 +87,7 @@ def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Ha
             return _redirect_to_sign_in(request, context.settings)
         request.scope["payintent.console_session"] = session
         path = request.url.path
-        _log.info("operator", who=session.actor.who, method=request.method, path=path)
+        _log.info("operator", who=session.actor.name, method=request.method, path=path)
         form: Mapping[str, str] = {}
         if request.method == "POST":
             form = await _read_form(request, session)

@@ -68,7 +68,7 @@ async def _approval_page(
         now=await current_time(visit.context.database),
         may_decide=role is not None and role.includes(minimum_role),
         minimum_role=minimum_role,
-        is_own=approval.proposed_by == visit.actor.who,
+        is_own=approval.proposed_by == visit.actor.name,
         note=note,
         refusal=None if refusal is None else refusal.message,
     )

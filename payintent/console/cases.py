@@ -111,7 +111,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
         merchant_names=await read_merchant_names(visit, [refund]),
         order_ids=await read_order_ids(visit, [refund]),
         now=await current_time(visit.context.read_database),
-        is_own=refund.requested_by == visit.actor.who,
+        is_own=refund.requested_by == visit.actor.name,
         actions=_refund_actions(visit, refund),
     )
 
@@ -119,7 +119,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
 def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[dict[str, str]]:
     """Return the available refund operations. Operators cannot approve their own refunds."""
     operations: list[type[ChangeOperation[Any]]] = []
-    if refund.step == RefundStep.APPROVAL and refund.requested_by != visit.actor.who:
+    if refund.step == RefundStep.APPROVAL and refund.requested_by != visit.actor.name:
         operations.append(ApproveRefund)
     is_unsent = refund.step == RefundStep.QUEUED and refund.sent_at is None
     if refund.step == RefundStep.APPROVAL or is_unsent:

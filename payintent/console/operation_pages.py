@@ -103,7 +103,7 @@ def _find_allowed_operation(visit: OperatorVisit) -> OperationType:
         raise RefusedError(
             ErrorCode.FORBIDDEN,
             f"{kind.action} requires the role {kind.needs_role}; "
-            f"{visit.actor.who} has the role {visit.actor.role}",
+            f"{visit.actor.name} has the role {visit.actor.role}",
         )
     return kind
 

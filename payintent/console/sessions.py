@@ -132,7 +132,7 @@ async def end_session(context: ConsoleContext, session: OperatorSession, session
     """End one of the signed-in operator's sessions; return False if there is no such session."""
     is_revoked = await session_store.revoke(context.database, session_id, session.holder)
     if is_revoked:
-        _log.info("console_session_ended", who=session.actor.who, session=str(session_id))
+        _log.info("console_session_ended", who=session.actor.name, session=str(session_id))
     return is_revoked
 
 

@@ -98,7 +98,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> InvitedMember:
         if context.settings.sends_mail:
             await ensure_writing_key(tx, context.encryption)
-        await member_store.add(tx, self.merchant_id, self.email, self.role, context.who)
+        await member_store.add(tx, self.merchant_id, self.email, self.role, context.actor_name)
         member = await member_store.find_by_email(tx, self.merchant_id, self.email)
         if member is None:
             raise ConflictError("the member has just been removed; try again")

@@ -91,7 +91,7 @@ class Actor:
     `role` is None at a terminal without an operator token.
     """
 
-    who: str
+    name: str
     why: str = ""
     role: Role | None = None
     over_http: bool = False
@@ -111,8 +111,8 @@ class OperationContext:
     approved_by: str | None = None  # the second operator, if approval was needed
 
     @property
-    def who(self) -> str:
-        return self.actor.who
+    def actor_name(self) -> str:
+        return self.actor.name
 
     def capabilities(self, provider: str) -> GatewayCapabilities | None:
         """Return the capabilities of a provider's adapter, or None if it is not installed."""
@@ -254,7 +254,7 @@ async def run(
     result = await change.apply(context, tx)
     await audit_store.add(
         tx,
-        who=context.who,
+        who=context.actor_name,
         why=context.actor.why,
         action=change.action,
         merchant_id=change.merchant_id_of(result),
@@ -295,5 +295,5 @@ def check_role(context: OperationContext, operation: Operation[Any]) -> None:
         raise RefusedError(
             ErrorCode.FORBIDDEN,
             f"{operation.action} requires the role {lowest_role}; "
-            f"{context.who} has the role {role}",
+            f"{context.actor_name} has the role {role}",
         )

@@ -213,7 +213,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        token = await tokens_store.lock_by_name(tx, context.who)
+        token = await tokens_store.lock_by_name(tx, context.actor_name)
         if token is None or context.actor.role is None:
             raise NotFoundError("run `operator replace` with the token to replace")
         new_token = generate_key_text(api_key.OPERATOR)

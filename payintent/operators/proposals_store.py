@@ -94,7 +94,7 @@ async def list_waiting(database: Executor, after: UUID | None, limit: int) -> li
     return [Proposal(**row) for row in rows]
 
 
-async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
+async def mark_decided(tx: Tx, proposal_id: UUID, status: str, decided_by: str, note: str) -> None:
     """Record a decision and delete the proposal's arguments. The proposal must be locked."""
     await tx.fetch(
         """
@@ -104,7 +104,7 @@ async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: s
         """,
         proposal_id,
         status,
-        who,
+        decided_by,
         note,
     )
 

@@ -146,7 +146,7 @@ async def _run_batches(
 
 
 def _check_actor(context: OperationContext, actor: Actor) -> None:
-    for name, value, length_max in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
+    for name, value, length_max in (("who", actor.name, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
         if len(value) > length_max or "\x00" in value:
             raise BadRequestError(f"{name} must have at most {length_max} characters")
     if not context.settings.sandbox and not actor.why.strip():
@@ -167,15 +167,15 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             merchant_id=merchant_id,
             sealed=context.encryption.encrypt(
                 msgspec.json.encode(operation),
-                proposal_context(proposal_id, operation.action, context.who),
+                proposal_context(proposal_id, operation.action, context.actor_name),
             ),
             changes=changes,
-            proposed_by=context.who,
+            proposed_by=context.actor_name,
             why=context.actor.why,
         )
         await audit_store.add(
             tx,
-            who=context.who,
+            who=context.actor_name,
             why=context.actor.why,
             action="approval.propose",
             merchant_id=merchant_id,

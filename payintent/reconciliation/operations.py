@@ -74,7 +74,9 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         await find_accounts(context.database, _normalize(context, self.comparison))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
-        compared_file = await compare_file(tx, _normalize(context, self.comparison), context.who)
+        compared_file = await compare_file(
+            tx, _normalize(context, self.comparison), context.actor_name
+        )
         return await compared_file.open_cases(tx)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:

@@ -37,7 +37,7 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
             raise ConflictError(
                 f"the refund does not need approval: it is {describe_refund(refund)}"
             )
-        if refund.requested_by == context.who:
+        if refund.requested_by == context.actor_name:
             requester = quote_input(refund.requested_by)
             raise ConflictError(
                 f"an operator other than {requester}, who requested it, must approve the refund"
@@ -45,7 +45,7 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         details = await read_details(tx, self.refund_id)
         if refund.destination != details.payer:
             check_note(self.note)
-        await refund_lists.approve(tx, refund.id, context.who, self.note, now)
+        await refund_lists.approve(tx, refund.id, context.actor_name, self.note, now)
         return await read_details(tx, self.refund_id)
 
 

@@ -146,7 +146,7 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
             merchant_id=payment.merchant_id,
             payment_id=payment.id,
             key=self.key,
-            requested_by=context.who,
+            requested_by=context.actor_name,
             amount=self.amount,
             reason=self.reason,
             destination=self.destination,
@@ -199,8 +199,8 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         refund, _ = await lock_by_id(tx, self.refund_id)
         await _check_resendable(context, tx, refund.id)
-        await refund_store.resume(tx, refund.id, context.approved_by or context.who)
-        note = f"resent by {context.who}: {self.note}"
+        await refund_store.resume(tx, refund.id, context.approved_by or context.actor_name)
+        note = f"resent by {context.actor_name}: {self.note}"
         await case_store.reopen_for_refund(tx, refund.id, note)
         return await read_details(tx, self.refund_id)
 

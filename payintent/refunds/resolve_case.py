@@ -60,7 +60,9 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
             await self._refund(context, tx, case)
         else:
             await _lock_open_case(tx, case)
-            await case_store.close(tx, case.id, _STATUSES[self.resolution], context.who, self.note)
+            await case_store.close(
+                tx, case.id, _STATUSES[self.resolution], context.actor_name, self.note
+            )
             await ledger_store.add_resolution(tx, case.id)
         return await read_case_details(tx, self.case_id)
 
@@ -69,7 +71,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
         if capture_id is None or case.credited or case.kind in _KINDS_WITHOUT_MONEY:
             raise UnprocessableError(_explain_no_money(case))
         await _lock_open_case(tx, case)
-        refund = await refund_case(tx, case.id, capture_id, context.who, self.destination)
+        refund = await refund_case(tx, case.id, capture_id, context.actor_name, self.destination)
         if refund.step is RefundStep.APPROVAL and context.is_approved:
             await refund_store.skip_approval(tx, refund.id)
         await case_store.add_note(tx, case.id, self.note)

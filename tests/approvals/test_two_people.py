@@ -218,7 +218,7 @@ async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
 
 
 async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> None:
-    waiting = await _propose(stage, "account.change", replace(ADA, who="Eve"))
+    waiting = await _propose(stage, "account.change", replace(ADA, name="Eve"))
     eve, words = stage.known["token"], "'Eve' may no longer propose this"
     approval = Approve(approval_id=waiting.id)
     whole = "role = 'admin', expires_at = clock() + interval '1 day', revoked_at = NULL"
@@ -237,7 +237,7 @@ async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
         rejection = Reject(approval_id=waiting.id, note="not theirs")
         rejected = await stage.service.run_operation(rejection, actor)
         assert (rejected.status, rejected.decided_by, rejected.note) == (
-            *("REJECTED", actor.who, "not theirs"),
+            *("REJECTED", actor.name, "not theirs"),
         )
         approval = Approve(approval_id=waiting.id)
         assert (
@@ -277,7 +277,7 @@ async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
         stage.world, lambda tx: account_store.lock(tx, stage.known["account"])
     ) as first:
         both = [
-            asyncio.create_task(stage.service.run_operation(approval, replace(ALAN, who=who)))
+            asyncio.create_task(stage.service.run_operation(approval, replace(ALAN, name=who)))
             for who in ("Alan", "Bob")
         ]
         await until_waiting(stage.world, *both)

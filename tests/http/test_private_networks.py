@@ -149,7 +149,7 @@ def test_a_list_that_cannot_be_meant_is_refused(changes: dict[str, Any], problem
 async def test_a_merchant_is_registered_in_a_listed_network_alone(
     world: World, settings: Settings
 ) -> None:
-    await world.operator_token(_ADMIN.who)
+    await world.operator_token(_ADMIN.name)
     listed = _settings(settings, "10.1.0.0/16", "3000")
     service = await open_service(listed, {"fake": FakeGateway()})
     try:

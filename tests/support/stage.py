@@ -564,7 +564,7 @@ async def _contract(service: Service) -> int:
 async def _proposed(service: Service, above: str) -> str:
     """Let Bob propose something that Ada may decide."""
     change = SetChain(chain="native", refund_approval_above=above)
-    proposal = await service.submit(change, replace(ADA, who="Bob"))
+    proposal = await service.submit(change, replace(ADA, name="Bob"))
     assert isinstance(proposal, Proposal)
     return ids.format_id(ids.APPROVAL, proposal.id)
 
