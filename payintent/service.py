@@ -164,7 +164,7 @@ class Service:
         return SessionInquirer(
             database=self.database,
             accounts=self.accounts,
-            authorising_patience=timedelta(hours=self.settings.authorising_patience_hours),
+            authorisation_timeout=timedelta(hours=self.settings.authorising_patience_hours),
         )
 
     @cached_property
@@ -230,9 +230,9 @@ def _make_adapters(
     database: Database,
     settings: Settings,
     http: GatewayHttpClient,
-    refunders: RefundSenders,
+    refund_senders: RefundSenders,
 ) -> dict[str, Gateway]:
-    onchain = OnchainGateway(database, settings.api_base, refunders)
+    onchain = OnchainGateway(database, settings.api_base, refund_senders)
     http_adapters = {adapter.provider: adapter(http) for adapter in _HTTP_ADAPTERS}
     return {**http_adapters, onchain.provider: onchain}
 
@@ -258,9 +258,11 @@ async def open_service(
     )
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = await open_database(settings, encryption, process, wait_s, on_delay)
-    refunders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
+    refund_senders = open_refund_senders(
+        settings.signers, settings.endpoints, tls=settings.client_tls
+    )
     if gateways is None:
-        gateways = _make_adapters(database, settings, http, refunders) | packages
+        gateways = _make_adapters(database, settings, http, refund_senders) | packages
     test_gateway = TestGateway(database, settings.pages_base)
     adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway, **gateways}
     event_notifier = EventNotifier(settings.direct_url)
@@ -283,7 +285,7 @@ async def open_service(
         session_opener=SessionOpener(database),
         callback_receiver=CallbackReceiver(database),
         http=http,
-        refund_senders=refunders,
+        refund_senders=refund_senders,
         event_notifier=event_notifier,
         pictures=PictureCache(encryption, picture_rules, settings.client_tls),
     )

@@ -86,7 +86,7 @@ class Authenticator:
             apply_capabilities(method, self._accounts.capabilities(method.provider))
             for method in merchant.methods
         ]
-        merchant = replace(merchant, payable=payable_decimals(merchant.market, methods))
+        merchant = replace(merchant, payable_currencies=payable_decimals(merchant.market, methods))
         self._merchants.set(digest, merchant)
         return merchant
 

@@ -123,7 +123,7 @@ async def revoke_own_key(
     if not (public_id.isascii() and public_id.isalnum()):
         raise NotFoundError("no such key")
     async with context.database.transaction() as tx:
-        if not await access_store.is_key_of(tx, merchant_id, public_id):
+        if not await access_store.merchant_owns_key(tx, merchant_id, public_id):
             raise NotFoundError("no such key")
         return await run(replace(context, actor=actor), tx, RevokeApiKey(public_id=public_id))
 

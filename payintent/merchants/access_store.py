@@ -32,7 +32,7 @@ class AuthenticatedMerchant:
     methods: tuple[Acceptance, ...]
     limits: Mapping[RateLimitClass, RateLimit]  # the operator's overrides of the defaults
     #: Payable currencies, each with the most decimals that any method supports.
-    payable: Mapping[str, int] = field(default_factory=dict[str, int])
+    payable_currencies: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # public part of the key
     livemode: bool = True
 
@@ -104,7 +104,7 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
     return [ApiKey(**row) for row in rows]
 
 
-async def is_key_of(database: Executor, merchant_id: int, public_id: str) -> bool:
+async def merchant_owns_key(database: Executor, merchant_id: int, public_id: str) -> bool:
     """Return whether a key, possibly revoked, belongs to a merchant."""
     row = await database.row(
         "SELECT FROM api_key WHERE public_id = $2 AND merchant_id = $1", merchant_id, public_id

@@ -70,11 +70,11 @@ class OnchainGateway:
         self,
         database: Database,
         api_base: str,
-        refunders: Mapping[str, RpcRefundSender] = _NO_SENDERS,
+        refund_senders: Mapping[str, RpcRefundSender] = _NO_SENDERS,
     ) -> None:
         self._database = database
         self._api_base = api_base
-        self._refunders = refunders
+        self._refund_senders = refund_senders
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
@@ -125,7 +125,7 @@ class OnchainGateway:
             return _succeeded(facts.final_tx_hash)
         if facts.halted:
             return _not_sent(f"{facts.chain} is halted")
-        sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
+        sender, refunder = facts.sender or facts.refunder, self._refund_senders.get(facts.chain)
         if sender is None or refunder is None:
             missing = "signer" if refunder is None else "refunder"
             return _not_sent(f"no {missing} is configured for {facts.chain}")
@@ -193,7 +193,7 @@ class OnchainGateway:
             return _succeeded(facts.final_tx_hash)
         if facts.sender is None:
             return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was called")
-        refunder = self._refunders.get(facts.chain)
+        refunder = self._refund_senders.get(facts.chain)
         if refunder is None:
             return OutcomeUnknown(
                 detail=f"no signer is configured for {facts.chain}", is_skipped=True

@@ -92,7 +92,7 @@ def make_session_call(session: Session, kind: GatewayRequestKind) -> GatewayCall
 class SessionInquirer:
     database: Database
     accounts: GatewayAccounts
-    authorising_patience: timedelta
+    authorisation_timeout: timedelta
 
     async def inquire(self, due: DueSession) -> None:
         tracing.follow_payment(due.session.payment_id)
@@ -144,9 +144,9 @@ class SessionInquirer:
             await settle_session(tx, session.payment_id, session.id, effective_report)
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._record_no_response(session)
-        elif session.closing_at and due.now - session.closing_at >= self.authorising_patience:
+        elif session.closing_at and due.now - session.closing_at >= self.authorisation_timeout:
             async with self.database.transaction() as tx:
-                await expire_undecided(tx, session, self.authorising_patience)
+                await expire_undecided(tx, session, self.authorisation_timeout)
 
     def _gap_s(self, session: Session) -> float:
         gateway = self.accounts.gateway(session.quote.provider)

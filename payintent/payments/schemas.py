@@ -210,7 +210,7 @@ def _validate_create_request(
     settings: Settings,
 ) -> CreatePaymentRequest:
     """Validate a create request; raises the error of the first check that fails."""
-    payable, pegged = merchant.payable, body.include_pegged_assets is not False
+    payable, pegged = merchant.payable_currencies, body.include_pegged_assets is not False
     require_accepting_payments(merchant.activation)
     require_payable_currency(body.currency, payable, pegged=pegged)
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)

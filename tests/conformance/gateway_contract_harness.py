@@ -174,10 +174,10 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
     del fixtures
     async with AsyncExitStack() as stack:
         settings = await stack.enter_async_context(own_database())
-        refunders = RefundSenders()
-        service = await stack.enter_async_context(_service(settings, refunders))
+        refund_senders = RefundSenders()
+        service = await stack.enter_async_context(_service(settings, refund_senders))
         ground = await stack.enter_async_context(_ground(service, stack.enter_context(_chain())))
-        refunds = await stack.enter_async_context(refunding(ground, refunders))
+        refunds = await stack.enter_async_context(refunding(ground, refund_senders))
         receiver = await stack.enter_async_context(receiving())
         other = await deploy(ground.chain, PLANS[ground.slug])
         added = await ground.world.perform(
@@ -222,8 +222,8 @@ def _chain() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _service(settings: Settings, refunders: RefundSenders) -> AsyncIterator[Service]:
-    async with contract_service(settings, FakeGateway(), refunders) as service:
+async def _service(settings: Settings, refund_senders: RefundSenders) -> AsyncIterator[Service]:
+    async with contract_service(settings, FakeGateway(), refund_senders) as service:
         yield service
 
 

@@ -20,17 +20,17 @@ from tests.support.world import World
 
 
 @pytest.fixture
-def refunders() -> dict[str, RpcRefundSender]:
+def refund_senders() -> dict[str, RpcRefundSender]:
     """What sends refunds, by chain: nothing does until `refunding` is."""
     return {}
 
 
 @pytest.fixture
 async def service(
-    settings: Settings, gateway: FakeGateway, refunders: dict[str, RpcRefundSender]
+    settings: Settings, gateway: FakeGateway, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[Service]:
     """The service with the fake gateway and the contract's own adapter."""
-    async with contract_service(settings, gateway, refunders) as service:
+    async with contract_service(settings, gateway, refund_senders) as service:
         yield service
 
 
@@ -44,10 +44,10 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
 
 @pytest.fixture
 async def refunding(
-    ground: ChainWorld, refunders: dict[str, RpcRefundSender]
+    ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
     """The chain, with a refunder whose account has money."""
-    async with open_refunding(ground, refunders) as refunding:
+    async with open_refunding(ground, refund_senders) as refunding:
         yield refunding
 
 

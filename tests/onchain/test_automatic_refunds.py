@@ -108,14 +108,16 @@ class Ground:
 
 
 @pytest.fixture
-async def on_chain(world: World, refunders: dict[str, RpcRefundSender]) -> AsyncIterator[Ground]:
+async def on_chain(
+    world: World, refund_senders: dict[str, RpcRefundSender]
+) -> AsyncIterator[Ground]:
     methods = await offer_tokens(world)
     await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=True))
     await world.perform(SetChain(chain="native", refunder=REFUNDER))
     signer = Signer()
     async with serving(signer) as url:
         senders = open_refund_senders({"native": url}, {"native": [url]})
-        refunders |= senders
+        refund_senders |= senders
         yield Ground(world, methods, signer)
         await senders.close()
 

@@ -30,7 +30,7 @@ async def found(world: RefundWorld, signer: ExternalSigner | None = None) -> lis
     database = ground.world.database
     row = await chain_store.get_chain(database, ground.slug)
     assert row is not None
-    asked = signer or world.refunders[ground.slug].signer
+    asked = signer or world.refund_senders[ground.slug].signer
     tokens = await chain_store.list_tokens(database, ground.slug)
     contracts = await chain_store.list_contracts(database, ground.slug)
     findings = check_refund_setup(asked, ground.reader, row, tokens, contracts)
@@ -111,14 +111,14 @@ async def test_the_signers_address_is_told_to_nobody(
         await refunding.turn()
     assert open_refund_senders({"native": f"ws://{KEY}/{KEY}"}, {"native": ["http://a.test"]}) == {}
     told = capfd.readouterr()
-    text = f"{caplog.text}{told.out}{told.err}{refunding.refunders!r}"
+    text = f"{caplog.text}{told.out}{told.err}{refunding.refund_senders!r}"
     assert "refund_unanswered" in text
     assert KEY not in text
     assert "127.0.0.1" not in text
 
 
 async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWorld) -> None:
-    refunder, sender = refunding.refunders["native"], bytes.fromhex(refunding.refunder[2:])
+    refunder, sender = refunding.refund_senders["native"], bytes.fromhex(refunding.refunder[2:])
     call = ContractRefundCall(
         network_id=612_055,
         contract=bytes.fromhex(refunding.ground.deployment.contract_address[2:]),

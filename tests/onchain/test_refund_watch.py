@@ -43,7 +43,7 @@ class Liar(FaultyNode):
 
 @pytest.fixture
 async def pair(
-    world: World, chain_url: str, refunders: dict[str, RpcRefundSender]
+    world: World, chain_url: str, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[tuple[RefundWorld, Liar, FaultyNode]]:
     """Two endpoints of one chain, the first of which may lie."""
     async with AsyncExitStack() as stack:
@@ -53,7 +53,7 @@ async def pair(
             chain_world(world, chain_url, endpoints=[liar.url, honest.url])
         )
         await ground.allow()
-        yield await stack.enter_async_context(refunding(ground, refunders)), liar, honest
+        yield await stack.enter_async_context(refunding(ground, refund_senders)), liar, honest
 
 
 def counted(disposition: str) -> float:

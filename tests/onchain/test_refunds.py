@@ -41,9 +41,9 @@ DONE = ("SUCCEEDED", "ended")
 
 @pytest.fixture
 async def on_ethereum(
-    ethereum: ChainWorld, refunders: dict[str, RpcRefundSender]
+    ethereum: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
-    async with refunding(ethereum, refunders) as world:
+    async with refunding(ethereum, refund_senders) as world:
         yield world
 
 
@@ -271,15 +271,15 @@ async def test_coins_are_not_sent_to_where_no_contract_is(refunding: RefundWorld
 
 @pytest.mark.parametrize("missing", ["signer", "refunder"])
 async def test_without_a_signer_or_a_refunder_refunds_wait(
-    refunding: RefundWorld, refunders: dict[str, RpcRefundSender], missing: str
+    refunding: RefundWorld, refund_senders: dict[str, RpcRefundSender], missing: str
 ) -> None:
-    kept = dict(refunders)
+    kept = dict(refund_senders)
     if missing == "signer":
-        refunders.clear()
+        refund_senders.clear()
     else:
         await refunding.ground.world.rows("UPDATE chain SET refunders = '{}'")
     refund = await waits_for(refunding)
-    refunders |= kept
+    refund_senders |= kept
     await refunding.ground.world.perform(SetChain(chain="native", refunder=refunding.refunder))
     await is_sent_now(refunding, refund)
 
@@ -403,10 +403,10 @@ async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld
 
 
 async def test_when_no_endpoint_answers_nothing_is_sent_again(
-    ground: ChainWorld, refunders: dict[str, RpcRefundSender]
+    ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
-    async with refunding(ground, refunders, [nobody]) as world:
+    async with refunding(ground, refund_senders, [nobody]) as world:
         payment, _ = await world.paid()
         refund = await world.ask(payment)
         await world.turn()

@@ -33,11 +33,15 @@ TOKENS = {"ethereum": ("USDT",), "bsc": ("USDT",), "native": ("USDT", "NATIVED")
 
 @asynccontextmanager
 async def contract_service(
-    settings: Settings, gateway: Gateway, refunders: Mapping[str, RpcRefundSender] | None = None
+    settings: Settings,
+    gateway: Gateway,
+    refund_senders: Mapping[str, RpcRefundSender] | None = None,
 ) -> AsyncIterator[Service]:
     """Open the service with the fake gateway and the contract's own adapter."""
     database = Database(settings)
-    contract = OnchainGateway(database, settings.api_base, {} if refunders is None else refunders)
+    contract = OnchainGateway(
+        database, settings.api_base, {} if refund_senders is None else refund_senders
+    )
     service = await open_service(settings, {"fake": gateway, PROVIDER: contract})
     try:
         yield service

@@ -70,7 +70,7 @@ class RefundWorld:
 
     ground: ChainWorld
     signer: Signer
-    refunders: RefundSenders
+    refund_senders: RefundSenders
 
     @property
     def refunder(self) -> str:
@@ -184,13 +184,13 @@ async def signing(upstream: str) -> AsyncIterator[Signer]:
 
 @asynccontextmanager
 async def refunding(
-    ground: ChainWorld, refunders: dict[str, RpcRefundSender], urls: Sequence[str] = ()
+    ground: ChainWorld, refund_senders: dict[str, RpcRefundSender], urls: Sequence[str] = ()
 ) -> AsyncIterator[RefundWorld]:
-    """Let refunds be sent on a chain; `refunders` are those that the service works with."""
+    """Let refunds be sent on a chain; `refund_senders` are those that the service works with."""
     async with signing(ground.chain.url) as signer:
         endpoints = {ground.slug: list(urls) or [ground.chain.url]}
         opened = open_refund_senders({ground.slug: signer.url}, endpoints, ground.clock)
-        refunders |= opened
+        refund_senders |= opened
         await ground.world.perform(SetChain(chain=ground.slug, refunder=ground.deployment.refunder))
         yield RefundWorld(ground, signer, opened)
         await opened.close()

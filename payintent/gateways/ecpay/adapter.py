@@ -178,7 +178,7 @@ class EcpayGateway:
             return _capture_report(trade.trade_no, trade.amount) or inconclusive_response(
                 "paid, but without a trade number"
             )
-        if trade.status == _NOT_ESTABLISHED and trade.is_attempted:
+        if trade.status == _NOT_ESTABLISHED and trade.was_attempted:
             return SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
         if trade.status == _NOT_ESTABLISHED and self._is_abandoned(session):
             return SessionReport(state=GatewaySessionState.CLOSED)

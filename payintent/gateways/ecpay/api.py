@@ -98,7 +98,7 @@ class EcpayTrade:
     trade_no: str
     amount: str  # in dollars
     authorisation: str  # the card authorisation (`gwsr`), required for card operations
-    is_attempted: bool  # the bank has decided on a card
+    was_attempted: bool  # the bank has decided on a card
     has_instalments: bool  # the buyer pays the bank in instalments
 
     @property
@@ -199,6 +199,6 @@ def _parse_trade(
         trade_no=fields.get("TradeNo", ""),
         amount=amount_of(fields),
         authorisation=fields.get("gwsr", ""),
-        is_attempted=bool(fields.get("process_date")),
+        was_attempted=bool(fields.get("process_date")),
         has_instalments=fields.get("stage", "").strip("0") != "",
     )
