@@ -46,8 +46,8 @@ class GatewayAccount:
 
 class RefundSupport(StrEnum):
     NONE = "none"
-    WHOLE = "whole"  # the full amount, once
-    PARTS = "parts"
+    FULL_ONLY = "full_only"  # the full amount, once
+    PARTIAL = "partial"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class GatewayCapabilities:
     countries: frozenset[str] | None = None  # None: all
     #: Published limits of a payment's total, by currency. Operators may override them per method.
     limits: Mapping[str, AmountLimits] = field(default_factory=dict[str, AmountLimits])
-    refunds: RefundSupport = RefundSupport.PARTS
+    refunds: RefundSupport = RefundSupport.PARTIAL
     #: Whether a refund can safely be sent again with the same id. If False, it is only sent once.
     refund_is_idempotent: bool = True
     #: The origins of the gateway's API, pages and scripts. An account's URLs must belong to them.

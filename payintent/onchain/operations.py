@@ -77,10 +77,10 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     refunder: Annotated[str | None, option("The address that sends new refunds.")] = None
     refund_approval_above: Annotated[
         str | None,
-        option("Daily limit of a merchant's refunds without approval, in tokens."),
+        option("Daily amount, in tokens, that a merchant can refund without approval."),
     ] = None
     auto_refund_gas: Annotated[
-        int | None, option("Daily gas budget of automatic refunds (UTC); 0 disables them.")
+        int | None, option("Gas budget for automatic refunds per UTC day; 0 disables them.")
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -163,7 +163,8 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     def _check_finality(self, chain: ChainRecord) -> None:
         if self.finality == "confirmations" and chain.confirmations is None:
             raise BadRequestError(
-                f"finality `confirmations` requires `confirmations` on {self.chain}"
+                "finality `confirmations` requires a number of confirmations to be set for "
+                f"{self.chain}"
             )
 
     def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:

@@ -305,14 +305,14 @@ def _to_gateway_units(
     if capabilities is not None:
         if capabilities.refunds is RefundSupport.NONE:
             raise _unsupported_error("does not support refunds")
-        if capabilities.refunds is RefundSupport.WHOLE and amount != payment.amount:
+        if capabilities.refunds is RefundSupport.FULL_ONLY and amount != payment.amount:
             raise _unsupported_error("supports full refunds only")
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
             # The full remainder is always refundable, since it was collected at this precision.
             if amount != remainder and to_smallest_unit(amount, decimals) is None:
                 raise _unsupported_error(
-                    f"refunds {capture.currency} with {decimals} decimals only"
+                    f"only supports {capture.currency} refunds with up to {decimals} decimal places"
                 )
             unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
     refundable_remainder = RefundableRemainder(

@@ -123,7 +123,7 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     ] = None
     reason: Annotated[str | None, option("The reason shown to the merchant.")] = None
     destination: Annotated[
-        str | None, option("The receiving address on a chain; default: the payer's address.")
+        str | None, option("On-chain address to refund to; defaults to the payer's address.")
     ] = None
     key: Annotated[
         UUID | None, option("Idempotency key; repeating a request within 24 hours has no effect.")

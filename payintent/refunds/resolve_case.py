@@ -37,13 +37,16 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
     case_id: CaseId
     resolution: Annotated[
         Literal["accept", "dismiss", "refund"],
-        argument("`accept`: keep the money; `dismiss`: there is no money; `refund`: return it."),
+        argument(
+            "`accept`: keep the money; `dismiss`: close the case because no money was received; "
+            "`refund`: return the money."
+        ),
     ]
     note: Annotated[
         str, option("Stored with the case; default: the reason.", defaults_to_reason=True)
     ]
     destination: Annotated[
-        str | None, option("The receiving address on a chain; default: the payer's address.")
+        str | None, option("On-chain address to refund to; defaults to the payer's address.")
     ] = None
 
     def required_role(self) -> Role:
@@ -52,7 +55,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
         if self.destination is not None and self.resolution != "refund":
-            raise BadRequestError("only a refund has a destination")
+            raise BadRequestError("`destination` is only allowed when `resolution` is `refund`")
 
     async def apply(self, context: OperationContext, tx: Tx) -> CaseDetails:
         case = await require_case(tx, self.case_id)
@@ -69,7 +72,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
     async def _refund(self, context: OperationContext, tx: Tx, case: CaseState) -> None:
         capture_id = case.capture_id
         if capture_id is None or case.credited or case.kind in _KINDS_WITHOUT_MONEY:
-            raise UnprocessableError(_explain_no_money(case))
+            raise UnprocessableError(_no_money_message(case))
         await _lock_open_case(tx, case)
         refund = await refund_case(tx, case.id, capture_id, context.actor_name, self.destination)
         if refund.step is RefundStep.APPROVAL and context.is_approved:
@@ -102,7 +105,7 @@ async def _lock_open_case(tx: Tx, case: CaseState) -> None:
         raise ConflictError("money has just arrived for this case; review it again")
 
 
-def _explain_no_money(case: CaseState) -> str:
+def _no_money_message(case: CaseState) -> str:
     if case.kind in _KINDS_WITHOUT_MONEY:
         return f"a {case.kind} case holds no funds; resolve it at the provider, then close the case"
     if case.credited:

@@ -70,7 +70,7 @@ def test_the_traits_of_an_adapter_are_what_it_says_of_itself(harness: Harness) -
     assert capabilities.refunds is not RefundSupport.NONE, (
         "write the tests of such an adapter first"
     )
-    assert harness.refunds_parts == (capabilities.refunds is RefundSupport.PARTS)
+    assert harness.refunds_parts == (capabilities.refunds is RefundSupport.PARTIAL)
     assert harness.refunds_again == capabilities.refund_is_idempotent
     assert harness.over_http == (harness.faults is not None)
 

@@ -44,7 +44,7 @@ async def test_a_part_goes_back_then_the_rest_and_then_no_more(harness: Harness)
     money = await paid(harness)
     whole = money.capture.amount_minor
     parts = [whole // PART, whole - whole // PART]
-    if harness.gateway.capabilities.refunds is RefundSupport.WHOLE:
+    if harness.gateway.capabilities.refunds is RefundSupport.FULL_ONLY:
         parts = [whole]
     for place, part in enumerate(parts, start=1):
         request = await refunded(harness, refund_of(harness, money, part), DONE)
@@ -202,4 +202,4 @@ async def pending(harness: Harness) -> GatewayRefundRequest:
 
 
 def _part(harness: Harness, whole: int) -> int:
-    return whole // PART if harness.gateway.capabilities.refunds is RefundSupport.PARTS else whole
+    return whole // PART if harness.gateway.capabilities.refunds is RefundSupport.PARTIAL else whole

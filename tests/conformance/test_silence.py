@@ -105,7 +105,7 @@ async def staged(harness: Harness, call: Call) -> Staged:
 
 def _part(harness: Harness, money: Paid) -> int:
     whole = money.capture.amount_minor
-    return whole // 3 if harness.gateway.capabilities.refunds is RefundSupport.PARTS else whole
+    return whole // 3 if harness.gateway.capabilities.refunds is RefundSupport.PARTIAL else whole
 
 
 @where(_goes_out)

@@ -288,7 +288,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("case.resolve", {"note": " "}, _BAD, "note must have 1 to 500 characters"),
     ("case.resolve", {"note": "x" * 501}, _BAD, "note must have 1 to 500 characters"),
     ("case.resolve", {"note": "\x00"}, _BAD, "note must have 1 to 500 characters"),
-    ("case.resolve", {"destination": _ZERO}, _BAD, "only a refund has a destination"),
+    ("case.resolve", {"destination": _ZERO}, _BAD, "`destination` is only allowed"),
     ("case.resolve", {"resolution": "refund"}, _REFUSED, "no captured money is recorded"),
     *(
         (f"refund.{verb}", {"refund_id": "x"}, _UNKNOWN, "no refund 'x'")

@@ -156,10 +156,10 @@ async def test_a_gateway_takes_no_destination(world: World) -> None:
     ("refunds", "amount", "taken"),
     [
         (RefundSupport.NONE, None, False),
-        (RefundSupport.WHOLE, "1589.99", False),
-        (RefundSupport.WHOLE, "1590", True),
-        (RefundSupport.WHOLE, None, True),
-        (RefundSupport.PARTS, "0.01", True),
+        (RefundSupport.FULL_ONLY, "1589.99", False),
+        (RefundSupport.FULL_ONLY, "1590", True),
+        (RefundSupport.FULL_ONLY, None, True),
+        (RefundSupport.PARTIAL, "0.01", True),
     ],
 )
 async def test_a_gateway_gives_back_what_its_kind_can(

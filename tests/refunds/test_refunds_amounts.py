@@ -181,12 +181,12 @@ async def test_what_the_gateway_cannot_give_back_is_unprocessable(
     created = await paid(api)
     _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.NONE)
     assert refusal(await ask(api, created)) == _UNPROCESSABLE
-    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.WHOLE)
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
     assert refusal(await ask(api, created, amount="90.00")) == _UNPROCESSABLE
     _can(monkeypatch, gateway, decimals={"THB": 0})
     assert refusal(await ask(api, created, amount="90.50")) == _UNPROCESSABLE
     assert (await ask(api, created, amount="90.00")).status == 201
-    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.WHOLE)
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
     assert refusal(await ask(api, created)) == _UNPROCESSABLE  # it would be the rest, not the whole
     assert len(await kept(api.world)) == 1
 

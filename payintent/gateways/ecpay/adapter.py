@@ -125,7 +125,7 @@ class EcpayGateway:
         ),
         decimals={CURRENCY: DECIMALS},
         countries=frozenset({"TW"}),
-        refunds=RefundSupport.PARTS,
+        refunds=RefundSupport.PARTIAL,
         refund_is_idempotent=False,
         inquiry_gap_s=INQUIRY_GAP_S,
         origins=frozenset({_LIVE, _STAGE}),
