@@ -37,7 +37,7 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     """Close all days up to the first day with new entries, or all past days if there are none."""
     closing = await closing_store.lock_closing(tx, merchant_id)
     # A concurrent worker may have used a later watermark. Going back would repeat its entries.
-    watermark = max(watermark, closing.closed_number)
+    watermark = max(watermark, closing.last_closed_entry)
     yesterday = local_date(closing.now, closing.time_zone) - _DAY
     if closing.day is not None and yesterday <= closing.day:
         return  # a concurrent worker has closed the day
@@ -49,15 +49,15 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
             yesterday, entry_day if closing.day is None else max(entry_day, closing.day + _DAY)
         )
     # Changing the time zone can lengthen a day or leave it empty.
-    until_at = max(end_of_day(day, closing.time_zone), closing.closed_at)
+    before = max(end_of_day(day, closing.time_zone), closing.closed_at)
     covered = CoveredEntries(
         first_number=closing.next_number,
         last_number=watermark,
-        until_at=until_at,
-        closed_number=closing.closed_number,
+        until_at=before,
+        closed_number=closing.last_closed_entry,
         closed_at=closing.closed_at,
     )
-    for sums in await closing_store.sum_pending(tx, closing, watermark, until_at):
+    for sums in await closing_store.sum_pending(tx, closing, watermark, before):
         previous = await statement_store.find_last(tx, merchant_id, sums.currency, sums.chain)
         movements = sum_movements(sums.sums)
         opening_minor = 0 if previous is None else previous.closing_minor
@@ -77,4 +77,4 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
             created_at=closing.now,
         )
         await statement_store.add(tx, statement)
-    await closing_store.close(tx, closing, day, until_at, watermark)
+    await closing_store.close(tx, closing, day, before, watermark)

@@ -22,7 +22,7 @@ class ClosingState:
     now: datetime
     day: date | None  # the last closed day; None if no day has been closed
     closed_at: datetime
-    closed_number: int
+    last_closed_entry: int
     next_number: int
 
 
@@ -99,7 +99,7 @@ async def lock_closing(tx: Tx, merchant_id: int) -> ClosingState:
         """
         SELECT m.time_zone, clock() AS now, nullif(c.day, '-infinity') AS day,
             CASE WHEN isfinite(c.closed_at) THEN c.closed_at ELSE 'epoch' END AS closed_at,
-            c.closed_number, c.next_number
+            c.closed_number AS last_closed_entry, c.next_number
         FROM statement_close c
         JOIN merchant m ON m.id = c.merchant_id
         WHERE c.merchant_id = $1
@@ -119,9 +119,9 @@ async def find_first_pending(tx: Tx, closing: ClosingState) -> datetime | None:
 
 
 async def sum_pending(
-    tx: Tx, closing: ClosingState, last_number: int, until_at: datetime
+    tx: Tx, closing: ClosingState, last_number: int, before: datetime
 ) -> list[CurrencySums]:
-    """Sum the entries not yet in a statement, up to `last_number` and before `until_at`."""
+    """Sum the entries not yet in a statement, up to `last_number` and created earlier than `before`."""
     rows = await tx.fetch(
         f"""
         SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount
@@ -134,7 +134,7 @@ async def sum_pending(
         """,
         *_pending_parameters(closing),
         last_number,
-        until_at,
+        before,
     )
     by_currency: dict[tuple[str, str], list[EntrySum]] = {}
     for row in rows:
@@ -172,6 +172,6 @@ def _pending_parameters(closing: ClosingState) -> tuple[object, ...]:
         f"merchant_payable:{closing.merchant_id}",
         closing.merchant_id,
         closing.next_number,
-        closing.closed_number,
+        closing.last_closed_entry,
         closing.closed_at,
     )
