@@ -248,7 +248,7 @@ async def open_service(
 
     `gateways`, keyed by provider, replaces all adapters except the test gateway. `process` names
     the database connections. `on_delay` is called if the database does not respond promptly.
-    Raises `AddressUnusableError` or `GatewayPackageError` before connecting, and
+    Raises `UnusableAddressError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
     """
     check_addresses(settings)

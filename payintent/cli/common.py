@@ -37,7 +37,7 @@ from payintent.operators.submit import count_changes, describe
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.log import configure_logging
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_checks import AddressUnusableError, describe_problems
+from payintent.runtime.settings_checks import UnusableAddressError, describe_problems
 from payintent.runtime.tracing import TracingUnavailableError
 from payintent.service import Service, open_service
 
@@ -57,7 +57,7 @@ FATAL_ERRORS = (
     StorageUnavailableError,
     PermissionDeniedError,
     EncryptionKeyError,
-    AddressUnusableError,
+    UnusableAddressError,
     GatewayPackageError,
     TracingUnavailableError,
 )

@@ -21,7 +21,7 @@ from payintent.chains.checks import (
 from payintent.cli.commands import EXTRA_CHECKS
 from payintent.cli.common import FATAL_ERRORS, read_settings, report_unavailable_database
 from payintent.cli.processes import default_processes
-from payintent.console.oidc.provider import IdentityProvider, ProviderUnusableError
+from payintent.console.oidc.provider import IdentityProvider, IdentityProviderError
 from payintent.core.access import Role, parse_claim_roles
 from payintent.core.errors import PermissionDeniedError
 from payintent.db import availability
@@ -47,7 +47,7 @@ from payintent.runtime.encryption import (
 from payintent.runtime.log import error_location
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
-    AddressUnusableError,
+    UnusableAddressError,
     check_addresses,
     describe_problems,
     find_address_warnings,
@@ -140,7 +140,7 @@ async def _check_identity_provider(report: _Report, settings: Settings) -> None:
     provider = IdentityProvider(settings)
     try:
         keys = await provider.keys(None)
-    except ProviderUnusableError as error:
+    except IdentityProviderError as error:
         report.fail("oidc", f"{settings.oidc_issuer}: {error.detail}")
     else:
         if keys:
@@ -173,7 +173,7 @@ def _check_addresses(report: _Report, settings: Settings) -> bool:
         report.warn("addresses", warning)
     try:
         check_addresses(settings)
-    except AddressUnusableError as error:
+    except UnusableAddressError as error:
         report.fail("addresses", str(error))
         return False
     if settings.sandbox:

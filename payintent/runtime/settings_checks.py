@@ -142,12 +142,12 @@ _BASE_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}  # 
 _PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
 
 
-class AddressUnusableError(Exception):
+class UnusableAddressError(Exception):
     """A configured address is unsuitable. The message does not contain the address."""
 
 
 def check_addresses(settings: Settings) -> None:
-    """Raise `AddressUnusableError` if the configured addresses are not safe enough for payments.
+    """Raise `UnusableAddressError` if the configured addresses are not safe enough for payments.
 
     A sandbox must not be public, because its operators need no token. Any other installation must
     read chains through at least two hosts, over https or on this machine.
@@ -155,12 +155,12 @@ def check_addresses(settings: Settings) -> None:
     if settings.sandbox:
         for name, url in _base_urls(settings):
             if _is_public(_host(url)):
-                raise AddressUnusableError(
+                raise UnusableAddressError(
                     f"{name} is public, but PAYINTENT_SANDBOX is set: a sandbox must be private"
                 )
     elif not settings.chain_any_endpoints:
         for problem in find_endpoint_problems(settings):
-            raise AddressUnusableError(f"{problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS")
+            raise UnusableAddressError(f"{problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS")
 
 
 def find_endpoint_problems(settings: Settings) -> Iterable[str]:

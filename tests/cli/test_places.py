@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_checks import AddressUnusableError, check_addresses
+from payintent.runtime.settings_checks import UnusableAddressError, check_addresses
 from payintent.service import open_service
 from tests.support.terminal import Terminal
 
@@ -72,7 +72,7 @@ def test_doctor_says_what_was_allowed(settings: Settings) -> None:
 async def test_what_an_installation_refuses_to_start_with(
     settings: Settings, changes: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(AddressUnusableError, match=said) as refused:
+    with pytest.raises(UnusableAddressError, match=said) as refused:
         await open_service(changed(settings, **changes))
     assert "example" not in str(refused.value), "an endpoint's address may hold a key"
 

@@ -41,7 +41,7 @@ FAILURES = Counter(
 )
 
 
-class ProviderUnusableError(RefusedError):
+class IdentityProviderError(RefusedError):
     """The provider is unreachable, or its response is invalid."""
 
     def __init__(self, detail: str) -> None:
@@ -89,7 +89,7 @@ class IdentityProvider:
             self._read_keys, _Keys([]), _CACHE_TTL_S, monotonic, self._waiting
         )
         self._next_key_refresh_at = 0.0
-        self._failure: tuple[float, ProviderUnusableError] | None = None
+        self._failure: tuple[float, IdentityProviderError] | None = None
 
     async def metadata(self) -> ProviderMetadata:
         """Return the provider's metadata, cached for up to an hour."""
@@ -97,7 +97,7 @@ class IdentityProvider:
             raise self._failure[1]
         try:
             metadata = await self._metadata.get()
-        except ProviderUnusableError as error:
+        except IdentityProviderError as error:
             self._failure = self._monotonic() + _RETRY_S, error
             raise
         assert metadata is not None  # noqa: S101 - it was read
@@ -168,12 +168,12 @@ class IdentityProvider:
         response = await self._request("discovery", "GET", url, {})
         metadata = _decode("discovery", response, ProviderMetadata)
         if metadata.issuer != self.issuer:
-            raise _report_failure("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
+            raise _log_provider_error("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
         endpoints = metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri
         if not all(is_confidential(url) and "#" not in url for url in endpoints):
-            raise _report_failure("discovery", "one of its endpoints does not use https")
+            raise _log_provider_error("discovery", "one of its endpoints does not use https")
         if not {_BASIC, _POST} & set(metadata.token_endpoint_auth_methods_supported):
-            raise _report_failure("discovery", "it does not support client secrets")
+            raise _log_provider_error("discovery", "it does not support client secrets")
         return metadata
 
     async def _read_keys(self, _: _Keys) -> _Keys:
@@ -196,20 +196,20 @@ class IdentityProvider:
             body=urlencode(fields).encode() if fields else None,
         )
         if not isinstance(response, HttpResponse):
-            raise _report_failure(purpose, response.detail)
+            raise _log_provider_error(purpose, response.detail)
         return response
 
 
 def _decode(purpose: str, response: HttpResponse, kind: type[T]) -> T:
     if response.status != _OK:
-        raise _report_failure(purpose, f"HTTP {response.status} for its {purpose}")
+        raise _log_provider_error(purpose, f"the {purpose} request returned HTTP {response.status}")
     try:
         return msgspec.json.decode(response.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _report_failure(purpose, f"its {purpose} cannot be decoded") from None
+        raise _log_provider_error(purpose, f"the {purpose} response could not be decoded") from None
 
 
-def _report_failure(purpose: str, detail: str) -> ProviderUnusableError:
+def _log_provider_error(purpose: str, detail: str) -> IdentityProviderError:
     FAILURES.labels(purpose).inc()
     _log.warning("identity_provider_failed", what=purpose, why=detail)
-    return ProviderUnusableError(detail)
+    return IdentityProviderError(detail)
