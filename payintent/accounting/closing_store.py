@@ -121,7 +121,7 @@ async def find_first_pending(tx: Tx, closing: ClosingState) -> datetime | None:
 async def sum_pending(
     tx: Tx, closing: ClosingState, last_number: int, before: datetime
 ) -> list[CurrencySums]:
-    """Sum the entries not yet in a statement, up to `last_number` and created earlier than `before`."""
+    """Sum unclosed entries: numbered up to `last_number` and created earlier than `before`."""
     rows = await tx.fetch(
         f"""
         SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount
