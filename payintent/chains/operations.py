@@ -49,7 +49,9 @@ from payintent.operators.operation import (
 ChainSlug = Annotated[str, argument("The chain, such as ethereum.")]
 TOKEN_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
 _BLOCK_MAX = 1 << 62
-_LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # contract code has at most 24 KiB
+_LIMITS = RpcLimits(
+    timeout_s=5.0, response_bytes_max=256 * 1024
+)  # contract code has at most 24 KiB
 
 
 async def require_chain(database: Executor, slug: str) -> ChainRecord:

@@ -87,7 +87,7 @@ def _apply(
         if proposed:
             raise typer.Exit(EXIT_PROPOSED)
     if instructions:
-        fail(f"{len(instructions)} changes must be made by hand")
+        fail(f"{len(instructions)} changes must be made manually")
 
 
 def _load_plan(file: Path) -> tuple[PlanConfig, list[PlanStep]]:

@@ -124,7 +124,7 @@ def _check_all(report: _Report) -> None:
 
 
 def _check_gateways(report: _Report) -> bool:
-    http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)  # sends no requests
+    http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)  # sends no requests
     try:
         load_gateway_packages(http, BUILT_IN)
     except GatewayPackageError as error:
@@ -210,7 +210,7 @@ async def _check_database(report: _Report, settings: Settings) -> bool:
                 COMMAND_WAIT_S,
                 partial(report_unavailable_database, url),
             )
-        missing = await migrations.pending_migrations(direct)
+        missing = await migrations.list_pending_migrations(direct)
     except FATAL_ERRORS as error:
         report.fail("database", _database_problem(error))
         return False
@@ -353,7 +353,7 @@ def _check_accounts(
         )
         yield SetupFinding("accounts", False, text)
     for (provider, names), ids in sorted(incomplete.items()):
-        text = f"accounts at {provider} without {names}, which cannot be used: {', '.join(ids)}"
+        text = f"accounts at {provider} are unusable because they lack {names}: {', '.join(ids)}"
         yield SetupFinding("accounts", False, text)
     if unbound:
         text = (

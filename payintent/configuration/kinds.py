@@ -56,7 +56,7 @@ from payintent.merchants.operations import SetRefundThreshold
 from payintent.merchants.restrictions import AddRestriction, LiftRestriction
 from payintent.merchants.taxes import RemoveTaxRate, SetTaxRate
 from payintent.onchain.operations import SetChain
-from payintent.operators.fields import LISTED_MAX
+from payintent.operators.fields import LIST_LIMIT_MAX
 from payintent.operators.operation import ChangeOperation, OperationContext, copy_fields
 
 _LIMITS_MAX = 10_000_000
@@ -228,9 +228,9 @@ async def _list_merchants(context: OperationContext) -> list[Merchant]:
     result: list[Merchant] = []
     while True:
         after = result[-1].id if result else 0
-        page = await merchant_store.list_merchants(context.database, LISTED_MAX, after=after)
+        page = await merchant_store.list_merchants(context.database, LIST_LIMIT_MAX, after=after)
         result += page
-        if len(page) < LISTED_MAX:
+        if len(page) < LIST_LIMIT_MAX:
             return result
 
 

@@ -18,7 +18,7 @@ from payintent.core.money import TENDER, format_amount, group_thousands, minor_d
 from payintent.http import responses
 from payintent.http.pages.static_files import html_response
 from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
-from payintent.overview.store import COUNTED_MAX, ChainFigure
+from payintent.overview.store import COUNT_MAX, ChainFigure
 from payintent.runtime.log import get_logger
 
 #: Final payment statuses, in chart order.
@@ -96,8 +96,8 @@ def format_minute(moment: datetime) -> str:
 
 
 def format_capped(count: int) -> str:
-    """Format a count that is capped at `COUNTED_MAX`."""
-    return f"{COUNTED_MAX:,}+" if count >= COUNTED_MAX else f"{count:,}"
+    """Format a count that is capped at `COUNT_MAX`."""
+    return f"{COUNT_MAX:,}+" if count >= COUNT_MAX else f"{count:,}"
 
 
 def chain_row(chain: ChainFigure, now: datetime) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from payintent.console.operation_pages import page_actions
 from payintent.console.payments import indent_json
 from payintent.db.database import current_time
 from payintent.http.application import read_path_uuid
-from payintent.webhooks.endpoints_store import COUNTED_MAX, EndpointRecord
+from payintent.webhooks.endpoints_store import COUNT_MAX, EndpointRecord
 from payintent.webhooks.operations import (
     ListDeliveries,
     ListEndpoints,
@@ -37,7 +37,7 @@ async def get_webhooks(visit: OperatorVisit) -> Response:
         form_values=visit.query,
         endpoints=[(endpoint, endpoint_health(endpoint)) for endpoint in endpoints],
         now=await current_time(visit.context.read_database),
-        counted_max=COUNTED_MAX,
+        count_max=COUNT_MAX,
         replay=operation_url(visit, ResendMissedEvents),
         replay_all=operation_url(visit, ResendMissedEvents, since=_EARLIEST_TIME),
         next_link=last_id and change_query(visit, after=last_id),

@@ -22,7 +22,7 @@ UNREADABLE_ADDRESS = "unreadable"
 _CLIENT_PREFIX = 64  # an IPv6 client controls all addresses in its /64
 _MAPPED_PREFIX = 96
 _ADDRESS_CHARS_MAX = 64  # 45 characters plus an interface name
-_CACHED_MAX = 10_000  # about 200 bytes each
+_CACHE_SIZE = 10_000  # about 200 bytes each
 
 
 def parse_ip_address(text: str) -> Address | None:
@@ -30,7 +30,7 @@ def parse_ip_address(text: str) -> Address | None:
     return _parse_cached(text) if len(text) <= _ADDRESS_CHARS_MAX else None
 
 
-@lru_cache(maxsize=_CACHED_MAX)  # the peer and client address of every request is parsed
+@lru_cache(maxsize=_CACHE_SIZE)  # the peer and client address of every request is parsed
 def _parse_cached(text: str) -> Address | None:
     try:
         address = ip_address(text)

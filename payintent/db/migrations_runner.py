@@ -152,7 +152,7 @@ async def _acquire_lock(connection: Connection) -> None:
         await asyncio.sleep(_LOCK_RETRY_S)
 
 
-async def pending_migrations(url: str) -> list[str]:
+async def list_pending_migrations(url: str) -> list[str]:
     """Return the names of migrations that are not applied or were applied with a different text.
 
     Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.

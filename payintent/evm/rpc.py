@@ -110,7 +110,7 @@ TOO_LARGE = RpcErrorAnswer(0, "the answer exceeds our size limit")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcLimits:
     timeout_s: float = 10.0  # per batch
-    answer_bytes_max: int = 32 * 1024 * 1024
+    response_bytes_max: int = 32 * 1024 * 1024
     batch_max: int = 100  # calls
 
 
@@ -266,7 +266,7 @@ class RpcEndpoint:
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
-            if len(body) > self._limits.answer_bytes_max:
+            if len(body) > self._limits.response_bytes_max:
                 response.close()
                 raise _BatchTooLargeError(is_permanent=False)
         return bytes(body)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _MARGIN_DIVISOR = 4  # adds a quarter, since balances may change before the refund is mined
 _ESTIMATE_TIMEOUT_S = 7.0  # for all requests before the transaction is sent
 _SEND_TIMEOUT_S = 8.0  # a signer may be slow; both limits together stay within 15 s
-_ANSWER_BYTES_MAX = 1024 * 1024
+_RESPONSE_BYTES_MAX = 1024 * 1024
 #: The contract's revert reason if it has already executed this sender's refund.
 ALREADY_REFUNDED = "already refunded"
 _NO_FUNDS = re.compile(r"insufficient funds|exceeds (allowance|balance)", re.IGNORECASE)
@@ -91,7 +91,7 @@ class ExternalSigner:
             f"{chain}-signer",
             url,
             limits=RpcLimits(
-                timeout_s=_ESTIMATE_TIMEOUT_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1
+                timeout_s=_ESTIMATE_TIMEOUT_S, response_bytes_max=_RESPONSE_BYTES_MAX, batch_max=1
             ),
             session=self._session,
             clock=clock,

@@ -17,7 +17,7 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.store import AccountRecord, NewAccount
 from payintent.gateways.port import GatewayAccount
 from payintent.operators.fields import (
-    LISTED_MAX,
+    LIST_LIMIT_MAX,
     OwnerId,
     Purpose,
     argument,
@@ -207,7 +207,7 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
         "enabled",
         "livemode",
     )
-    limit: int = LISTED_MAX
+    limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[AccountRecord]:
         check_list_limit(self.limit)

@@ -9,7 +9,13 @@ from payintent.gateway_accounts.calls import FailedGatewayCall, list_failed_call
 from payintent.gateway_accounts.health import GatewayOutage, list_outages
 from payintent.gateway_accounts.store import Provider
 from payintent.gateways.packages import PROVIDER_NAME, PROVIDER_NAME_FORM
-from payintent.operators.fields import LISTED_MAX, argument, check_list_limit, option, quote_input
+from payintent.operators.fields import (
+    LIST_LIMIT_MAX,
+    argument,
+    check_list_limit,
+    option,
+    quote_input,
+)
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 
 _Provider = Annotated[str, argument("The name in `provider list`, such as stripe.", name="name")]
@@ -41,7 +47,7 @@ class ListGatewayErrors(ReadOperation[list[FailedGatewayCall]], frozen=True, kw_
     action: ClassVar[str] = "provider.errors"
     columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
     account_id: Annotated[int | None, option("Only for this account.", name="account")] = None
-    limit: Annotated[int, option("Maximum number per account.", min=1, max=LISTED_MAX)] = 20
+    limit: Annotated[int, option("Maximum number per account.", min=1, max=LIST_LIMIT_MAX)] = 20
 
     async def read(self, context: OperationContext) -> list[FailedGatewayCall]:
         check_list_limit(self.limit)

@@ -61,10 +61,10 @@ class GatewayHttpClient:
     """A client session for all gateways. It is opened on first use and must be closed."""
 
     def __init__(
-        self, timeout_s: float, answer_bytes_max: int, tls: "ssl.SSLContext | None" = None
+        self, timeout_s: float, response_bytes_max: int, tls: "ssl.SSLContext | None" = None
     ) -> None:
         self._timeout_s = timeout_s
-        self._answer_bytes_max = answer_bytes_max
+        self._response_bytes_max = response_bytes_max
         self._session = HttpSession(
             tls,
             sockets_max=SOCKETS_MAX,
@@ -108,9 +108,11 @@ class GatewayHttpClient:
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
-            if len(body) > self._answer_bytes_max:
+            if len(body) > self._response_bytes_max:
                 response.close()
-                return OutcomeUnknown(detail=f"the response exceeds {self._answer_bytes_max} bytes")
+                return OutcomeUnknown(
+                    detail=f"the response exceeds {self._response_bytes_max} bytes"
+                )
         return HttpResponse(response.status, bytes(body), response.headers.get("Date", ""))
 
 

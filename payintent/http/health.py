@@ -31,7 +31,7 @@ class Readiness:
 
     async def _find_reason(self, _: str) -> str:
         try:
-            missing = await migrations_runner.pending_migrations(self._url)
+            missing = await migrations_runner.list_pending_migrations(self._url)
         except StorageUnavailableError:
             return "the database is unreachable"
         return f"{len(missing)} migrations are missing" if missing else ""

@@ -16,7 +16,7 @@ from payintent.members.model import EMAIL_MAX, LINK_HOURS, MemberRole, is_email,
 from payintent.members.store import MemberRecord
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
-    LISTED_MAX,
+    LIST_LIMIT_MAX,
     MerchantId,
     argument,
     check_list_limit,
@@ -121,7 +121,7 @@ class ListMembers(ReadOperation[list[MemberRecord]], frozen=True, kw_only=True):
     action: ClassVar[str] = "merchant.members"
     columns = ("email", "role", "passkeys", "invited_by", "created_at", "last_signed_in_at")
     merchant_id: MerchantId
-    limit: int = LISTED_MAX
+    limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[MemberRecord]:
         check_list_limit(self.limit)

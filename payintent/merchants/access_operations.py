@@ -12,7 +12,7 @@ from payintent.merchants.access_store import ApiKey, RateLimitSetting
 from payintent.merchants.provisioning import ensure_test_side
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
-    LISTED_MAX,
+    LIST_LIMIT_MAX,
     MerchantFilter,
     MerchantId,
     Purpose,
@@ -82,7 +82,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     action: ClassVar[str] = "key.list"
     columns = ("public_id", "name", "created_at", "last_used_at", "revoked_at")
     merchant_id: MerchantId
-    limit: int = LISTED_MAX
+    limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[ApiKey]:
         check_list_limit(self.limit)
@@ -178,7 +178,7 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
     action: ClassVar[str] = "limit.list"
     columns = ("merchant_id", "kind", "per_s", "burst")
     merchant_id: MerchantFilter = None
-    limit: int = LISTED_MAX
+    limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[RateLimitSetting]:
         check_list_limit(self.limit)

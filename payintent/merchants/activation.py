@@ -20,7 +20,7 @@ from payintent.merchants.model import (
 )
 from payintent.merchants.store import ActivationRecord, require_merchant
 from payintent.operators.fields import (
-    LISTED_MAX,
+    LIST_LIMIT_MAX,
     MerchantId,
     check_market,
     check_name,
@@ -157,7 +157,7 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
         record = await merchant_store.get_activation(database, merchant.id)
         chains = (await method_store.get_version(database)).watched_chains
         methods = await method_store.list_for_merchant(database, merchant.id, chains)
-        keys = await access_store.list_keys(database, merchant.id, LISTED_MAX)
+        keys = await access_store.list_keys(database, merchant.id, LIST_LIMIT_MAX)
         return [
             _key_step(sum(key.revoked_at is None for key in keys)),
             _webhook_step(merchant),

@@ -12,7 +12,7 @@ from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
 from payintent.merchants.model import encode_secret
 from payintent.merchants.store import require_merchant
-from payintent.operators.fields import LISTED_MAX, MerchantId, option
+from payintent.operators.fields import LIST_LIMIT_MAX, MerchantId, option
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.runtime.encryption import callback_secret_context
 
@@ -164,4 +164,4 @@ class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True,
 
     async def read(self, context: OperationContext) -> list[CallbackSecretTimes]:
         await require_merchant(context.database, self.merchant_id)
-        return await list_times(context.database, self.merchant_id, LISTED_MAX)
+        return await list_times(context.database, self.merchant_id, LIST_LIMIT_MAX)

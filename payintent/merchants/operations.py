@@ -25,7 +25,7 @@ from payintent.merchants.model import ActivationStatus, Merchant, TaxCountry, Ta
 from payintent.merchants.provisioning import add_platform_methods
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
-    LISTED_MAX,
+    LIST_LIMIT_MAX,
     MerchantId,
     argument,
     check_after,
@@ -142,7 +142,7 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
     name: Annotated[str | None, option("Part of the name.")] = None
     activation: Annotated[ActivationStatus | None, option("The activation status.")] = None
     after: Annotated[int, option("The last merchant number of the previous page.", min=0)] = 0
-    limit: int = LISTED_MAX
+    limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[Merchant]:
         check_list_limit(self.limit)

@@ -25,7 +25,7 @@ from payintent.core.money import TENDER
 from payintent.db.database import Executor, current_time
 from payintent.operators import audit_store
 
-LISTED_MAX = 1_000
+LIST_LIMIT_MAX = 1_000
 NAME_MAX = 100
 _URL_MAX = 2_048
 _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
@@ -149,8 +149,8 @@ def check_after(merchant_id: int) -> None:
 
 
 def check_list_limit(limit: int) -> None:
-    if not 1 <= limit <= LISTED_MAX:
-        raise BadRequestError(f"limit must be from 1 to {LISTED_MAX}")
+    if not 1 <= limit <= LIST_LIMIT_MAX:
+        raise BadRequestError(f"limit must be from 1 to {LIST_LIMIT_MAX}")
 
 
 def _is_url(url: str, *, sandbox: bool) -> bool:
@@ -253,7 +253,7 @@ OwnerId = Annotated[
 Purpose = Annotated[str, option("A name that describes its purpose.")]
 IsoCountry = Annotated[str, argument("A country code of two capital letters.")]
 ViewerCountry = Annotated[str, argument("A country code; T1 means Tor, and XX an unknown country.")]
-ListLimit = Annotated[int, option("Maximum number of entries.", min=1, max=LISTED_MAX)]
+ListLimit = Annotated[int, option("Maximum number of entries.", min=1, max=LIST_LIMIT_MAX)]
 
 
 ListOrder = Annotated[

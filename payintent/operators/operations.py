@@ -19,7 +19,7 @@ from payintent.db.database import Tx
 from payintent.operators import audit_store, identities_store, tokens_store
 from payintent.operators.audit_store import AuditEntry
 from payintent.operators.fields import (
-    LISTED_MAX,
+    LIST_LIMIT_MAX,
     ListLimit,
     argument,
     check_list_limit,
@@ -227,7 +227,7 @@ class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, 
 
     action: ClassVar[str] = "operator.list"
     columns = ("public_id", "name", "role", "expires_at", "last_used_at", "revoked_at")
-    limit: int = LISTED_MAX
+    limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[OperatorTokenRecord]:
         check_list_limit(self.limit)
@@ -285,7 +285,7 @@ class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, k
 
     action: ClassVar[str] = "operator.identities"
     columns = ("name", "role", "signed_in_at", "expires_at", "blocked_at")
-    limit: int = LISTED_MAX
+    limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[OperatorIdentityRecord]:
         check_list_limit(self.limit)

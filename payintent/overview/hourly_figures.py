@@ -27,7 +27,7 @@ REFUNDS = Counter("payintent_refunds_total", "Refunds that succeeded", ["of", "p
 
 
 @dataclass(frozen=True, slots=True)
-class CountedOutcomes:
+class OutcomeCount:
     """Number of outcomes of a kind at a provider since the last count."""
 
     kind: str  # PAID, FAILED, EXPIRED, CANCELLED, CAPTURED, REFUNDED (payment) or RETURNED (case)
@@ -35,7 +35,7 @@ class CountedOutcomes:
     count: int
 
 
-def increment_counters(outcomes: Sequence[CountedOutcomes]) -> None:
+def increment_counters(outcomes: Sequence[OutcomeCount]) -> None:
     for outcome in outcomes:
         match outcome.kind:
             case "CAPTURED":
@@ -50,21 +50,21 @@ def increment_counters(outcomes: Sequence[CountedOutcomes]) -> None:
 
 async def count_outcomes(
     database: Database,
-    report: Callable[[Sequence[CountedOutcomes]], None] = increment_counters,
+    report: Callable[[Sequence[OutcomeCount]], None] = increment_counters,
 ) -> bool:
     """Count new outcomes or recount an hour that has ended; return whether more work remains.
 
     Does nothing while another process is counting. New outcomes are passed to `report` after the
     commit. Recounted outcomes are not reported again.
     """
-    outcomes: list[CountedOutcomes] = []
+    outcomes: list[OutcomeCount] = []
     async with database.transaction() as tx:
         is_more_pending = await _update_figures(tx, outcomes)
     report(outcomes)
     return is_more_pending
 
 
-async def _update_figures(tx: Tx, outcomes: list[CountedOutcomes]) -> bool:
+async def _update_figures(tx: Tx, outcomes: list[OutcomeCount]) -> bool:
     mark = await tx.row(
         """
         SELECT counted_until, closed_until, clock() AS now
@@ -101,7 +101,7 @@ async def _close_hour(tx: Tx, hour: datetime) -> None:
 
 async def _add_outcomes(
     tx: Tx, since: datetime, until: datetime, skew: timedelta
-) -> list[CountedOutcomes]:
+) -> list[OutcomeCount]:
     """Add the outcomes from `since` (inclusive) to `until` (exclusive) to the hourly figures.
 
     Test merchants are excluded. Outcomes are found by times that never change, because a payment
@@ -138,7 +138,7 @@ async def _add_outcomes(
         _first_id(since - skew),
         _first_id(until + skew),
     )
-    return [CountedOutcomes(row["kind"], row["provider"], row["count"]) for row in rows]
+    return [OutcomeCount(row["kind"], row["provider"], row["count"]) for row in rows]
 
 
 def _first_id(at: datetime) -> UUID:

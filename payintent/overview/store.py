@@ -11,7 +11,7 @@ from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
 #: Maximum value of a count in the overview.
-COUNTED_MAX = 2_000
+COUNT_MAX = 2_000
 _METRIC_COUNT_MAX = 10_000
 
 
@@ -57,7 +57,7 @@ class ChainFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Pending work. Each count is capped at `COUNTED_MAX`."""
+    """Pending work. Each count is capped at `COUNT_MAX`."""
 
     cases: int
     oldest_case_at: datetime | None
@@ -108,7 +108,7 @@ async def read_overview(
         """,
         hours_from,
         with_conversion,
-        COUNTED_MAX,
+        COUNT_MAX,
     )
     assert row is not None  # noqa: S101 - written by a migration
     conversion = _decode(row, "conversion", list[ConversionFigure])
@@ -154,7 +154,7 @@ _CONVERSION: LiteralString = """
 """
 # No index sorts failed deliveries by age. Scheduled retries are counted per merchant, so that a
 # large backlog does not hide other merchants. Due deliveries are counted only among the first
-# `COUNTED_MAX` pending deliveries.
+# `COUNT_MAX` pending deliveries.
 _WAITING: LiteralString = f"""
     (SELECT json_build_object(
         'cases', (SELECT count(*)

@@ -26,7 +26,7 @@ from payintent.runtime.encryption import (
 
 _BATCH = 500
 _ACCOUNTS_MAX = 100_000
-_COUNTED_MAX = 100_000
+_COUNT_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
                 if key.name != writer and key.retired_at is None and key.name not in keys_in_use
             ],
             "payer_values": await seals_store.count_values_with_old_keys(
-                context.database, _COUNTED_MAX
+                context.database, _COUNT_MAX
             ),
         }
 
@@ -113,7 +113,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         names = [key.name for key in await encryption_keys.list_keys(tx)]
         keys_in_use = await seals_store.find_sealing_keys(tx, names)
         retired = await encryption_keys.retire_other_keys(tx, writer, keys_in_use)
-        stale_values = await seals_store.count_values_with_old_keys(tx, _COUNTED_MAX)
+        stale_values = await seals_store.count_values_with_old_keys(tx, _COUNT_MAX)
         return KeyringRotation(writer, secrets, credentials, retired, stale_values)
 
 

@@ -124,14 +124,14 @@ async def _require_erasable(database: Executor, payment_ids: Sequence[UUID]) -> 
         raise ConflictError(f"{payment_id} {blocking.reason}; erase its payer afterwards")
 
 
-_COUNTED_MAX = 100_000
+_COUNT_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRetention:
     rule: RetentionRule
     days: int | None  # None: deletion is disabled
-    due: int  # rows that the rule would delete now, counted up to `_COUNTED_MAX`
+    due: int  # rows that the rule would delete now, counted up to `_COUNT_MAX`
     more: bool  # True if more rows are due than were counted
 
 
@@ -146,14 +146,14 @@ class ShowRetention(ReadOperation[list[DueRetention]], frozen=True, kw_only=True
         rules: list[DueRetention] = []
         for rule, days in context.settings.retention.items():
             count = days and await retention_store.count_due(
-                context.read_database, rule, days, _COUNTED_MAX + 1
+                context.read_database, rule, days, _COUNT_MAX + 1
             )
             rules.append(
                 DueRetention(
                     rule=rule,
                     days=days or None,
-                    due=min(count, _COUNTED_MAX),
-                    more=count > _COUNTED_MAX,
+                    due=min(count, _COUNT_MAX),
+                    more=count > _COUNT_MAX,
                 )
             )
         return rules

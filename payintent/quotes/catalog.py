@@ -17,7 +17,7 @@ from payintent.merchants.payable import Restrictions, list_payable
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.runtime.json_format import encode_json, format_timestamp
 
-_CACHED_MAX = 1_000  # encoded catalogs, about 4 KiB each
+_CACHE_SIZE = 1_000  # encoded catalogs, about 4 KiB each
 _UNRESTRICTED = ""  # key for viewers from unrestricted countries
 
 
@@ -61,7 +61,7 @@ class Catalogs:
         if cached is None or cached.setup is not setup or cached.restricted != restrictions.crypto:
             document = await self._build(setup, restrictions.crypto, viewer)
             cached = _CachedCatalog(setup, restrictions.crypto, document)
-            if len(self._catalogs) >= _CACHED_MAX:
+            if len(self._catalogs) >= _CACHE_SIZE:
                 self._catalogs.clear()
             self._catalogs[key] = cached
         return cached.document
@@ -91,7 +91,7 @@ async def _record_content(
     return await method_store.record_catalog(database, merchant_id, viewer, content_hash, since)
 
 
-@lru_cache(maxsize=_CACHED_MAX)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _encode_content(
     market: Market,
     markets: tuple[Market, ...],
@@ -113,7 +113,7 @@ def _encode_content(
     return _Content(encoded, sha256(encoded).digest())
 
 
-@lru_cache(maxsize=_CACHED_MAX)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _build_document(content: _Content, updated_at: datetime) -> CatalogDocument:
     countries = msgspec.Raw(content.countries)
     body = encode_json({"updated_at": format_timestamp(updated_at), "countries": countries})

@@ -15,7 +15,7 @@ from payintent.merchants.model import Merchant, PaymentMethod, accepts_payments
 from payintent.merchants.payable import PayableMethods, apply_capabilities, find_payable_methods
 from payintent.merchants.taxes import list_tax_rates
 
-_CACHED_MAX = 1_000  # merchants, about 10 KiB each
+_CACHE_SIZE = 1_000  # merchants, about 10 KiB each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class MerchantCache:
         setup = self._setups.get(merchant_id)
         if setup is None or setup.version != version:
             setup = await self._read(merchant_id, version)
-            if len(self._setups) >= _CACHED_MAX:
+            if len(self._setups) >= _CACHE_SIZE:
                 self._setups.clear()
             self._setups[merchant_id] = setup
         return setup

@@ -10,7 +10,7 @@ from uuid import UUID
 from payintent.db.database import Executor, Row
 from payintent.webhooks.model import CircuitReport
 
-COUNTED_MAX = 1_000  # deliveries per endpoint and state
+COUNT_MAX = 1_000  # deliveries per endpoint and state
 _RECENT_EVENTS = 20  # events per endpoint that the attempt statistics cover
 _ATTEMPTS_MAX = 5
 
@@ -31,7 +31,7 @@ class EndpointRecord:
     merchant_id: int
     merchant_name: str
     callback_url: str | None
-    pending: int  # at most `COUNTED_MAX`, like `dead` and `skipped`
+    pending: int  # at most `COUNT_MAX`, like `dead` and `skipped`
     late_s: int | None  # seconds since the earliest pending delivery became due
     dead: int
     skipped: int
@@ -150,7 +150,7 @@ async def list_endpoints(
 
     If `merchant_id` is set, only that merchant's endpoint is listed.
     """
-    rows = await database.fetch(_ENDPOINTS, merchant_id, after, limit, COUNTED_MAX, _RECENT_EVENTS)
+    rows = await database.fetch(_ENDPOINTS, merchant_id, after, limit, COUNT_MAX, _RECENT_EVENTS)
     attempts = await _list_attempts(database, [row["merchant_id"] for row in rows])
     return [_to_record(row, attempts[row["merchant_id"]]) for row in rows]
 

@@ -10,7 +10,7 @@ from yarl import URL
 from payintent_sandbox.emulators.clock import ScaledClock
 
 ATTEMPT_TIMEOUT_S = 10  # of real time: a merchant does not answer faster in scaled time
-ANSWER_BYTES_MAX = 16 * 1024
+RESPONSE_BYTES_MAX = 16 * 1024
 
 #: Sends an attempt, numbered from 1, and returns whether it was acknowledged.
 Attempt = Callable[[int], Awaitable[bool]]
@@ -67,7 +67,7 @@ class Notifier:
             async with self._http.post(
                 URL(url, encoded=True), data=body, headers=headers, allow_redirects=False
             ) as answer:
-                return MerchantAnswer(answer.status, await answer.content.read(ANSWER_BYTES_MAX))
+                return MerchantAnswer(answer.status, await answer.content.read(RESPONSE_BYTES_MAX))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return MerchantAnswer(error=type(error).__name__)
 

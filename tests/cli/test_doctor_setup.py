@@ -103,7 +103,7 @@ async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothi
     await _add_account(world, {"utc_offset": "+08:00"})
     lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
     await world.perform(DisableAccount(account_id=lacking.pop()))
-    text = "accounts at 2c2p without utc_offset, which cannot be used: "
+    text = "accounts at 2c2p are unusable because they lack utc_offset: "
     assert await check_setup(context) == [
         SetupFinding("accounts", False, text + ", ".join(map(str, lacking)))
     ]
@@ -160,7 +160,7 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
         ("service", "the secrets match this database; this database role can change the audit log"),
         ("operators", "admins with a valid token"),
         ("accounts", "accounts at fake, whose gateway is not installed"),
-        ("accounts", f"accounts at 2c2p without {missing}, which cannot be used"),
+        ("accounts", f"accounts at 2c2p are unusable because they lack {missing}"),
         ("accounts", "accounts whose credentials are not bound to provider and base_url"),
     ]
     await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})

@@ -37,7 +37,7 @@ from tests.conformance.traits import Scenario, Traits
 
 PATIENT_S = 30.0  # a loaded machine must not look like a silent gateway
 HURRIED_S = 0.3
-ANSWER_BYTES_MAX = 1024 * 1024
+RESPONSE_BYTES_MAX = 1024 * 1024
 
 
 class RefundOutcome(StrEnum):
@@ -187,9 +187,9 @@ class Harness(Traits, ABC):
 
 def patient() -> GatewayHttpClient:
     """Make the client that waits for slow machines; the harness closes it."""
-    return GatewayHttpClient(timeout_s=PATIENT_S, answer_bytes_max=ANSWER_BYTES_MAX)
+    return GatewayHttpClient(timeout_s=PATIENT_S, response_bytes_max=RESPONSE_BYTES_MAX)
 
 
 def hurried() -> GatewayHttpClient:
     """Make the client that soon gives up; the harness closes it."""
-    return GatewayHttpClient(timeout_s=HURRIED_S, answer_bytes_max=ANSWER_BYTES_MAX)
+    return GatewayHttpClient(timeout_s=HURRIED_S, response_bytes_max=RESPONSE_BYTES_MAX)

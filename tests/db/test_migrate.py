@@ -31,10 +31,10 @@ async def _tables(url: str) -> set[str]:
 
 
 async def test_everything_is_applied_once_and_named(empty_url: str) -> None:
-    assert await migrations_runner.pending_migrations(empty_url) == NAMES
+    assert await migrations_runner.list_pending_migrations(empty_url) == NAMES
     assert await migrations_runner.migrate(empty_url) == NAMES
     assert await migrations_runner.migrate(empty_url) == []
-    assert await migrations_runner.pending_migrations(empty_url) == []
+    assert await migrations_runner.list_pending_migrations(empty_url) == []
 
 
 async def test_many_processes_may_migrate_at_once(empty_url: str) -> None:
@@ -45,7 +45,7 @@ async def test_many_processes_may_migrate_at_once(empty_url: str) -> None:
 async def test_only_what_is_new_is_applied(empty_url: str, folder: Path) -> None:
     assert await migrations_runner.migrate(empty_url) == ["0001_first"]
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
-    assert await migrations_runner.pending_migrations(empty_url) == ["0002_second"]
+    assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_second"]
     assert await migrations_runner.migrate(empty_url) == ["0002_second"]
     assert await _tables(empty_url) == {"first", "second", "schema_migration"}
 
@@ -66,7 +66,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, fold
     with pytest.raises(asyncpg.DivisionByZeroError):
         await migrations_runner.migrate(empty_url)
     assert await _tables(empty_url) == {"first", "schema_migration"}
-    assert await migrations_runner.pending_migrations(empty_url) == ["0002_bad"]
+    assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_bad"]
 
 
 async def test_a_migration_and_its_record_are_one(empty_url: str, folder: Path) -> None:
@@ -110,7 +110,7 @@ async def test_a_build_that_broke_off_begins_anew(empty_url: str, folder: Path) 
     with pytest.raises(asyncpg.UniqueViolationError):
         await migrations_runner.migrate(empty_url)
     assert await _valid(empty_url) == {"first_id": True, "first_once": False}
-    assert await migrations_runner.pending_migrations(empty_url) == ["0002_indexes"]
+    assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_indexes"]
     await connection.execute("TRUNCATE first")
     await connection.close()
     assert await migrations_runner.migrate(empty_url) == ["0002_indexes"]
@@ -129,6 +129,6 @@ async def _valid(url: str) -> dict[str, bool]:
 
 async def test_a_database_that_is_away_is_told_as_such() -> None:
     with pytest.raises(StorageUnavailableError):
-        await migrations_runner.pending_migrations(
+        await migrations_runner.list_pending_migrations(
             f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"
         )

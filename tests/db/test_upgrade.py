@@ -62,10 +62,10 @@ async def _read_rows(connection: asyncpg.Connection) -> dict[str, list[dict[str,
 async def test_the_upgraded_schema_is_that_of_a_new_database(
     old: asyncpg.Connection, database_url: str, databases: Databases
 ) -> None:
-    assert await migrations_runner.pending_migrations(database_url) == ["0001_initial"]
+    assert await migrations_runner.list_pending_migrations(database_url) == ["0001_initial"]
     done = await asyncio.gather(*(migrations_runner.migrate(database_url) for _ in range(3)))
     assert sorted(done) == [[], [], ["0001_initial"]]
-    assert await migrations_runner.pending_migrations(database_url) == []
+    assert await migrations_runner.list_pending_migrations(database_url) == []
     new = databases.take()
     try:
         assert dump(database_url) == dump(new)
@@ -131,7 +131,7 @@ async def test_an_older_history_is_refused_and_left_as_it_is(
     with pytest.raises(OldSchemaError, match="upgrade to that version first"):
         await migrations_runner.migrate(database_url)
     assert dump(database_url) == before
-    assert await migrations_runner.pending_migrations(database_url) == ["0001_initial"]
+    assert await migrations_runner.list_pending_migrations(database_url) == ["0001_initial"]
 
 
 @pytest.mark.parametrize(

@@ -446,7 +446,7 @@ async def test_a_search_whose_answer_is_too_large_is_made_shorter(
 ) -> None:
     first = height(ground) + 1
     pay_some(ground, 8)
-    reader = opened(replace(CONFIG, limits=replace(CONFIG.limits, answer_bytes_max=6_000)))
+    reader = opened(replace(CONFIG, limits=replace(CONFIG.limits, response_bytes_max=6_000)))
 
     with pytest.raises(BlockRangeTooLargeError):
         await search(reader, ground, first, first + 7)

@@ -32,7 +32,7 @@ from tests.onchain.contract.ground import Ground
 from tests.support.fault_rpc import Breakage, Faults, FaultyNode
 
 BRIEF = replace(CONFIG, limits=RpcLimits(timeout_s=0.2))
-SMALL = replace(CONFIG, limits=RpcLimits(answer_bytes_max=2_000))
+SMALL = replace(CONFIG, limits=RpcLimits(response_bytes_max=2_000))
 HASHES = [bytes([number]) * 32 for number in range(1, 11)]
 
 

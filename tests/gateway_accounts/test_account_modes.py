@@ -85,7 +85,7 @@ def keys(mode: str) -> dict[str, str]:
 async def test_an_account_is_neither_added_nor_changed_with_credentials_of_the_other_mode(
     world: World,
 ) -> None:
-    http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1024)
+    http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1024)
     service = await open_service(world.service.settings, {"stripe": StripeGateway(http)})
     try:
         for mode, test in (("test", False), ("live", True)):
@@ -110,7 +110,7 @@ async def test_an_account_is_neither_added_nor_changed_with_credentials_of_the_o
 async def test_a_check_says_that_an_account_has_credentials_of_the_other_mode(
     world: World,
 ) -> None:
-    http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1024)
+    http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1024)
     service = await open_service(world.service.settings, {"stripe": StripeGateway(http)})
     try:
         test = AddAccount(provider="stripe", base_url=STRIPE, credentials=keys("test"), test=True)

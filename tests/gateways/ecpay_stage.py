@@ -97,7 +97,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(url: str) -> AsyncGenerator[Stage]:
-    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=10, response_bytes_max=64 * 1024)
     async with listening() as ear, aiohttp.ClientSession() as client:
         yield Stage(EcpayGateway(http), account_at(url), Buyer(client, url), ear)
     await http.close()

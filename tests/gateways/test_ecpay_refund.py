@@ -195,7 +195,7 @@ async def test_nothing_is_asked_while_ecpay_closes_the_day(
 ) -> None:
     session, capture = await brought_to(stage, CLOSED)
     at = datetime.fromisoformat(f"2026-11-22T{moment}+00:00").astimezone(UTC).timestamp()
-    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=10_000)
+    http = GatewayHttpClient(timeout_s=10, response_bytes_max=10_000)
     gateway = EcpayGateway(http, now=lambda: at)
     request = refund_of(session, capture, PART)
     closes = account_at(stage.buyer.url, credit_check_code="", auto_close="")

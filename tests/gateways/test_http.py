@@ -14,7 +14,7 @@ LIMIT = 1_000
 
 @pytest.fixture
 async def http() -> AsyncGenerator[GatewayHttpClient]:
-    http = GatewayHttpClient(timeout_s=0.5, answer_bytes_max=LIMIT)
+    http = GatewayHttpClient(timeout_s=0.5, response_bytes_max=LIMIT)
     yield http
     await http.close()
 
@@ -109,6 +109,6 @@ async def test_silence_is_unknown_when_the_time_is_up(http: GatewayHttpClient) -
 
 
 async def test_closing_twice_or_unused_is_no_matter() -> None:
-    http = GatewayHttpClient(timeout_s=1, answer_bytes_max=LIMIT)
+    http = GatewayHttpClient(timeout_s=1, response_bytes_max=LIMIT)
     await http.close()
     await http.close()

@@ -11,7 +11,7 @@ from payintent.gateways.packages import GatewayPackageError, load_gateway_packag
 from payintent.service import BUILT_IN
 from tests.support.example_package import entry_points_in
 
-HTTP = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)
+HTTP = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)
 
 WHOLE = """
 from payintent.gateways.simulator import SimulatorGateway

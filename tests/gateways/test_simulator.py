@@ -53,7 +53,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 @pytest.fixture
 async def http() -> AsyncGenerator[GatewayHttpClient]:
-    http = GatewayHttpClient(timeout_s=5, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=5, response_bytes_max=64 * 1024)
     yield http
     await http.close()
 
@@ -196,8 +196,8 @@ async def test_an_outage_or_garbage_at_creation_is_unknown_and_can_be_asked_agai
 async def test_a_hanging_creation_is_unknown_and_found_by_our_own_id(
     request_: GatewaySessionRequest,
 ) -> None:
-    hurried = GatewayHttpClient(timeout_s=0.15, answer_bytes_max=1_000)
-    patient = GatewayHttpClient(timeout_s=5, answer_bytes_max=1_000)
+    hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
+    patient = GatewayHttpClient(timeout_s=5, response_bytes_max=1_000)
     with running_simulator(scale=100) as url:  # it hangs for 0.35 s
         account = account_at(url)
         body = json.dumps([{"match": {}, "action": "hang35s"}]).encode()
@@ -649,8 +649,8 @@ async def test_a_refund_with_a_wrong_key_is_unknown(
 async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
     request_: GatewaySessionRequest, merchant: Merchant
 ) -> None:
-    hurried = GatewayHttpClient(timeout_s=0.15, answer_bytes_max=1_000)
-    patient = GatewayHttpClient(timeout_s=10, answer_bytes_max=1_000)
+    hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
+    patient = GatewayHttpClient(timeout_s=10, response_bytes_max=1_000)
     with running_simulator(scale=10) as url:  # it hangs for 3.5 s
         account, gateway = account_at(url), SimulatorGateway(patient)
         created = await opened(gateway, account, request_)

@@ -50,7 +50,7 @@ OPEN = SessionReport(state=GatewaySessionState.OPEN)
 
 @pytest.fixture
 async def http() -> AsyncGenerator[GatewayHttpClient]:
-    http = GatewayHttpClient(timeout_s=30, answer_bytes_max=256 * 1024)
+    http = GatewayHttpClient(timeout_s=30, response_bytes_max=256 * 1024)
     yield http
     await http.close()
 

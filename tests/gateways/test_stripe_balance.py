@@ -30,7 +30,7 @@ CHARGE: dict[str, Any] = {
 
 @pytest.fixture
 async def gateway() -> AsyncGenerator[StripeGateway]:
-    http = GatewayHttpClient(timeout_s=30, answer_bytes_max=256 * 1024)
+    http = GatewayHttpClient(timeout_s=30, response_bytes_max=256 * 1024)
     yield StripeGateway(http, now=NOW.timestamp)
     await http.close()
 

@@ -42,7 +42,7 @@ SIGNED = official.WebhookSignature.generate_signature_header
 
 @pytest.fixture
 def gateway() -> StripeGateway:
-    return StripeGateway(GatewayHttpClient(timeout_s=1, answer_bytes_max=1), now=NOW.timestamp)
+    return StripeGateway(GatewayHttpClient(timeout_s=1, response_bytes_max=1), now=NOW.timestamp)
 
 
 def event(kind: str, about: Any, **changes: Any) -> str:

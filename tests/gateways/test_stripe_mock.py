@@ -21,7 +21,7 @@ class Recorder(GatewayHttpClient):
     """Remembers what was answered."""
 
     def __init__(self) -> None:
-        super().__init__(timeout_s=PATIENCE_S, answer_bytes_max=1024 * 1024)
+        super().__init__(timeout_s=PATIENCE_S, response_bytes_max=1024 * 1024)
         self.answers: list[tuple[str, str, HttpResponse | OutcomeUnknown]] = []
 
     async def request(self, method: str, url: str, **rest: Any) -> HttpResponse | OutcomeUnknown:

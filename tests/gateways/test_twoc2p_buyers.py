@@ -51,7 +51,7 @@ def url() -> Generator[str]:
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=256 * 1024)
+    http = GatewayHttpClient(timeout_s=10, response_bytes_max=256 * 1024)
     service = await open_service(settings, {"fake": gateway, "2c2p": TwoC2pGateway(http)})
     yield service
     await service.close()

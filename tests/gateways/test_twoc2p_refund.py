@@ -46,7 +46,7 @@ async def buyer(url: str) -> AsyncGenerator[Shop]:
 
 @pytest.fixture
 async def http() -> AsyncGenerator[GatewayHttpClient]:
-    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=256 * 1024)
+    http = GatewayHttpClient(timeout_s=10, response_bytes_max=256 * 1024)
     yield http
     await http.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.overview.store import COUNTED_MAX, WaitingFigures, read_overview
+from payintent.overview.store import COUNT_MAX, WaitingFigures, read_overview
 from payintent.webhooks import outbox_store
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.world import World
@@ -81,7 +81,7 @@ async def test_a_backlog_of_one_merchant_hides_no_late_webhook_of_another(
             "UPDATE delivery SET attempts = $2::bool::int WHERE merchant_id = $1", other, tried
         )
         waiting = await _waiting(world.database)
-        assert (waiting.deliveries_waiting, waiting.deliveries_late) == (COUNTED_MAX, late)
+        assert (waiting.deliveries_waiting, waiting.deliveries_late) == (COUNT_MAX, late)
     recorder = Recorder()
     with pytest.raises(AssertionError):  # it gives no row
         await _waiting(recorder)
@@ -94,7 +94,7 @@ async def test_what_is_due_after_a_try_is_late_too_and_all_are_counted_up_to_a_n
     for name, rows, due_in_s, counted in (
         ("A", 2, -1, 2),
         ("B", 3, 3600, 5),
-        ("C", COUNTED_MAX, 3600, COUNTED_MAX),
+        ("C", COUNT_MAX, 3600, COUNT_MAX),
     ):
         merchant_id = (await world.other_merchant(name)).merchant.id
         await world.rows(_SEED, merchant_id, rows, due_in_s)

@@ -38,7 +38,7 @@ _MIDNIGHT_MARGIN = timedelta(seconds=30)
 @asynccontextmanager
 async def stripe_service(settings: Settings, gateway: FakeGateway) -> AsyncGenerator[Service]:
     """Open a service that knows Stripe."""
-    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=256 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, response_bytes_max=256 * 1024)
     service = await open_service(settings, {"fake": gateway, "stripe": StripeGateway(http)})
     yield service
     await service.close()

@@ -47,7 +47,7 @@ def test_the_host_is_the_one_of_the_url() -> None:
 
 
 async def _gateway(url: str) -> None:
-    http = GatewayHttpClient(timeout_s=5.0, answer_bytes_max=100)
+    http = GatewayHttpClient(timeout_s=5.0, response_bytes_max=100)
     try:
         assert isinstance(await http.request("POST", url, headers={}, body=b"{}"), HttpResponse)
     finally:
@@ -86,7 +86,7 @@ async def test_each_client_calls_the_url_as_it_was_given(
 
 
 async def test_an_unreadable_address_is_a_failure_and_no_defect() -> None:
-    http = GatewayHttpClient(timeout_s=5.0, answer_bytes_max=100)
+    http = GatewayHttpClient(timeout_s=5.0, response_bytes_max=100)
     for url in ("nonsense", "http://", "http://h:99999999/"):
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
     await http.close()

@@ -260,7 +260,7 @@ async def test_no_test_money_is_in_the_operators_figures(api: Api) -> None:
                 "UPDATE figure_mark SET counted_until = counted_until - interval '1 minute'"
             )
             await api.world.rows("DELETE FROM hourly_figure")
-            told: list[hourly_figures.CountedOutcomes] = []
+            told: list[hourly_figures.OutcomeCount] = []
             while await hourly_figures.count_outcomes(api.world.database, told.extend):
                 pass  # an hour that is over comes first
             assert len(told) == 2 * len(expected), mode

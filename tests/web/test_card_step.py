@@ -52,7 +52,7 @@ def stripe_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=1024 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, response_bytes_max=1024 * 1024)
     service = await open_service(settings, {"fake": gateway, "stripe": StripeGateway(http)})
     yield service
     await service.close()

@@ -43,7 +43,7 @@ def simulator_url() -> Iterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, response_bytes_max=64 * 1024)
     service = await open_service(settings, {"fake": gateway, "simulator": SimulatorGateway(http)})
     yield service
     await service.close()

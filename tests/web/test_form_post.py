@@ -40,7 +40,7 @@ def ecpay_url() -> Iterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, response_bytes_max=64 * 1024)
     service = await open_service(settings, {"fake": gateway, "ecpay": EcpayGateway(http)})
     yield service
     await service.close()

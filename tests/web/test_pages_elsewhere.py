@@ -42,7 +42,7 @@ def pages_url(twoc2p_url: str) -> str:
 
 @fixture(loop_scope=LOOP)
 async def twoc2p() -> AsyncIterator[TwoC2pGateway]:
-    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, response_bytes_max=64 * 1024)
     yield TwoC2pGateway(http)
     await http.close()
 

@@ -31,7 +31,7 @@ class FieldDoc:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerDoc:
+class ResponseDoc:
     status: str
     about: str
     codes: tuple[str, ...]
@@ -51,7 +51,7 @@ class OperationDoc:
     parameters: tuple[FieldDoc, ...]
     body: tuple[FieldDoc, ...]
     example: str
-    answers: tuple[AnswerDoc, ...]
+    responses: tuple[ResponseDoc, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +134,16 @@ class ApiReference:
             ),
             body=tuple(self._fields(self._resolve(content.get("schema", {})))),
             example=_example(content),
-            answers=tuple(
-                self._answer(status, self._resolve(response))
+            responses=tuple(
+                self._response(status, self._resolve(response))
                 for status, response in spec["responses"].items()
             ),
         )
 
-    def _answer(self, status: str, spec: Json) -> AnswerDoc:
+    def _response(self, status: str, spec: Json) -> ResponseDoc:
         content = _content(spec)
         schema = content.get("schema", {})
-        return AnswerDoc(
+        return ResponseDoc(
             status=status,
             about=spec["description"],
             codes=tuple(spec.get("x-codes", [])),

@@ -19,7 +19,7 @@ from tests.support.stripe import Buyer, running_stripe
 @pytest.fixture
 async def receiver() -> AsyncGenerator[Receiver]:
     async with receiving() as receiver:
-        client = GatewayHttpClient(timeout_s=1, answer_bytes_max=1)
+        client = GatewayHttpClient(timeout_s=1, response_bytes_max=1)
         account = GatewayAccount(
             id=1, provider="stripe", base_url="http://x", credentials=sandbox.credentials()
         )
