@@ -258,11 +258,9 @@ async def open_service(
     )
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = await open_database(settings, encryption, process, wait_s, on_delay)
-    refund_senders = open_refund_senders(
-        settings.signers, settings.endpoints, tls=settings.client_tls
-    )
+    senders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     if gateways is None:
-        gateways = _make_adapters(database, settings, http, refund_senders) | packages
+        gateways = _make_adapters(database, settings, http, senders) | packages
     test_gateway = TestGateway(database, settings.pages_base)
     adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway, **gateways}
     event_notifier = EventNotifier(settings.direct_url)
@@ -285,7 +283,7 @@ async def open_service(
         session_opener=SessionOpener(database),
         callback_receiver=CallbackReceiver(database),
         http=http,
-        refund_senders=refund_senders,
+        refund_senders=senders,
         event_notifier=event_notifier,
         pictures=PictureCache(encryption, picture_rules, settings.client_tls),
     )
