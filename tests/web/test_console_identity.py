@@ -57,7 +57,7 @@ async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
         await way.focus()
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", name="Audit")).to_be_visible()
-        await expect(page.get_by_role("cell", name="operator sign-in")).to_be_visible()
+        await expect(page.get_by_role("cell", name="Sign in operator.sign-in")).to_be_visible()
         provider.person |= {"groups": []}
         await page.goto("/sign-in")
         await way.click()
