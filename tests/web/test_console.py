@@ -28,6 +28,7 @@ _SIDEWAYS = """() => [...document.querySelectorAll(".table:not(:has(#points))")]
 _WRITE = """(cell, text) => { (cell.querySelector(".badge, a") ?? cell).textContent = text }"""
 _LONG_ONES = (
     {
+        "Payment": f"pay_{'W' * 22}",
         "Status": "PARTIALLY_REFUNDED",
         "Amount": "1234567.89 THB",
         "Merchant": "Nimbus Books and Stationery",
