@@ -23,6 +23,7 @@ from payintent.gateways.simulator import SimulatorGateway
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.http.egress import EgressRules
+from payintent.onchain.deposit_gateway import DepositGateway
 from payintent.onchain.gateway import OnchainGateway
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import Actor, AnyOperation, OperationContext
@@ -53,7 +54,9 @@ if TYPE_CHECKING:
 
 _HTTP_ADAPTERS = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
 #: Provider names that installed gateway packages must not use.
-BUILT_IN = frozenset(adapter.provider for adapter in (*_HTTP_ADAPTERS, OnchainGateway, TestGateway))
+BUILT_IN = frozenset(
+    adapter.provider for adapter in (*_HTTP_ADAPTERS, OnchainGateway, DepositGateway, TestGateway)
+)
 
 
 R = TypeVar("R")
@@ -233,8 +236,9 @@ def _make_adapters(
     refund_senders: RefundSenders,
 ) -> dict[str, Gateway]:
     onchain = OnchainGateway(database, settings.api_base, refund_senders)
+    deposits = DepositGateway(database, settings.api_base)
     http_adapters = {adapter.provider: adapter(http) for adapter in _HTTP_ADAPTERS}
-    return {**http_adapters, onchain.provider: onchain}
+    return {**http_adapters, onchain.provider: onchain, deposits.provider: deposits}
 
 
 async def open_service(

@@ -15,7 +15,7 @@ from payintent.evm.abi import (
     to_uint,
 )
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
-from payintent.evm.event_logs import read_immutables
+from payintent.evm.event_logs import FACTORY, FORWARDER, read_immutables, runtime_code
 from payintent.evm.port import CallRevertedError
 from payintent.evm.signer import ExternalSigner
 from payintent.runtime.log import get_logger
@@ -129,6 +129,30 @@ async def check_contract(
     return _check_receiver(subject, answer, receiver)
 
 
+async def check_factory(
+    reader: RpcChainReader, name: str, address: bytes, forwarder: bytes, receiver: bytes
+) -> CheckResult:
+    """Compare the code of a deposit factory and its forwarder with our compiled contracts."""
+    subject = f"{name}: deposit factory {to_checksum_address(address)}"
+    try:
+        factory_code = await reader.code(name, address)
+        forwarder_code = await reader.code(name, forwarder)
+    except ChainUnavailableError as error:
+        return CheckResult(False, f"{subject}: {endpoint_fault(name, error)}")
+    if _read_address(FACTORY, factory_code, "forwarder") != forwarder:
+        problem = "no code" if not factory_code else "code or a forwarder that differs from ours"
+        return CheckResult(False, f"{subject} has {problem}")
+    deployed_receiver = _read_address(FORWARDER, forwarder_code, "receiver")
+    if deployed_receiver is None:
+        return CheckResult(False, f"{subject} has a forwarder whose code differs from ours")
+    return _check_receiver(subject, deployed_receiver.rjust(WORD, b"\0"), receiver)
+
+
+def _read_address(contract: str, code: bytes, immutable: str) -> bytes | None:
+    values = runtime_code(contract).read_immutables(code)
+    return None if values is None else values[immutable][-_ADDRESS_BYTES:]
+
+
 def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult:
     try:
         deployed_receiver = to_address(answer)
@@ -173,24 +197,37 @@ async def contracts_match(
     endpoint responds.
     """
     for contract in contracts:
-        if contract.current and not await _has_our_code(reader, contract):
+        if contract.current and not await _is_deployed(reader, contract):
             address = to_checksum_address(contract.address)
             _contract_log.error("contract_misfit", chain=chain, contract=address)
             return False
     return True
 
 
-async def _has_our_code(reader: RpcChainReader, contract: DeployedContract) -> bool:
-    """Query endpoints until one returns our code, so that no single endpoint can halt the chain."""
+async def _is_deployed(reader: RpcChainReader, contract: DeployedContract) -> bool:
+    if contract.forwarder is None:
+        return await _has_code(reader, contract.address, "receiver", contract.receiver)
+    return await _has_code(
+        reader, contract.address, "forwarder", contract.forwarder, FACTORY
+    ) and await _has_code(reader, contract.forwarder, "receiver", contract.receiver, FORWARDER)
+
+
+async def _has_code(
+    reader: RpcChainReader, address: bytes, immutable: str, value: bytes, name: str | None = None
+) -> bool:
+    """Query endpoints until one returns our code, so that no single endpoint can halt the chain.
+
+    `name` is the compiled contract; None stands for any supported payment contract.
+    """
     has_answer = False
-    for name in reader.names:
+    for endpoint in reader.names:
         try:
-            code = await reader.code(name, contract.address)
+            code = await reader.code(endpoint, address)
         except ChainUnavailableError:
             continue
         has_answer = True
-        immutables = read_immutables(code)
-        if immutables is not None and immutables["receiver"][-_ADDRESS_BYTES:] == contract.receiver:
+        values = read_immutables(code) if name is None else runtime_code(name).read_immutables(code)
+        if values is not None and values[immutable][-_ADDRESS_BYTES:] == value:
             return True
     if not has_answer:
         raise ChainUnavailableError("no endpoint returns the code of a contract")

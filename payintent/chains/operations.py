@@ -2,14 +2,15 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import check_contract
+from payintent.chains.checks import CheckResult, check_contract, check_factory
 from payintent.chains.store import (
+    DEPOSIT_PROVIDER,
     PROVIDER,
     ChainCursor,
     ChainRecord,
@@ -78,10 +79,12 @@ def read_address(name: str, text: str) -> bytes:
         raise BadRequestError(f"{name}: {error}") from error
 
 
-async def check_contract_code(
-    context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
+async def check_deployed_code(
+    context: OperationContext,
+    chain: ChainRecord,
+    check: Callable[[RpcChainReader, str], Awaitable[CheckResult]],
 ) -> None:
-    """Raise `UNPROCESSABLE` unless every endpoint returns our contract's code.
+    """Raise `UNPROCESSABLE` unless `check` succeeds at every endpoint.
 
     If no endpoints are configured, the contract is rejected, except in the sandbox, where contracts
     never hold real money.
@@ -94,9 +97,7 @@ async def check_contract_code(
         )
     reader = _open_reader(context, chain)
     try:
-        results = await asyncio.gather(
-            *(check_contract(reader, name, address, receiver) for name in reader.names)
-        )
+        results = await asyncio.gather(*(check(reader, name) for name in reader.names))
     finally:
         await reader.close()
     if problems := [result.text for result in results if not result.is_ok]:
@@ -130,6 +131,7 @@ class ChainView:
     head: int | None
     halted: str | None
     contracts: list[DeployedContract]
+    factories: list[DeployedContract]
     tokens: list[TokenRecord]
 
 
@@ -142,6 +144,7 @@ async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
         contracts=await chain_store.list_contracts(database, chain.slug),
+        factories=await chain_store.list_factories(database, chain.slug),
         tokens=await chain_store.list_tokens(database, chain.slug),
     )
 
@@ -163,6 +166,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     """Accept payments through a deployed contract."""
 
     action: ClassVar[str] = "chain.add-contract"
+    provider: ClassVar[str] = PROVIDER
     chain: ChainSlug
     address: Annotated[str, argument("The address of the contract.")]
     receiver: Annotated[str, option("The receiver address stored in the contract.")]
@@ -190,7 +194,18 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
             raise BadRequestError("deployed_block must be a block number")
         if self.merchant_id is not None:
             await check_merchant(context.database, self.merchant_id)
-        await check_contract_code(context, chain, address, receiver)
+        await self._check_code(context, chain, address, receiver)
+
+    async def _check_code(
+        self, context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
+    ) -> None:
+        async def check(reader: RpcChainReader, name: str) -> CheckResult:
+            return await check_contract(reader, name, address, receiver)
+
+        await check_deployed_code(context, chain, check)
+
+    def _read_forwarder(self) -> bytes | None:
+        return None
 
     async def apply(self, context: OperationContext, tx: Tx) -> DeployedContract:
         """Create an account for the contract, and read the chain from its deployment block."""
@@ -198,7 +213,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         chain = await require_chain(tx, self.chain)
         address = await self._check_new(tx)
         new = NewAccount(
-            provider=PROVIDER,
+            provider=self.provider,
             merchant_id=self.merchant_id,
             name=self.name,
             base_url=f"evm:{self.chain}",
@@ -213,6 +228,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
             receiver=read_address("receiver", self.receiver),
             deployed_block=self.deployed_block,
             current=True,
+            forwarder=self._read_forwarder(),
         )
         await chain_store.add_contract(tx, contract)
         return contract
@@ -220,12 +236,47 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     async def _check_new(self, database: Executor) -> bytes:
         """Parse the address; raises `CONFLICT` if it is already registered."""
         address = read_address("address", self.address)
-        if any(
-            contract.address == address
-            for contract in await chain_store.list_contracts(database, self.chain)
-        ):
+        contracts = await chain_store.list_contracts(database, self.chain)
+        factories = await chain_store.list_factories(database, self.chain)
+        if any(contract.address == address for contract in (*contracts, *factories)):
             raise ConflictError(f"{self.address} on {self.chain} is already registered")
         return address
+
+
+class AddFactory(AddContract, frozen=True, kw_only=True):
+    """Accept payments to addresses that a deployed deposit factory derives."""
+
+    action: ClassVar[str] = "chain.add-factory"
+    provider: ClassVar[str] = DEPOSIT_PROVIDER
+    forwarder: Annotated[str, option("The forwarder address stored in the factory.")]
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        owner = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
+        return [
+            f"payments to {owner} on {self.chain} use addresses of the factory {self.address}",
+            f"the factory's forwarder {self.forwarder} sends them to {self.receiver}",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        self._read_forwarder()
+        await super().check(context)
+        if not await chain_store.list_contracts(context.database, self.chain):
+            raise UnprocessableError(
+                f"add a payment contract on {self.chain} first; it pays the refunds of deposits"
+            )
+
+    async def _check_code(
+        self, context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
+    ) -> None:
+        forwarder = self._read_forwarder()
+
+        async def check(reader: RpcChainReader, name: str) -> CheckResult:
+            return await check_factory(reader, name, address, forwarder, receiver)
+
+        await check_deployed_code(context, chain, check)
+
+    def _read_forwarder(self) -> bytes:
+        return read_address("forwarder", self.forwarder)
 
 
 class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.chains.watch_store import CLOCK, WATCHED_UNTIL_NOW
 from payintent.db.database import Executor, Tx
 
 PROVIDER = "gateway_contract"
+DEPOSIT_PROVIDER = "onchain"
 _CONTRACTS_MAX = 1_000
 _TOKENS_MAX = 200
 
@@ -68,6 +70,7 @@ class DeployedContract:
     receiver: bytes
     deployed_block: int
     current: bool
+    forwarder: bytes | None = None  # only of deposit factories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,7 @@ _TOKEN = f"""
 """
 _CONTRACT = """
     account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
-    chain, address, receiver, deployed_block, current
+    chain, address, receiver, deployed_block, current, forwarder
 """
 _CURSOR = """
     chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
@@ -153,9 +156,26 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
 
 
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
-    """List our contracts on a chain, including retired contracts."""
+    """List our payment contracts on a chain, including retired contracts."""
+    return await _list_deployed(database, slug, "forwarder IS NULL")
+
+
+async def list_factories(database: Executor, slug: str) -> list[DeployedContract]:
+    """List our deposit factories on a chain, including retired factories."""
+    return await _list_deployed(database, slug, "forwarder IS NOT NULL")
+
+
+async def _list_deployed(
+    database: Executor, slug: str, condition: LiteralString
+) -> list[DeployedContract]:
     rows = await database.fetch(
-        f"SELECT {_CONTRACT} FROM chain_contract WHERE chain = $1 ORDER BY account_id LIMIT $2",
+        f"""
+        SELECT {_CONTRACT}
+        FROM chain_contract
+        WHERE chain = $1 AND {condition}
+        ORDER BY account_id
+        LIMIT $2
+        """,
         slug,
         _CONTRACTS_MAX,
     )
@@ -174,10 +194,10 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
     row = await database.row(
         """
         SELECT c.account_id, a.merchant_id, c.chain, c.address, c.receiver, c.deployed_block,
-            c.current
+            c.current, c.forwarder
         FROM chain_contract c
         JOIN provider_account a ON a.id = c.account_id
-        WHERE c.chain = $1 AND c.current AND a.merchant_id IS NULL
+        WHERE c.chain = $1 AND c.current AND c.forwarder IS NULL AND a.merchant_id IS NULL
         ORDER BY c.account_id DESC
         LIMIT 1
         """,
@@ -190,15 +210,18 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
     """Store a contract, and ensure that its chain is read from the deployment block."""
     await tx.fetch(
         """
-        INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
-        VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block, forwarder)
+        VALUES ($1, $2, $3, $4, $5, $6)
         """,
         new.account_id,
         new.chain,
         new.address,
         new.receiver,
         new.deployed_block,
+        new.forwarder,
     )
+    if new.forwarder is not None:
+        return  # deposits are read from the chain's cursor on
     await tx.fetch(
         """
         INSERT INTO chain_cursor (chain, block)

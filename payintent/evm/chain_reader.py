@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -22,6 +22,7 @@ from payintent.evm.port import (
     EndpointBehindError,
     LogBatch,
     TransactionReceipt,
+    TransferLog,
     Unanswered,
 )
 from payintent.evm.rpc import (
@@ -37,6 +38,7 @@ from payintent.evm.rpc import (
 )
 from payintent.evm.rpc_answers import (
     LogSearch,
+    TransferSearch,
     block_call,
     block_log_calls,
     read_block,
@@ -165,6 +167,30 @@ class RpcChainReader:
         logs, refunds = answer.logs
         return LogBatch(start, answer.end, answer.before, logs, refunds, endpoint)
 
+    async def search_transfers(
+        self,
+        endpoint: str,
+        blocks: tuple[int, int, int],
+        tokens: Collection[bytes],
+        recipients: Collection[bytes],
+    ) -> tuple[Block, tuple[TransferLog, ...]]:
+        """Search for transfers of tokens to recipients, and read a block with them.
+
+        `blocks` are the first block, the block to read, and the last block. Raises as `search_logs`
+        does.
+        """
+        start, final, end = blocks
+        if not tokens or not recipients or not 0 <= start <= end or not 0 <= final <= end:
+            raise ValueError("a search needs tokens, recipients and blocks")
+        search = TransferSearch(start, final, end, frozenset(tokens), frozenset(recipients))
+        answer = await self._request(endpoint, search.calls(), search.read)
+        if answer.final is None:
+            raise EndpointBehindError(f"{endpoint} lacks block {final}")
+        if answer.logs is None:
+            raise self._narrow_span(endpoint, end - start + 1)
+        self._widen_span(endpoint, end - start + 1)
+        return answer.final, answer.logs
+
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
@@ -235,6 +261,12 @@ class RpcChainReader:
         """Read a block header; None if the endpoint does not have the block."""
         read = partial(_read_block_at, number=number)
         return await self._request(endpoint, [block_call(number)], read)
+
+    async def blocks(self, endpoint: str, numbers: Sequence[int]) -> list[Block | None]:
+        """Read block headers, in the order of the numbers; None for a block it does not have."""
+        calls = [block_call(number) for number in numbers]
+        read = partial(_read_blocks, numbers)
+        return await self._request(endpoint, calls, read) if calls else []
 
     async def _request(
         self,
@@ -317,6 +349,13 @@ def _read_latest(answers: list[RpcAnswer]) -> Block:
 
 def _read_block_at(answers: list[RpcAnswer], number: int) -> Block | None:
     return read_block(require_result(answers[0]), number)
+
+
+def _read_blocks(numbers: Sequence[int], answers: list[RpcAnswer]) -> list[Block | None]:
+    return [
+        read_block(require_result(answer), number)
+        for number, answer in zip(numbers, answers, strict=True)
+    ]
 
 
 def _read_receipts(

@@ -13,6 +13,7 @@ import msgspec
 
 from payintent.evm.abi import (
     HASH,
+    WORD,
     decode_revert_reason,
     read_hash,
     read_hex,
@@ -25,7 +26,14 @@ from payintent.evm.abi import (
     to_uuid,
     words,
 )
-from payintent.evm.port import CallRevertedError, PaidLog, RefundedLog, log_position
+from payintent.evm.port import (
+    CallRevertedError,
+    ChainLog,
+    PaidLog,
+    RefundedLog,
+    TransferLog,
+    log_position,
+)
 from payintent.evm.rpc import RpcErrorAnswer
 
 VERSION = 1
@@ -33,6 +41,7 @@ _INSTALLED_FOLDER = resources.files("payintent") / "evm" / "compiled"  # in an i
 _SOURCE_FOLDER = Path(__file__).parents[2] / "contracts"
 #: Contract versions that accept payments, newest first. Never delete the files of older versions.
 _SUPPORTED_VERSIONS = ("PaymentGateway",)
+FACTORY, FORWARDER = "DepositFactory", "DepositForwarder"
 _PUBLIC_ENTRIES = {"pay", "refund", "is_paid", "Paid", "Refunded"}
 _REVERT_CODE = 3  # JSON-RPC error code
 _REVERT_WORD = re.compile(r"revert", re.IGNORECASE)
@@ -63,8 +72,12 @@ def compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
 
 
 @cache
+def runtime_code(name: str) -> RuntimeCode:
+    return _runtime_code(compiled_contract(name))
+
+
 def runtime_codes() -> tuple[RuntimeCode, ...]:
-    return tuple(_runtime_code(compiled_contract(name)) for name in _SUPPORTED_VERSIONS)
+    return tuple(map(runtime_code, _SUPPORTED_VERSIONS))
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
@@ -108,7 +121,10 @@ def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
 _PAID_TOPIC = "0x8c18c424a20459dcea750ef99a2945edb1bf58be222e325bf2db3cf92f2dbb9c"
 # The topic of Refunded(bytes16,bytes16,address,uint256,address,address)
 _REFUNDED_TOPIC = "0xbcdae6ba37c6f27eab1a048e46be430f61855c18f5c0a6fd260a831c6f873bc4"
+# The topic of Transfer(address,address,uint256)
+_TRANSFER_TOPIC = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 PAID, REFUNDED = bytes.fromhex(_PAID_TOPIC[2:]), bytes.fromhex(_REFUNDED_TOPIC[2:])
+TRANSFER = bytes.fromhex(_TRANSFER_TOPIC[2:])
 _ADDRESS = 20
 
 ContractLogs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
@@ -137,18 +153,61 @@ def read_logs(
     two hashes for the same block).
     """
     logs, refunds = _decode_logs(_LOGS.decode(raw))
-    all_logs = (*logs, *refunds)
+    if any(log.contract not in contracts for log in (*logs, *refunds)):
+        raise ValueError("the log was not requested")
+    _check_consistency((*logs, *refunds), start, end)
+    return logs, refunds
+
+
+def read_transfers(
+    raw: msgspec.Raw | bytes,
+    tokens: Collection[bytes],
+    recipients: Collection[bytes],
+    start: int,
+    end: int,
+) -> tuple[TransferLog, ...]:
+    """Decode the answer to a search for transfers, in chain order; raises as `read_logs` does.
+
+    A token may emit logs of any shape. Those that are not transfers of an amount are skipped.
+    """
+    transfers = [_read_transfer(answer) for answer in _LOGS.decode(raw)]
+    logs = [log for log in transfers if log is not None]
+    logs.sort(key=log_position)
+    if any(log.token not in tokens or log.recipient not in recipients for log in logs):
+        raise ValueError("the log was not requested")
+    _check_consistency(logs, start, end)
+    return tuple(logs)
+
+
+def _read_transfer(log: LogAnswer) -> TransferLog | None:
+    """Decode a `Transfer` log; None if the token uses another layout, such as that of an NFT."""
+    topics = _topics(log)
+    data = read_hex(log.data)
+    if len(topics) != 3 or topics[0] != TRANSFER or len(data) != WORD:  # noqa: PLR2004
+        return None
+    return TransferLog(
+        token=read_sized(log.address, _ADDRESS),
+        sender=to_address(topics[1]),
+        recipient=to_address(topics[2]),
+        amount=to_uint(data),
+        block_number=read_index(log.block_number),
+        block_hash=read_hash(log.block_hash),
+        tx_hash=read_hash(log.transaction_hash),
+        log_index=read_log_index(log.log_index),
+    )
+
+
+def _check_consistency(logs: Collection[ChainLog], start: int, end: int) -> None:
     hashes: dict[int, bytes] = {}
-    for log in all_logs:
-        if log.contract not in contracts or not start <= log.block_number <= end:
+    for log in logs:
+        if not start <= log.block_number <= end:
             raise ValueError("the log was not requested")
         if hashes.setdefault(log.block_number, log.block_hash) != log.block_hash:
             raise ValueError("the same block has two hashes")
-    if len({(log.tx_hash, log.log_index) for log in all_logs}) < len(all_logs):
+    if len({(log.tx_hash, log.log_index) for log in logs}) < len(logs):
         raise ValueError("the logs contain duplicates")
-    if len({log_position(log) for log in all_logs}) < len(all_logs):
+    if len({log_position(log) for log in logs}) < len(logs):
         raise ValueError("two logs have the same position")
-    return logs, refunds
 
 
 def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:

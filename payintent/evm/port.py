@@ -86,7 +86,27 @@ class RefundedLog:
 ContractLog = PaidLog | RefundedLog
 
 
-def log_position(log: ContractLog) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class TransferLog:
+    """An ERC-20 `Transfer` log; identity and units are as in `PaidLog`."""
+
+    token: bytes
+    sender: bytes
+    recipient: bytes
+    amount: int
+    block_number: int
+    block_hash: bytes
+    tx_hash: bytes
+    log_index: int
+
+    def __hash__(self) -> int:
+        return hash((self.tx_hash, self.log_index))
+
+
+ChainLog = ContractLog | TransferLog
+
+
+def log_position(log: ChainLog) -> tuple[int, int]:
     return log.block_number, log.log_index
 
 

@@ -14,10 +14,12 @@ from payintent.evm.abi import read_hash, read_hex, read_index, read_sized, read_
 from payintent.evm.event_logs import (
     PAID,
     REFUNDED,
+    TRANSFER,
     ContractLogs,
     LogAnswer,
     read_logs,
     read_matching_logs,
+    read_transfers,
 )
 from payintent.evm.port import (
     Block,
@@ -25,6 +27,7 @@ from payintent.evm.port import (
     ChainTransaction,
     ContractLog,
     TransactionReceipt,
+    TransferLog,
     Unanswered,
 )
 from payintent.evm.rpc import (
@@ -200,6 +203,57 @@ class LogSearchResult:
     end: Block | None
     before: Block | None
     logs: ContractLogs | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSearch:
+    """Search the blocks from `start` to `end` for transfers of tokens to recipients.
+
+    `final`, a block that is not after `end`, is read with them.
+    """
+
+    start: int
+    final: int
+    end: int
+    tokens: frozenset[bytes]
+    recipients: frozenset[bytes]
+
+    def calls(self) -> list[RpcCall]:
+        log_filter: dict[str, Any] = {
+            "fromBlock": hex(self.start),
+            "toBlock": hex(self.end),
+            "address": sorted(map(to_hex, self.tokens)),
+            "topics": [[to_hex(TRANSFER)], None, sorted(map(_to_topic, self.recipients))],
+        }
+        return [block_call(self.final), RpcCall("eth_getLogs", [log_filter])]
+
+    def read(self, answers: list[RpcAnswer]) -> "TransferSearchResult":
+        final = read_block(require_result(answers[0]), self.final)
+        answer = answers[1]
+        if final is None or (isinstance(answer, RpcErrorAnswer) and self.start < self.end):
+            return TransferSearchResult(final, None)
+        raw = require_result(answer)
+        try:
+            logs = read_transfers(raw, self.tokens, self.recipients, self.start, self.end)
+        except msgspec.MsgspecError:
+            raise
+        except ValueError:
+            raise RpcAnswerError(RpcFault.LOGS) from None
+        if any(log.block_hash != final.hash for log in logs if log.block_number == final.number):
+            raise RpcAnswerError(RpcFault.LOGS)
+        return TransferSearchResult(final, logs)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSearchResult:
+    """`final` is None if the endpoint lacks the block, `logs` if it refused the search."""
+
+    final: Block | None
+    logs: tuple[TransferLog, ...] | None
+
+
+def _to_topic(address: bytes) -> str:
+    return to_hex(address.rjust(32, b"\0"))
 
 
 def block_call(block: int | str) -> RpcCall:

@@ -163,10 +163,13 @@ class Capture:
     verbatim: str | None = None
     #: The amount or time is in doubt, so the capture neither pays nor is refunded automatically.
     uncertain: bool = False
+    difference_max: int = 0  # a smaller difference from the quoted amount is accepted
+    is_surplus: bool = False  # money beyond the amount of a payment that another capture pays
 
-    def equals(self, amount_minor: int, currency: str) -> bool:
+    def pays(self, amount_minor: int, currency: str) -> bool:
         is_exact = self.verbatim is None and not self.uncertain
-        return is_exact and (self.amount_minor, self.currency) == (amount_minor, currency)
+        difference = abs(self.amount_minor - amount_minor)
+        return is_exact and self.currency == currency and difference <= self.difference_max
 
 
 class FailureReason(StrEnum):

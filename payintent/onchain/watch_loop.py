@@ -20,6 +20,7 @@ from payintent.db.locks import AdvisoryLock, LockLostError, hold_advisory_lock
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import ChainHeads
 from payintent.evm.rpc import ERRORS
+from payintent.onchain.deposit_watcher import DepositWatcher
 from payintent.onchain.pending_transfers import (
     OVERDUE,
     PendingTransferScanner,
@@ -165,7 +166,10 @@ class _WatchedConfig:
 async def _load_config(database: Executor, slug: str) -> _WatchedConfig:
     return _WatchedConfig(
         await chain_store.list_tokens(database, slug),
-        await chain_store.list_contracts(database, slug),
+        [
+            *await chain_store.list_contracts(database, slug),
+            *await chain_store.list_factories(database, slug),
+        ],
     )
 
 
@@ -216,6 +220,8 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
         LAG.labels(slug).set(_age_s(cursor.at, max(head.latest.at for head in heads)))
     if failure is None and cursor.block < agreed_final_block(heads):
         return True
+    deposits = DepositWatcher(database=database, reader=reader, chain=chain)
+    await deposits.read_deposits(cursor, heads)
     await scanner.scan_newest_blocks(cursor, heads)
     await scanner.check_posted_transactions(cursor)
     if failure is None:

@@ -74,24 +74,32 @@ def _decide_capture(
     payment: Payment, session: Session, report: SessionReport
 ) -> SettlementDecision:
     outcome = report.state.value
+    if report.capture and report.capture.is_surplus:
+        return SettlementDecision(outcome=outcome, case=CaseKind.SURPLUS)
     is_too_late = session.status is SessionStatus.OPENING and payment.status in TERMINAL
     if payment.session_id != session.id and not is_too_late:
         return SettlementDecision(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
     if payment.status is PaymentStatus.PROCESSING:
         quote = session.quote
-        if report.capture and report.capture.equals(quote.total_minor, quote.price.currency):
+        if report.capture and report.capture.pays(quote.total_minor, quote.price.currency):
             return SettlementDecision(
                 trigger=PaymentTrigger.CONFIRM, outcome=outcome, credited=True
             )
-        return SettlementDecision(
-            trigger=PaymentTrigger.FAIL,
-            reason=FailureReason.AMOUNT_MISMATCH,
-            outcome=outcome,
-            case=CaseKind.AMOUNT_MISMATCH,
-        )
+        return _decide_mismatch(session, report)
     if payment.paid_at is not None:
         return SettlementDecision(outcome=outcome, case=CaseKind.DOUBLE_PAYMENT)
     return SettlementDecision(outcome=outcome, case=CaseKind.LATE_PAYMENT)
+
+
+def _decide_mismatch(session: Session, report: SessionReport) -> SettlementDecision:
+    quote, capture = session.quote, report.capture
+    is_token = quote.token is not None and capture and capture.currency != quote.price.currency
+    return SettlementDecision(
+        trigger=PaymentTrigger.FAIL,
+        reason=FailureReason.TOKEN_MISMATCH if is_token else FailureReason.AMOUNT_MISMATCH,
+        outcome=report.state.value,
+        case=CaseKind.TOKEN_MISMATCH if is_token else CaseKind.AMOUNT_MISMATCH,
+    )
 
 
 def _decide_end(

@@ -108,7 +108,7 @@ async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
     if network_id != plan.network_id:
         raise DevChainError(f"{chain.url} is chain {network_id}, not {plan.network_id}")
     tokens = tuple([await _deploy_token(chain, deployer, token) for token in plan.tokens])
-    address, block = await _create(
+    address, block = await create_contract(
         chain,
         deployer,
         GATEWAY,
@@ -182,11 +182,13 @@ async def _deploy_token(chain: DevChainRpc, deployer: str, token: PlannedToken) 
         return token
     contract = USDT_LIKE_TOKEN if token.approve_zero_first else PLAIN_TOKEN
     named = (f"Development {token.symbol}", token.symbol, token.decimals)
-    address, _ = await _create(chain, deployer, contract, *named)
+    address, _ = await create_contract(chain, deployer, contract, *named)
     return replace(token, address=address)
 
 
-async def _create(chain: DevChainRpc, deployer: str, name: str, *arguments: Any) -> tuple[str, int]:
+async def create_contract(
+    chain: DevChainRpc, deployer: str, name: str, *arguments: Any
+) -> tuple[str, int]:
     """Deploy a contract; gives its address and its block."""
     receipt = await chain.send(deployer, None, load(name).creation_code(*arguments))
     return receipt["contractAddress"], int(receipt["blockNumber"], 16)

@@ -14,11 +14,12 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import open_configured_reader
-from payintent.chains.operations import check_contract_code
+from payintent.chains.checks import CheckResult, check_contract, open_configured_reader
+from payintent.chains.operations import check_deployed_code
 from payintent.core.errors import ChainUnavailableError, RefusedError
 from payintent.db.driver import connect
 from payintent.db.hosts import RefusedConnectionError
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import ContractRefundCall
 from payintent.gateways.port import AccountProblem, NotContacted
 from payintent.runtime.settings import Settings
@@ -96,8 +97,12 @@ async def _chain(service: Service, _: str) -> None:
 async def _contract_code(service: Service, _: str) -> None:
     chain = await chain_store.get_chain(service.database, "ethereum")
     assert chain is not None
+
+    async def check(reader: RpcChainReader, name: str) -> CheckResult:
+        return await check_contract(reader, name, _ADDRESS, _ADDRESS)
+
     with suppress(RefusedError):
-        await check_contract_code(service.operation_context, chain, _ADDRESS, _ADDRESS)
+        await check_deployed_code(service.operation_context, chain, check)
 
 
 async def _signer(service: Service, _: str) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
 from payintent.chains.operations import AddContract, SetToken
-from payintent.chains.store import PROVIDER
+from payintent.chains.store import DEPOSIT_PROVIDER, PROVIDER
 from payintent.core import ids
 from payintent.db.database import Database
 from payintent.evm.port import PaidLog
 from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateways.port import Gateway
 from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.onchain.deposit_gateway import DepositGateway
 from payintent.onchain.gateway import OnchainGateway
 from payintent.onchain.settle_logs import settle_transfers
 from payintent.payments.model import Payment, Session
@@ -42,7 +43,9 @@ async def contract_service(
     contract = OnchainGateway(
         database, settings.api_base, {} if refund_senders is None else refund_senders
     )
-    service = await open_service(settings, {"fake": gateway, PROVIDER: contract})
+    deposits = DepositGateway(database, settings.api_base)
+    gateways = {"fake": gateway, PROVIDER: contract, DEPOSIT_PROVIDER: deposits}
+    service = await open_service(settings, gateways)
     try:
         yield service
     finally:

@@ -189,9 +189,9 @@ class ChainWorld:
         await self.look()
         await self.decide()
 
-    async def final(self) -> None:
+    async def final(self, blocks: int = 3) -> None:
         """Make what was mined final, and take it in."""
-        await self.mine(3)
+        await self.mine(blocks)
         await self.turn()
 
     async def status(self, payment: Payment) -> str:

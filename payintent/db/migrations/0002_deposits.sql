@@ -1,0 +1,67 @@
+-- Payments to deposit addresses (provider `onchain`).
+INSERT INTO provider (name, wire_name) VALUES ('onchain', 'onchain');
+
+-- NULL: a payment contract. Otherwise the contract is a deposit factory, and this is the contract
+-- that its proxies call.
+ALTER TABLE chain_contract
+    ADD COLUMN forwarder bytea,
+    ADD CONSTRAINT chain_contract_forwarder CHECK (octet_length(forwarder) = 20) NOT VALID;
+
+CREATE TABLE deposit_address (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session_id uuid NOT NULL CONSTRAINT deposit_address_session UNIQUE REFERENCES session,
+    account_id bigint NOT NULL REFERENCES chain_contract,
+    created_at timestamptz NOT NULL DEFAULT clock(),
+    uuid bytea NOT NULL CONSTRAINT deposit_address_uuid CHECK (octet_length(uuid) = 16),
+    address bytea NOT NULL CONSTRAINT deposit_address_address CHECK (octet_length(address) = 20),
+    -- Transfers are looked for in the blocks after this one.
+    from_block bigint NOT NULL CONSTRAINT deposit_address_from_block CHECK (from_block >= 0),
+    covered boolean NOT NULL DEFAULT false,  -- every later range has been read with this address
+    CONSTRAINT deposit_address_once UNIQUE (address, account_id)
+);
+CREATE INDEX deposit_address_created ON deposit_address (created_at);
+
+-- Deposits are stored as final transfers. A capture includes one or more of them.
+ALTER TABLE chain_receipt
+    ADD COLUMN mined_at timestamptz,  -- of a deposit: the time of its block
+    ADD COLUMN deposit_capture_id uuid,  -- of a deposit: the capture that includes it
+    DROP CONSTRAINT chain_receipt_disposition,
+    ADD CONSTRAINT chain_receipt_disposition CHECK (disposition IN (
+        'credited', 'duplicate', 'underpaid', 'overpaid', 'wrong_token', 'wrong_receiver', 'late',
+        'closed_session', 'unknown_uuid', 'deposit'
+    )) NOT VALID,
+    ADD CONSTRAINT chain_receipt_deposit CHECK (
+        (disposition = 'deposit') = (mined_at IS NOT NULL)
+        AND (deposit_capture_id IS NULL OR disposition = 'deposit')
+    ) NOT VALID,
+    ADD CONSTRAINT chain_receipt_deposit_capture
+        FOREIGN KEY (deposit_capture_id) REFERENCES capture NOT VALID;
+
+ALTER TABLE chain_sighting
+    ADD COLUMN amount numeric(78);  -- of a pending deposit
+
+ALTER TABLE chain_cursor
+    ADD COLUMN deposit_block bigint,  -- deposits are read up to and including this block
+    ADD COLUMN deposit_at timestamptz,  -- of that block
+    -- Addresses of ended sessions are read hourly, in wide ranges.
+    ADD COLUMN late_block bigint,  -- read for all of them up to and including this block
+    ADD COLUMN late_until bigint,  -- the last block of an unfinished pass
+    ADD COLUMN late_id bigint,  -- the last address that an unfinished pass has read
+    ADD COLUMN late_at timestamptz NOT NULL DEFAULT '-infinity';  -- when the last pass finished
+
+ALTER TABLE chain_token
+    ADD COLUMN surplus_from numeric(78) NOT NULL DEFAULT 1,  -- in the smallest unit
+    ADD CONSTRAINT chain_token_surplus_from CHECK (surplus_from > 0) NOT VALID;
+
+ALTER TABLE merchant
+    ADD COLUMN deposit_tolerance numeric(4, 3) NOT NULL DEFAULT 0,  -- in percent of the amount
+    ADD CONSTRAINT merchant_deposit_tolerance
+        CHECK (deposit_tolerance BETWEEN 0 AND 1) NOT VALID;
+
+ALTER TABLE money_case
+    DROP CONSTRAINT money_case_kind,
+    ADD CONSTRAINT money_case_kind CHECK (kind IN (
+        'ORPHAN_CAPTURE', 'LATE_PAYMENT', 'DOUBLE_PAYMENT', 'AMOUNT_MISMATCH', 'TOKEN_MISMATCH',
+        'SURPLUS', 'UNKNOWN_REFERENCE', 'REFUND_REVERSED', 'RECONCILIATION', 'UNDECIDED', 'DISPUTE',
+        'OUTSIDE_REFUND', 'FRAUD_WARNING'
+    )) NOT VALID;

@@ -1,0 +1,136 @@
+"""Decides what the transfers to a deposit address pay.
+
+A deposit session has an address of its own, and any number of transfers may arrive there. Only
+final transfers count, and a transfer is in time if its block's timestamp is at most the deadline.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.gateways.port import Capture, FailureReason, GatewaySessionState, SessionReport
+
+
+@dataclass(frozen=True, slots=True)
+class FinalDeposit:
+    """A final transfer to a session's address that no capture includes yet."""
+
+    id: UUID
+    reference: str  # `0x`, the transaction hash, `:` and the log index
+    currency: str  # the token's symbol
+    amount: int  # in the token's smallest unit
+    mined_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepositEvidence:
+    """Facts about a deposit session at `now`, the database's time. Amounts are smallest units."""
+
+    now: datetime
+    deadline: datetime
+    currency: str
+    amount: int
+    tolerance: int  # a smaller shortfall still pays
+    surplus_min: int  # a smaller surplus is kept with the payment
+    is_current: bool  # its payment is PROCESSING and uses this session
+    #: Time of the last final block read for this address; None until all its blocks are read.
+    read_until: datetime | None
+    has_pending: bool  # a transfer in a block that is not final
+    was_pending: bool  # a transfer was pending and is proven to be gone
+    deposits: tuple[FinalDeposit, ...] = ()  # in the order in which they were stored
+
+
+@dataclass(frozen=True, slots=True)
+class DepositCapture:
+    """A capture, and the deposits that it includes. A surplus belongs to no deposit of its own."""
+
+    report: SessionReport
+    deposit_ids: tuple[UUID, ...] = ()
+
+
+_OPEN = SessionReport(state=GatewaySessionState.OPEN)
+_IN_PROGRESS = SessionReport(state=GatewaySessionState.AUTHORISING)
+_UNPAID = SessionReport(state=GatewaySessionState.CLOSED)
+_NEVER_FINAL = SessionReport(
+    state=GatewaySessionState.DECLINED, reason=FailureReason.ONCHAIN_TIMEOUT
+)
+
+
+def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
+    """Return the captures that final transfers amount to now, in the order to apply them.
+
+    A session that can still be paid collects transfers until they reach the amount or its deadline
+    is final. A session that cannot be paid any more reports each transfer as it arrives.
+    """
+    if not evidence.is_current:
+        return [_capture([deposit]) for deposit in evidence.deposits]
+    timely = [item for item in evidence.deposits if item.mined_at <= evidence.deadline]
+    matching = [item for item in timely if item.currency == evidence.currency]
+    total = sum(item.amount for item in matching)
+    if matching and total >= evidence.amount - evidence.tolerance:
+        return _pay(evidence, matching, total)
+    if not _is_deadline_final(evidence):
+        return []
+    if matching:
+        return [_capture(matching)]
+    by_currency: dict[str, list[FinalDeposit]] = {}
+    for item in timely:
+        by_currency.setdefault(item.currency, []).append(item)
+    return [_capture(items) for items in by_currency.values()]
+
+
+def decide_deposit_session(evidence: DepositEvidence) -> SessionReport:
+    """Decide the state of a session whose transfers do not amount to a capture.
+
+    Captures are only reported by `decide_captures`. A session with transfers stays in progress
+    until they are captured.
+    """
+    if not _is_deadline_final(evidence):
+        is_waiting = evidence.has_pending or evidence.deposits or evidence.now >= evidence.deadline
+        return _IN_PROGRESS if is_waiting else _OPEN
+    timely = [item for item in evidence.deposits if item.mined_at <= evidence.deadline]
+    if evidence.is_current and timely:
+        return _IN_PROGRESS
+    return _NEVER_FINAL if evidence.was_pending else _UNPAID
+
+
+def _is_deadline_final(evidence: DepositEvidence) -> bool:
+    return evidence.read_until is not None and evidence.read_until > evidence.deadline
+
+
+def _pay(
+    evidence: DepositEvidence, matching: Sequence[FinalDeposit], total: int
+) -> list[DepositCapture]:
+    """Pay with all transfers. A considerable surplus is a capture of its own."""
+    surplus = total - evidence.amount
+    if surplus < max(evidence.surplus_min, 1):
+        return [_capture(matching, total, difference_max=abs(surplus))]
+    last = matching[-1]
+    surplus_capture = Capture(
+        reference=f"surplus:{last.reference}",
+        amount_minor=surplus,
+        currency=last.currency,
+        is_surplus=True,
+    )
+    return [
+        _capture(matching, evidence.amount),
+        DepositCapture(SessionReport(state=GatewaySessionState.CAPTURED, capture=surplus_capture)),
+    ]
+
+
+def _capture(
+    deposits: Sequence[FinalDeposit], amount: int | None = None, difference_max: int = 0
+) -> DepositCapture:
+    """Report a capture of transfers in one token, named after the last transfer."""
+    last = deposits[-1]
+    capture = Capture(
+        reference=last.reference,
+        amount_minor=sum(item.amount for item in deposits) if amount is None else amount,
+        currency=last.currency,
+        difference_max=difference_max,
+    )
+    return DepositCapture(
+        SessionReport(state=GatewaySessionState.CAPTURED, capture=capture),
+        tuple(item.id for item in deposits),
+    )

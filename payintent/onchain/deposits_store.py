@@ -1,0 +1,452 @@
+"""Stores deposit addresses and the transfers to them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from payintent.db.database import Executor, Row, Tx
+from payintent.db.lists import build
+from payintent.evm.port import TransferLog
+from payintent.onchain.deposit_rules import DepositEvidence, FinalDeposit
+from payintent.onchain.settlement_rules import TransferDisposition
+
+_ADDRESSES_MAX = 50_000
+_ADDRESS = """
+    a.id, a.session_id, s.payment_id, a.account_id, a.uuid, a.address, a.from_block, a.covered
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepositAddress:
+    """The deposit address of a session."""
+
+    id: int
+    session_id: UUID
+    payment_id: UUID
+    account_id: int
+    uuid: bytes
+    address: bytes
+    from_block: int  # transfers are looked for after this block
+    covered: bool  # every later range has been read with this address
+
+
+@dataclass(frozen=True, slots=True)
+class DepositCursor:
+    """Reading progress of deposits on a chain; `at` is None until a block was read."""
+
+    block: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeposit:
+    id: UUID
+    address: DepositAddress
+    log: TransferLog
+    mined_at: datetime
+
+
+async def add_address(
+    database: Executor, session_id: UUID, account_id: int, uuid: bytes, address: bytes
+) -> bytes:
+    """Store a session's deposit address, and return its uuid: an earlier one if it has one."""
+    return await database.value(
+        """
+        INSERT INTO deposit_address (session_id, account_id, uuid, address, from_block)
+        SELECT $1, $2, $3, $4, coalesce(k.deposit_block, k.block)
+        FROM chain_contract c
+        JOIN chain_cursor k ON k.chain = c.chain
+        WHERE c.account_id = $2
+        ON CONFLICT (session_id) DO UPDATE SET uuid = deposit_address.uuid
+        RETURNING uuid
+        """,
+        session_id,
+        account_id,
+        uuid,
+        address,
+    )
+
+
+async def list_open_addresses(database: Executor, chain: str) -> list[DepositAddress]:
+    """List the addresses of a chain's unfinished sessions, in a stable order."""
+    rows = await database.fetch(
+        f"""
+        SELECT {_ADDRESS}
+        FROM session s
+        JOIN deposit_address a ON a.session_id = s.id
+        WHERE s.chain = $1 AND s.life <> 'ended'
+        ORDER BY a.id
+        LIMIT $2
+        """,
+        chain,
+        _ADDRESSES_MAX,
+    )
+    return [DepositAddress(**row) for row in rows]
+
+
+async def get_deposit_cursor(database: Executor, chain: str) -> DepositCursor | None:
+    row = await database.row(
+        """
+        SELECT coalesce(deposit_block, block) AS block, deposit_at AS at
+        FROM chain_cursor
+        WHERE chain = $1
+        """,
+        chain,
+    )
+    return DepositCursor(**row) if row else None
+
+
+async def advance_deposit_cursor(
+    tx: Tx, chain: str, cursor: DepositCursor, block: int, at: datetime
+) -> bool:
+    """Advance the cursor; return False if another process has advanced it since it was read."""
+    row = await tx.row(
+        """
+        UPDATE chain_cursor
+        SET deposit_block = $3, deposit_at = $4
+        WHERE chain = $1 AND coalesce(deposit_block, block) = $2 AND halted IS NULL
+        RETURNING chain
+        """,
+        chain,
+        cursor.block,
+        block,
+        at,
+    )
+    return row is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LatePass:
+    """A pass over the addresses of ended sessions: its blocks, and the last address read."""
+
+    first: int
+    last: int
+    address_id: int
+
+
+async def begin_late_pass(
+    database: Executor, chain: str, every_s: float, age: timedelta
+) -> LatePass | None:
+    """Return the unfinished pass, or begin one; None if none is due.
+
+    A pass covers the addresses that are at most `age` old.
+    """
+    row = await database.row(
+        """
+        UPDATE chain_cursor
+        SET late_block = coalesce(late_block, deposit_block, block),
+            late_until = coalesce(late_until, deposit_block, block),
+            late_id = coalesce(late_id, (
+                SELECT id
+                FROM deposit_address
+                WHERE created_at < clock() - $3::interval
+                ORDER BY created_at DESC
+                LIMIT 1
+            ), 0)
+        WHERE chain = $1
+            AND (late_until IS NOT NULL OR late_at < clock() - $2::float8 * interval '1 second')
+        RETURNING late_block + 1 AS first, late_until AS last, late_id AS address_id
+        """,
+        chain,
+        every_s,
+        age,
+    )
+    return LatePass(**row) if row else None
+
+
+async def advance_late_pass(tx: Tx, chain: str, late_pass: LatePass, to: int | None) -> bool:
+    """Record the last address read, or with None the end of the pass.
+
+    Returns False if another process has advanced the pass.
+    """
+    row = await tx.row(
+        """
+        UPDATE chain_cursor
+        SET late_id = $4,
+            late_block = CASE WHEN $4::bigint IS NULL THEN late_until ELSE late_block END,
+            late_at = CASE WHEN $4::bigint IS NULL THEN clock() ELSE late_at END,
+            late_until = CASE WHEN $4::bigint IS NOT NULL THEN late_until END
+        WHERE chain = $1 AND late_until = $2 AND late_id = $3 AND halted IS NULL
+        RETURNING chain
+        """,
+        chain,
+        late_pass.last,
+        late_pass.address_id,
+        to,
+    )
+    return row is not None
+
+
+async def list_ended_addresses(
+    database: Executor, chain: str, after: int, limit: int
+) -> list[DepositAddress]:
+    """List addresses of a chain's ended sessions with greater ids, in the order of the ids."""
+    rows = await database.fetch(
+        f"""
+        SELECT {_ADDRESS}
+        FROM deposit_address a
+        JOIN session s ON s.id = a.session_id
+        WHERE a.id > $2 AND s.chain = $1 AND s.life = 'ended'
+        ORDER BY a.id
+        LIMIT $3
+        """,
+        chain,
+        after,
+        limit,
+    )
+    return [DepositAddress(**row) for row in rows]
+
+
+async def mark_covered(tx: Tx, session_ids: Sequence[UUID]) -> None:
+    if session_ids:
+        await tx.fetch(
+            "UPDATE deposit_address SET covered = true WHERE session_id = ANY($1::uuid[])",
+            session_ids,
+        )
+
+
+async def filter_new(
+    database: Executor, chain: str, logs: Sequence[TransferLog]
+) -> list[TransferLog]:
+    """Return the transfers that are not stored yet."""
+    if not logs:
+        return []
+    rows = await database.fetch(
+        """
+        SELECT tx_hash, log_index
+        FROM chain_receipt
+        WHERE chain = $1 AND tx_hash = ANY($2::bytea[])
+        """,
+        chain,
+        list({log.tx_hash for log in logs}),
+    )
+    stored = {(row["tx_hash"], row["log_index"]) for row in rows}
+    return [log for log in logs if (log.tx_hash, log.log_index) not in stored]
+
+
+async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> None:
+    """Store final transfers. They must not exist yet."""
+    if not deposits:
+        return
+    logs = [deposit.log for deposit in deposits]
+    await tx.fetch(
+        """
+        INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
+            uuid, payer, token, receiver, amount, session_id, disposition, final_at, mined_at)
+        SELECT id, $2, account_id, block, block_hash, tx_hash, log_index, uuid, payer, token,
+            receiver, amount::numeric, session_id, $3, clock(), mined_at
+        FROM unnest($1::uuid[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::int[],
+            $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[], $13::text[], $14::uuid[],
+            $15::timestamptz[]) AS r (id, account_id, block, block_hash, tx_hash, log_index, uuid,
+            payer, token, receiver, amount, session_id, mined_at)
+        """,
+        [deposit.id for deposit in deposits],
+        chain,
+        TransferDisposition.DEPOSIT,
+        [deposit.address.account_id for deposit in deposits],
+        [log.block_number for log in logs],
+        [log.block_hash for log in logs],
+        [log.tx_hash for log in logs],
+        [log.log_index for log in logs],
+        [deposit.address.uuid for deposit in deposits],
+        [log.sender for log in logs],
+        [log.token for log in logs],
+        [log.recipient for log in logs],
+        [str(log.amount) for log in logs],
+        [deposit.address.session_id for deposit in deposits],
+        [deposit.mined_at for deposit in deposits],
+    )
+
+
+async def list_decidable_sessions(database: Executor, chain: str, until: datetime) -> list[UUID]:
+    """List sessions with uncaptured deposits that ended or whose payment expired by `until`."""
+    rows = await database.fetch(
+        """
+        SELECT s.id
+        FROM session s
+        JOIN payment p ON p.id = s.payment_id
+        WHERE s.chain = $1 AND (s.life = 'ended' OR p.expires_at < $2)
+            AND s.id IN (SELECT session_id FROM chain_receipt
+                WHERE disposition = 'deposit' AND deposit_capture_id IS NULL)
+        ORDER BY s.id
+        LIMIT $3
+        """,
+        chain,
+        until,
+        _ADDRESSES_MAX,
+    )
+    return [row["id"] for row in rows]
+
+
+async def link_capture(
+    tx: Tx, account_id: int, reference: str, deposit_ids: Sequence[UUID]
+) -> None:
+    """Record that the capture with this reference includes these deposits."""
+    if deposit_ids:
+        await tx.fetch(
+            """
+            UPDATE chain_receipt r
+            SET deposit_capture_id = c.id
+            FROM capture c
+            WHERE c.account_id = $1 AND c.reference = $2 AND r.id = ANY($3::uuid[])
+                AND r.deposit_capture_id IS NULL
+            """,
+            account_id,
+            reference,
+            deposit_ids,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDeposits:
+    """A session's payment and account, and the evidence about its deposits."""
+
+    session_id: UUID
+    payment_id: UUID
+    account_id: int
+    evidence: DepositEvidence
+
+
+async def get_deposits(
+    database: Executor, session_ids: Collection[UUID]
+) -> dict[UUID, SessionDeposits]:
+    """Return the evidence about sessions with a deposit address, by session."""
+    if not session_ids:
+        return {}
+    rows = await database.fetch(
+        """
+        SELECT s.id AS session_id, s.payment_id, s.account_id, clock() AS now,
+            p.expires_at AS deadline, s.currency, s.total_minor::text AS amount,
+            (s.total_minor * m.deposit_tolerance / 100)::numeric(78)::text AS tolerance,
+            t.surplus_from::text AS surplus_min,
+            p.session_id = s.id AND p.status = 'PROCESSING' AS is_current,
+            CASE WHEN a.covered THEN k.deposit_at END AS read_until,
+            EXISTS (SELECT FROM chain_sighting g
+                WHERE g.session_id = s.id AND g.gone_at IS NULL) AS has_pending,
+            EXISTS (SELECT FROM chain_sighting g
+                WHERE g.session_id = s.id AND g.gone_at IS NOT NULL) AS was_pending
+        FROM deposit_address a
+        JOIN session s ON s.id = a.session_id
+        JOIN payment p ON p.id = s.payment_id
+        JOIN merchant m ON m.id = p.merchant_id
+        JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
+        JOIN chain_cursor k ON k.chain = s.chain
+        WHERE a.session_id = ANY($1::uuid[])
+        """,
+        list(session_ids),
+    )
+    deposits = await _list_uncaptured(database, session_ids)
+    return {
+        row["session_id"]: SessionDeposits(
+            row["session_id"],
+            row["payment_id"],
+            row["account_id"],
+            _build_evidence(row, tuple(deposits.get(row["session_id"], ()))),
+        )
+        for row in rows
+    }
+
+
+def _build_evidence(row: Row, deposits: tuple[FinalDeposit, ...]) -> DepositEvidence:
+    return build(
+        DepositEvidence,
+        row,
+        amount=int(row["amount"]),
+        tolerance=int(row["tolerance"]),
+        surplus_min=int(row["surplus_min"]),
+        deposits=deposits,
+    )
+
+
+async def _list_uncaptured(
+    database: Executor, session_ids: Collection[UUID]
+) -> Mapping[UUID, list[FinalDeposit]]:
+    rows = await database.fetch(
+        """
+        SELECT r.id, r.session_id, r.tx_hash, r.log_index, r.amount::text AS amount, r.mined_at,
+            coalesce(t.symbol, '0x' || encode(r.token, 'hex')) AS currency
+        FROM chain_receipt r
+        LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+        WHERE r.session_id = ANY($1::uuid[]) AND r.disposition = 'deposit'
+            AND r.deposit_capture_id IS NULL
+        ORDER BY r.block, r.log_index
+        """,
+        list(session_ids),
+    )
+    deposits: dict[UUID, list[FinalDeposit]] = {}
+    for row in rows:
+        reference = f"0x{row['tx_hash'].hex()}:{row['log_index']}"
+        deposit = FinalDeposit(
+            row["id"], reference, row["currency"], int(row["amount"]), row["mined_at"]
+        )
+        deposits.setdefault(row["session_id"], []).append(deposit)
+    return deposits
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDeposit:
+    """A transfer to a session's address in a block that is not final."""
+
+    session_id: UUID
+    log: TransferLog
+
+
+async def replace_pending(
+    database: Executor,
+    chain: str,
+    session_ids: Sequence[UUID],
+    deposits: Sequence[PendingDeposit],
+) -> None:
+    """Store the pending deposits of sessions. Deposits that are no longer seen are gone."""
+    logs = [deposit.log for deposit in deposits]
+    await database.fetch(
+        """
+        WITH seen AS MATERIALIZED (
+            SELECT tx_hash, log_index, session_id, block, amount::numeric AS amount
+            FROM unnest($2::bytea[], $3::int[], $4::uuid[], $5::bigint[], $6::text[])
+                AS s (tx_hash, log_index, session_id, block, amount)
+        ), vanished AS (
+            UPDATE chain_sighting g
+            SET gone_at = clock()
+            WHERE g.chain = $1 AND g.gone_at IS NULL AND g.session_id = ANY($7::uuid[])
+                AND NOT EXISTS (SELECT FROM seen
+                    WHERE seen.tx_hash = g.tx_hash AND seen.log_index = g.log_index)
+        )
+        INSERT INTO chain_sighting (chain, tx_hash, log_index, session_id, exact, block, amount,
+            seen_at)
+        SELECT $1, tx_hash, log_index, session_id, true, block, amount, clock()
+        FROM seen
+        ON CONFLICT (chain, tx_hash, log_index) DO UPDATE
+        SET session_id = excluded.session_id, block = excluded.block, amount = excluded.amount,
+            gone_at = NULL
+        """,
+        chain,
+        [log.tx_hash for log in logs],
+        [log.log_index for log in logs],
+        [deposit.session_id for deposit in deposits],
+        [log.block_number for log in logs],
+        [str(log.amount) for log in logs],
+        session_ids,
+    )
+
+
+async def delete_final_pending(tx: Tx, chain: str, logs: Sequence[TransferLog]) -> None:
+    """Delete pending deposits that are stored as final now."""
+    if logs:
+        await tx.fetch(
+            """
+            DELETE FROM chain_sighting g
+            USING unnest($2::bytea[], $3::int[]) AS f (tx_hash, log_index)
+            WHERE g.chain = $1 AND g.tx_hash = f.tx_hash AND g.log_index = f.log_index
+            """,
+            chain,
+            [log.tx_hash for log in logs],
+            [log.log_index for log in logs],
+        )
+
+
+async def set_tolerance(tx: Tx, merchant_id: int, percent: Decimal) -> None:
+    """Set the shortfall, in percent of the amount, that a merchant accepts."""
+    await tx.fetch("UPDATE merchant SET deposit_tolerance = $2 WHERE id = $1", merchant_id, percent)

@@ -1,0 +1,279 @@
+"""A payment to a deposit address, from its selection to its end, on a real chain."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.chains.operations import AddFactory, SetToken
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.payments.model import Payment, Session
+from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, DEPOSIT_FORWARDER, load
+from payintent_sandbox.chains.deploy import create_contract
+from tests.support.onchain import ChainWorld, offer, pay_uuid
+
+TOTAL = 25_500_000_000_000_000_000  # 25.50 with 18 decimals
+HALF = TOTAL // 2
+TRANSFER = bytes.fromhex("a9059cbb")
+
+
+@dataclass(frozen=True)
+class DepositGround:
+    """The chain with a deposit factory, whose tokens the merchant offers."""
+
+    ground: ChainWorld
+    factory: str
+    forwarder: str
+    methods: dict[str, int]
+
+    async def bill(self, token: str = "USDT", **changes: Any) -> tuple[Payment, Session]:  # noqa: S107
+        fields = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"} | changes
+        payment = await self.ground.world.create(**fields)
+        selected = await self.ground.world.select(payment, self.methods[token])
+        return selected.payment, selected.session
+
+    def address(self, session: Session) -> str:
+        factory, forwarder = bytes.fromhex(self.factory[2:]), bytes.fromhex(self.forwarder[2:])
+        address = derive_deposit_address(factory, init_code_hash(forwarder), pay_uuid(session))
+        return f"0x{address.hex()}"
+
+    async def transfer(self, session: Session, amount: int = TOTAL, token: str = "USDT") -> str:  # noqa: S107
+        """Send a token from an ordinary wallet, as an exchange does."""
+        recipient = bytes.fromhex(self.address(session)[2:]).rjust(32, b"\0")
+        data = TRANSFER + recipient + amount.to_bytes(32, "big")
+        step = {"to": self.ground.token(token), "value": "0x0", "data": f"0x{data.hex()}"}
+        return await self.ground.send(step)
+
+    async def expire(self, payment: Payment, *, look: bool = True) -> None:
+        """Let the payment's time pass on both clocks, and let blocks after it become final."""
+        [row] = await self.ground.world.rows(
+            "SELECT ceil(extract(epoch FROM expires_at - clock()))::int + 5 AS s FROM payment"
+            " WHERE id = $1",
+            payment.id,
+        )
+        await self.ground.pass_time(row["s"])
+        if look:
+            await self.ground.final()
+            await self.ground.final()
+
+    async def outcome(self, payment: Payment) -> tuple[str, str | None, list[str]]:
+        """Give a payment's status and failure reason, and the kinds of all cases."""
+        ground = self.ground
+        return (await ground.status(payment), await ground.reason(payment), await ground.cases())
+
+
+@pytest.fixture
+async def deposits(ground: ChainWorld) -> DepositGround:
+    return await add_factory(ground, "USDT")
+
+
+@pytest.fixture
+async def two_tokens(ethereum: ChainWorld) -> DepositGround:
+    """A factory on a chain with USDT and USDC."""
+    return await add_factory(ethereum, "USDT", "USDC")
+
+
+async def add_factory(ground: ChainWorld, *tokens: str) -> DepositGround:
+    deployer, receiver, *_ = await ground.chain.ask("eth_accounts")
+    forwarder, _ = await create_contract(ground.chain, deployer, DEPOSIT_FORWARDER, receiver)
+    factory, block = await create_contract(ground.chain, deployer, DEPOSIT_FACTORY, forwarder)
+    contract = await ground.world.perform(
+        AddFactory(
+            chain=ground.slug,
+            address=factory,
+            forwarder=forwarder,
+            receiver=receiver,
+            deployed_block=block,
+        )
+    )
+    for token in tokens:
+        await ground.world.perform(SetToken(chain=ground.slug, symbol=token, enabled=True))
+    methods = {token: await offer(ground.world, contract.account_id, token) for token in tokens}
+    return DepositGround(ground, factory, forwarder, methods)
+
+
+async def test_an_address_is_the_one_that_the_factory_derives(deposits: DepositGround) -> None:
+    _, session = await deposits.bill()
+    call = {
+        "to": deposits.factory,
+        "data": load(DEPOSIT_FACTORY).call_data("address_of", pay_uuid(session)),
+    }
+    word = await deposits.ground.chain.ask("eth_call", call, "latest")
+    assert word[-40:] == deposits.address(session)[2:]
+    [row] = await deposits.ground.world.rows("SELECT * FROM deposit_address")
+    assert f"0x{row['address'].hex()}" == deposits.address(session)
+
+
+@dataclass(frozen=True)
+class Money:
+    """A capture: whether it pays the payment, its token, and its difference from the total."""
+
+    credited: bool
+    currency: str
+    amount: int
+
+
+async def captures(deposits: DepositGround) -> list[Money]:
+    rows = await deposits.ground.world.rows("SELECT * FROM capture ORDER BY captured_at, id")
+    return [Money(row["credited"], row["currency"], int(row["amount_minor"])) for row in rows]
+
+
+@pytest.mark.parametrize("parts", [(TOTAL,), (HALF, TOTAL - HALF)])
+async def test_a_payment_is_paid_when_final_transfers_reach_its_amount(
+    deposits: DepositGround, parts: tuple[int, ...]
+) -> None:
+    payment, session = await deposits.bill()
+    for part in parts:
+        assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+        await deposits.transfer(session, part)
+        await deposits.ground.turn()
+        assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+        await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await deposits.ground.world.events(payment) == ["payment.completed"]
+    assert await captures(deposits) == [Money(True, "USDT", TOTAL)]
+
+
+async def test_a_shortfall_within_the_merchants_tolerance_pays(deposits: DepositGround) -> None:
+    await deposits.ground.world.rows("UPDATE merchant SET deposit_tolerance = 0.5")
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, TOTAL - TOTAL // 200 - 1)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    await deposits.transfer(session, 1)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await captures(deposits) == [Money(True, "USDT", TOTAL - TOTAL // 200)]
+
+
+async def test_a_surplus_is_a_case_of_its_own(deposits: DepositGround) -> None:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, HALF)
+    await deposits.transfer(session, TOTAL)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, ["SURPLUS"])
+    assert await captures(deposits) == [Money(True, "USDT", TOTAL), Money(False, "USDT", HALF)]
+
+
+async def test_a_surplus_below_the_minimum_stays_with_the_payment(
+    deposits: DepositGround,
+) -> None:
+    await deposits.ground.world.rows("UPDATE chain_token SET surplus_from = 1000")
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, TOTAL + 999)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await captures(deposits) == [Money(True, "USDT", TOTAL + 999)]
+
+
+async def test_too_little_at_the_deadline_fails_with_one_case_for_all_of_it(
+    deposits: DepositGround,
+) -> None:
+    payment, session = await deposits.bill()
+    for part in (5, 7):
+        await deposits.transfer(session, part)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    await deposits.expire(payment)
+    assert await deposits.outcome(payment) == (
+        "FAILED",
+        "AMOUNT_MISMATCH",
+        ["AMOUNT_MISMATCH"],
+    )
+    assert await captures(deposits) == [Money(False, "USDT", 12)]
+
+
+async def test_another_listed_token_fails_at_the_deadline(two_tokens: DepositGround) -> None:
+    payment, session = await two_tokens.bill("USDC")
+    await two_tokens.transfer(session, 25_500_000, "USDT")
+    await two_tokens.ground.final(40)
+    assert await two_tokens.outcome(payment) == ("PROCESSING", None, [])
+    await two_tokens.expire(payment)
+    assert await two_tokens.outcome(payment) == ("FAILED", "TOKEN_MISMATCH", ["TOKEN_MISMATCH"])
+    assert await captures(two_tokens) == [Money(False, "USDT", 25_500_000)]
+
+
+async def test_nothing_expires(deposits: DepositGround) -> None:
+    payment, _ = await deposits.bill()
+    await deposits.ground.turn()
+    await deposits.expire(payment)
+    assert await deposits.outcome(payment) == ("EXPIRED", None, [])
+
+
+async def test_a_transfer_that_never_becomes_final_times_out(deposits: DepositGround) -> None:
+    payment, session = await deposits.bill()
+    await deposits.ground.mine(3)
+    await deposits.transfer(session)
+    await deposits.ground.turn()
+    await deposits.ground.reorg(1)
+    await deposits.expire(payment)
+    assert await deposits.outcome(payment) == ("FAILED", "ONCHAIN_TIMEOUT", [])
+
+
+async def test_a_transfer_after_the_deadline_by_its_blocks_time_is_late(
+    deposits: DepositGround,
+) -> None:
+    payment, session = await deposits.bill()
+    await deposits.expire(payment, look=False)
+    await deposits.transfer(session)
+    await deposits.ground.final()
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("EXPIRED", None, ["LATE_PAYMENT"])
+    assert await captures(deposits) == [Money(False, "USDT", TOTAL)]
+
+
+async def test_a_transfer_long_after_the_end_is_found_within_an_hour(
+    deposits: DepositGround,
+) -> None:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session)
+    await deposits.ground.final()
+    await deposits.ground.pass_time(86_400)
+    await deposits.ground.turn()
+    await deposits.transfer(session, 7)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    await deposits.ground.pass_time(3_601)
+    await deposits.ground.turn()
+    assert await deposits.outcome(payment) == ("PAID", None, ["DOUBLE_PAYMENT"])
+    assert await captures(deposits) == [Money(True, "USDT", TOTAL), Money(False, "USDT", 7)]
+
+
+async def test_money_for_a_replaced_method_or_a_paid_payment_is_a_case(
+    deposits: DepositGround,
+) -> None:
+    payment, first = await deposits.bill()
+    second = (await deposits.ground.world.select(payment, deposits.methods["USDT"])).session
+    await deposits.transfer(first)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, ["ORPHAN_CAPTURE"])
+    await deposits.transfer(second)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, ["ORPHAN_CAPTURE"])
+
+
+async def test_the_method_cannot_change_while_a_transfer_is_pending(
+    deposits: DepositGround,
+) -> None:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, 1)
+    await deposits.ground.turn()
+    with pytest.raises(RefusedError) as refused:
+        await deposits.ground.world.select(payment, deposits.methods["USDT"])
+    assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
+
+
+async def test_unlisted_tokens_and_transfers_of_nothing_are_ignored(
+    two_tokens: DepositGround,
+) -> None:
+    payment, session = await two_tokens.bill()
+    await two_tokens.transfer(session, 0)
+    await two_tokens.ground.world.rows(
+        "UPDATE chain_token SET address = NULL WHERE symbol = 'USDC' AND chain = 'ethereum'"
+    )
+    await two_tokens.transfer(session, TOTAL, "USDC")
+    await two_tokens.ground.final(40)
+    assert await two_tokens.outcome(payment) == ("PROCESSING", None, [])
+    assert await two_tokens.ground.world.rows("SELECT FROM chain_receipt") == []
