@@ -30,6 +30,7 @@ from payintent.onchain.deposit_rules import decide_captures
 from payintent.onchain.deposits_store import (
     DepositAddress,
     DepositCursor,
+    LookSchedule,
     NewDeposit,
     PendingDeposit,
 )
@@ -41,9 +42,10 @@ _log = get_logger("deposits")
 #: Addresses per search. Nodes accept at most 1,000 topics.
 CHUNK = 500
 _RANGES_MAX = 200  # per pass
-_LATE_MAX = 5_000  # addresses of ended sessions per pass
-_LATE_EVERY_S = 3_600.0
-_LATE_AGE = timedelta(days=30)
+_LOOK_MAX = 5_000  # addresses per pass
+_LOOK_EVERY, _LOOK_AGE = timedelta(minutes=10), timedelta(days=1)
+_LONG_LOOK_EVERY, _LONG_LOOK_AGE = timedelta(hours=1), timedelta(days=30)
+_LOOK_BACK = timedelta(hours=1)
 
 DEPOSITS = Counter("payintent_deposits_total", "Final transfers to deposit addresses", ["chain"])
 ADDRESSES = Gauge("payintent_deposit_addresses", "Addresses of unfinished sessions", ["chain"])
@@ -74,37 +76,37 @@ class DepositWatcher:
             cursor = await deposits_store.get_deposit_cursor(self.database, self.chain.slug)
             if cursor is None or not await self._read_range(cursor, chain_cursor, heads):
                 break
-        await self._read_late_deposits(heads)
+        await self._look_again(heads)
 
-    async def _read_late_deposits(self, heads: Sequence[ChainHeads]) -> None:
-        """Continue or begin the hourly pass over the addresses of ended sessions.
+    async def _look_again(self, heads: Sequence[ChainHeads]) -> None:
+        """Continue or begin a second look at final blocks, at most `_LOOK_MAX` addresses at a time.
 
-        At most `_LATE_MAX` addresses are read, so that new deposits are not delayed.
+        It finds deposits that endpoints omitted, and deposits of sessions that have ended.
         """
         slug = self.chain.slug
-        late_pass = await deposits_store.begin_late_pass(
-            self.database, slug, _LATE_EVERY_S, _LATE_AGE
-        )
-        if late_pass is None:
+        blocks = int(_LOOK_BACK.total_seconds() * 1000) // self.chain.block_time_ms
+        schedule = LookSchedule(_LOOK_EVERY, _LOOK_AGE, _LONG_LOOK_EVERY, _LONG_LOOK_AGE, blocks)
+        look = await deposits_store.begin_second_look(self.database, slug, schedule)
+        if look is None:
             return
-        addresses = await deposits_store.list_ended_addresses(
-            self.database, slug, late_pass.address_id, _LATE_MAX
+        addresses = await deposits_store.list_addresses(
+            self.database, slug, look.address_id, _LOOK_MAX
         )
         logs: list[TransferLog] = []
         times: dict[int, datetime] = {}
-        first = late_pass.first
-        while addresses and first <= late_pass.last:
-            reading = await self._read_at_endpoints(
-                _Range(first, late_pass.last, late_pass.last), heads, addresses
-            )
+        first = look.first
+        while addresses and first <= look.last:
+            blocks_left = _Range(first, look.last, look.last)
+            reading = await self._read_at_endpoints(blocks_left, heads, addresses)
             logs += reading.final_logs
             times |= reading.times
             first = reading.final.number + 1
         async with self.database.transaction() as tx:
-            progress = addresses[-1].id if len(addresses) == _LATE_MAX else None
-            if await deposits_store.advance_late_pass(tx, slug, late_pass, progress):
+            progress = addresses[-1].id if len(addresses) == _LOOK_MAX else None
+            if await deposits_store.advance_second_look(tx, slug, look, progress):
                 by_address = {item.address: item for item in addresses}
-                DEPOSITS.labels(slug).inc(await self._settle(tx, logs, times, by_address))
+                count = await self._settle(tx, logs, times, by_address)
+                DEPOSITS.labels(slug).inc(count)
 
     async def _read_range(
         self, cursor: DepositCursor, chain_cursor: ChainCursor, heads: Sequence[ChainHeads]

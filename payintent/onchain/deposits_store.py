@@ -13,6 +13,7 @@ from payintent.onchain.deposit_rules import DepositEvidence, FinalDeposit
 from payintent.onchain.settlement_rules import TransferDisposition
 
 _ADDRESSES_MAX = 50_000
+_TRANSFERS_MAX = 100  # shown on a page
 _ADDRESS = """
     a.id, a.session_id, s.payment_id, a.account_id, a.uuid, a.address, a.from_block, a.covered
 """
@@ -118,77 +119,109 @@ async def advance_deposit_cursor(
 
 
 @dataclass(frozen=True, slots=True)
-class LatePass:
-    """A pass over the addresses of ended sessions: its blocks, and the last address read."""
+class SecondLook:
+    """A repeated reading of final blocks: its blocks, and the last address read."""
 
     first: int
     last: int
     address_id: int
 
 
-async def begin_late_pass(
-    database: Executor, chain: str, every_s: float, age: timedelta
-) -> LatePass | None:
-    """Return the unfinished pass, or begin one; None if none is due.
+@dataclass(frozen=True, slots=True)
+class LookSchedule:
+    """When deposits are read again, for addresses of which age, and from how many blocks back."""
 
-    A pass covers the addresses that are at most `age` old.
-    """
-    row = await database.row(
+    every: timedelta
+    age: timedelta
+    long_every: timedelta
+    long_age: timedelta
+    blocks: int
+
+
+async def begin_second_look(
+    database: Executor, chain: str, schedule: LookSchedule
+) -> SecondLook | None:
+    """Return the unfinished second look, or begin one; None if none is due."""
+    await database.fetch(
         """
-        UPDATE chain_cursor
-        SET late_block = coalesce(late_block, deposit_block, block),
-            late_until = coalesce(late_until, deposit_block, block),
-            late_id = coalesce(late_id, (
+        WITH due AS (
+            SELECT k.chain, coalesce(k.deposit_block, k.block) AS block,
+                k.long_looked_at < clock() - $4::interval AS is_long
+            FROM chain_cursor k
+            WHERE k.chain = $1 AND k.look_until IS NULL AND k.looked_at < clock() - $2::interval
+        )
+        UPDATE chain_cursor k
+        SET look_first = greatest(1, $6::bigint * -1
+                + CASE WHEN due.is_long THEN coalesce(k.long_look_block, due.block)
+                    ELSE due.block END),
+            look_until = due.block,
+            look_is_long = due.is_long,
+            look_id = coalesce((
                 SELECT id
                 FROM deposit_address
-                WHERE created_at < clock() - $3::interval
+                WHERE created_at < clock()
+                    - CASE WHEN due.is_long THEN $5::interval ELSE $3::interval END
                 ORDER BY created_at DESC
                 LIMIT 1
             ), 0)
-        WHERE chain = $1
-            AND (late_until IS NOT NULL OR late_at < clock() - $2::float8 * interval '1 second')
-        RETURNING late_block + 1 AS first, late_until AS last, late_id AS address_id
+        FROM due
+        WHERE k.chain = due.chain
         """,
         chain,
-        every_s,
-        age,
+        schedule.every,
+        schedule.age,
+        schedule.long_every,
+        schedule.long_age,
+        schedule.blocks,
     )
-    return LatePass(**row) if row else None
+    row = await database.row(
+        """
+        SELECT look_first AS first, look_until AS last, look_id AS address_id
+        FROM chain_cursor
+        WHERE chain = $1 AND look_until IS NOT NULL
+        """,
+        chain,
+    )
+    return SecondLook(**row) if row else None
 
 
-async def advance_late_pass(tx: Tx, chain: str, late_pass: LatePass, to: int | None) -> bool:
-    """Record the last address read, or with None the end of the pass.
+async def advance_second_look(tx: Tx, chain: str, look: SecondLook, to: int | None) -> bool:
+    """Record the last address read, or with None the end of the second look.
 
-    Returns False if another process has advanced the pass.
+    Returns False if another process has advanced it.
     """
     row = await tx.row(
         """
-        UPDATE chain_cursor
-        SET late_id = $4,
-            late_block = CASE WHEN $4::bigint IS NULL THEN late_until ELSE late_block END,
-            late_at = CASE WHEN $4::bigint IS NULL THEN clock() ELSE late_at END,
-            late_until = CASE WHEN $4::bigint IS NOT NULL THEN late_until END
-        WHERE chain = $1 AND late_until = $2 AND late_id = $3 AND halted IS NULL
+        UPDATE chain_cursor k
+        SET look_id = $4,
+            look_until = CASE WHEN $4::bigint IS NOT NULL THEN look_until END,
+            looked_at = CASE WHEN $4::bigint IS NULL THEN t.now ELSE looked_at END,
+            long_look_block = CASE WHEN $4::bigint IS NULL AND look_is_long THEN look_until
+                ELSE long_look_block END,
+            long_looked_at = CASE WHEN $4::bigint IS NULL AND look_is_long THEN t.now
+                ELSE long_looked_at END
+        FROM (SELECT clock() AS now) t
+        WHERE k.chain = $1 AND look_until = $2 AND look_id = $3 AND halted IS NULL
         RETURNING chain
         """,
         chain,
-        late_pass.last,
-        late_pass.address_id,
+        look.last,
+        look.address_id,
         to,
     )
     return row is not None
 
 
-async def list_ended_addresses(
+async def list_addresses(
     database: Executor, chain: str, after: int, limit: int
 ) -> list[DepositAddress]:
-    """List addresses of a chain's ended sessions with greater ids, in the order of the ids."""
+    """List a chain's addresses with greater ids, in the order of the ids."""
     rows = await database.fetch(
         f"""
         SELECT {_ADDRESS}
         FROM deposit_address a
         JOIN session s ON s.id = a.session_id
-        WHERE a.id > $2 AND s.chain = $1 AND s.life = 'ended'
+        WHERE a.id > $2 AND s.chain = $1
         ORDER BY a.id
         LIMIT $3
         """,
@@ -404,9 +437,9 @@ async def replace_pending(
     await database.fetch(
         """
         WITH seen AS MATERIALIZED (
-            SELECT tx_hash, log_index, session_id, block, amount::numeric AS amount
-            FROM unnest($2::bytea[], $3::int[], $4::uuid[], $5::bigint[], $6::text[])
-                AS s (tx_hash, log_index, session_id, block, amount)
+            SELECT tx_hash, log_index, session_id, block, token, amount::numeric AS amount
+            FROM unnest($2::bytea[], $3::int[], $4::uuid[], $5::bigint[], $8::bytea[], $6::text[])
+                AS s (tx_hash, log_index, session_id, block, token, amount)
         ), vanished AS (
             UPDATE chain_sighting g
             SET gone_at = clock()
@@ -414,13 +447,15 @@ async def replace_pending(
                 AND NOT EXISTS (SELECT FROM seen
                     WHERE seen.tx_hash = g.tx_hash AND seen.log_index = g.log_index)
         )
-        INSERT INTO chain_sighting (chain, tx_hash, log_index, session_id, exact, block, amount,
-            seen_at)
-        SELECT $1, tx_hash, log_index, session_id, true, block, amount, clock()
+        INSERT INTO chain_sighting (chain, tx_hash, log_index, session_id, exact, block, token,
+            amount, seen_at)
+        SELECT $1, seen.tx_hash, seen.log_index, seen.session_id, s.token_address = seen.token,
+            seen.block, seen.token, seen.amount, clock()
         FROM seen
+        JOIN session s ON s.id = seen.session_id
         ON CONFLICT (chain, tx_hash, log_index) DO UPDATE
-        SET session_id = excluded.session_id, block = excluded.block, amount = excluded.amount,
-            gone_at = NULL
+        SET session_id = excluded.session_id, exact = excluded.exact, block = excluded.block,
+            token = excluded.token, amount = excluded.amount, gone_at = NULL
         """,
         chain,
         [log.tx_hash for log in logs],
@@ -429,7 +464,44 @@ async def replace_pending(
         [log.block_number for log in logs],
         [str(log.amount) for log in logs],
         session_ids,
+        [log.token for log in logs],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTransfer:
+    """A transfer to a session's address, as its page shows it."""
+
+    tx_hash: bytes
+    token: bytes
+    amount: int
+    block: int
+    is_final: bool
+
+
+async def list_session_transfers(database: Executor, session_id: UUID) -> list[SessionTransfer]:
+    """List a session's final and pending transfers, in the order of their blocks."""
+    rows = await database.fetch(
+        """
+        SELECT tx_hash, token, amount::text AS amount, block, true AS is_final, log_index
+        FROM chain_receipt
+        WHERE session_id = $1 AND disposition = 'deposit'
+        UNION ALL
+        SELECT tx_hash, token, amount::text, block, false, log_index
+        FROM chain_sighting
+        WHERE session_id = $1 AND gone_at IS NULL AND token IS NOT NULL
+        ORDER BY block, log_index
+        LIMIT $2
+        """,
+        session_id,
+        _TRANSFERS_MAX,
+    )
+    return [
+        SessionTransfer(
+            row["tx_hash"], row["token"], int(row["amount"]), row["block"], row["is_final"]
+        )
+        for row in rows
+    ]
 
 
 async def delete_final_pending(tx: Tx, chain: str, logs: Sequence[TransferLog]) -> None:

@@ -3,13 +3,20 @@
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from payintent.chains import store as chain_store
-from payintent.chains.store import PROVIDER, ChainCursor, ChainRecord, DeployedContract, TokenRecord
+from payintent.chains.store import (
+    DEPOSIT_PROVIDER,
+    PROVIDER,
+    ChainCursor,
+    ChainRecord,
+    DeployedContract,
+    TokenRecord,
+)
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.db.database import Database
@@ -17,7 +24,12 @@ from payintent.evm import abi
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.event_logs import VERSION, compiled_contract, public_abi
 from payintent.evm.port import NATIVE
-from payintent.onchain import pending_store
+from payintent.onchain import deposits_store, pending_store
+from payintent.onchain.deposit_views import (
+    build_deposit_fields,
+    build_factory_fields,
+    describe_deposit_status,
+)
 from payintent.onchain.pending_store import SessionTransaction
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
@@ -105,7 +117,16 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
             "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
             "event_topics": _read_event_topics(),
         }
+    factories = await chain_store.list_factories(database, slug)
     return fields | {
+        "deposits": next(
+            (
+                build_factory_fields(factory)
+                for factory in reversed(factories)
+                if factory.current and factory.merchant_id is None
+            ),
+            None,
+        ),
         "native_currency": _currency_fields(chain, chain.coin_symbol),
         "tokens": [
             _token_fields(token) | {"min_amount_smallest_unit": f"{token.minimum:f}"}
@@ -127,16 +148,12 @@ async def get_session_view(
     Raises `NOT_FOUND` if the session is unknown, `SESSION_GONE` if it has ended or was replaced.
     """
     snapshot = await _load_snapshot(database, session_id)
-    amount = snapshot.session.quote.total_minor
-    deadline = int(snapshot.payment.expires_at.timestamp())
     uuid = bytes.fromhex((snapshot.session.reference or "")[2:])
-    return {
+    fields: dict[str, Any] = {
         "id": ids.format_id(ids.SESSION, snapshot.session.id),
-        "status": _describe_status(snapshot),
-        **_payability_fields(snapshot),
         "pay_uuid": f"0x{uuid.hex()}",
         "amount": snapshot.session.quote.price.total_amount,
-        "amount_smallest_unit": str(amount),
+        "amount_smallest_unit": str(snapshot.session.quote.total_minor),
         "token": _token_fields(snapshot.token),
         "chain": {
             "slug": snapshot.chain.slug,
@@ -144,10 +161,24 @@ async def get_session_view(
             "name": snapshot.chain.name,
             "wallet_chain": _build_wallet_chain(snapshot.chain),
         },
+        "deadline": int(snapshot.payment.expires_at.timestamp()),
+        "expires_at": format_timestamp(snapshot.payment.expires_at),
+    }
+    if snapshot.contract.forwarder is not None:
+        return fields | await _build_deposit_view(database, snapshot)
+    return fields | _build_contract_view(snapshot, uuid, handoff)
+
+
+def _build_contract_view(
+    snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff
+) -> dict[str, Any]:
+    amount = snapshot.session.quote.total_minor
+    deadline = int(snapshot.payment.expires_at.timestamp())
+    return {
+        "status": _describe_status(snapshot),
+        **_payability_fields(snapshot),
         "contract_address": to_checksum_address(snapshot.contract.address),
         "receiver": to_checksum_address(snapshot.contract.receiver),
-        "deadline": deadline,
-        "expires_at": format_timestamp(snapshot.payment.expires_at),
         "steps": _build_steps(snapshot, uuid, amount, deadline),
         "checks": _build_checks(snapshot, uuid, amount),
         "links": _build_links(snapshot, uuid, handoff),
@@ -163,6 +194,22 @@ async def get_session_view(
     }
 
 
+async def _build_deposit_view(database: Database, snapshot: _Snapshot) -> dict[str, Any]:
+    session, token = snapshot.session, snapshot.token
+    transfers = await deposits_store.list_session_transfers(database, session.id)
+    matching = [transfer for transfer in transfers if transfer.token == token.address]
+    status = describe_deposit_status(matching, session.quote.total_minor)
+    snapshot = replace(snapshot, transactions=[])  # a partial payment can be completed
+    return {
+        "status": status,
+        **_payability_fields(snapshot),
+        **build_deposit_fields(
+            session, token, snapshot.chain.network_id, snapshot.contract, transfers
+        ),
+        "confirmations": _confirmation_fields(snapshot),
+    }
+
+
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
     """Return a session that accepts posted transactions; raises as `get_session_view` does."""
     return (await _load_snapshot(database, session_id)).session
@@ -170,7 +217,7 @@ async def find_open_session(database: Database, session_id: UUID | None) -> Sess
 
 async def _load_snapshot(database: Database, session_id: UUID | None) -> _Snapshot:
     session = await session_store.get(database, session_id) if session_id else None
-    if session is None or session.quote.provider != PROVIDER:
+    if session is None or session.quote.provider not in {PROVIDER, DEPOSIT_PROVIDER}:
         raise NotFoundError("no such on-chain session")
     payment_snapshot = await payment_store.get(database, session.payment_id)
     assert payment_snapshot is not None  # noqa: S101 - a session has a payment

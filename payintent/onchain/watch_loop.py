@@ -221,7 +221,10 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     if failure is None and cursor.block < agreed_final_block(heads):
         return True
     deposits = DepositWatcher(database=database, reader=reader, chain=chain)
-    await deposits.read_deposits(cursor, heads)
+    try:
+        await deposits.read_deposits(cursor, heads)
+    except ChainUnavailableError as error:
+        failure = failure or error
     await scanner.scan_newest_blocks(cursor, heads)
     await scanner.check_posted_transactions(cursor)
     if failure is None:

@@ -1,67 +1,18 @@
 """A payment to a deposit address, from its selection to its end, on a real chain."""
 
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
 
 import pytest
 
-from payintent.chains.operations import AddFactory, SetToken
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.evm.deposits import derive_deposit_address, init_code_hash
-from payintent.payments.model import Payment, Session
-from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, DEPOSIT_FORWARDER, load
-from payintent_sandbox.chains.deploy import create_contract
-from tests.support.onchain import ChainWorld, offer, pay_uuid
+from payintent.evm.abi import to_checksum_address
+from payintent.evm.deposits import derive_deposit_address
+from payintent.onchain.wallet_sessions import get_chain_view
+from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, load
+from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.onchain import ChainWorld, pay_uuid
 
-TOTAL = 25_500_000_000_000_000_000  # 25.50 with 18 decimals
 HALF = TOTAL // 2
-TRANSFER = bytes.fromhex("a9059cbb")
-
-
-@dataclass(frozen=True)
-class DepositGround:
-    """The chain with a deposit factory, whose tokens the merchant offers."""
-
-    ground: ChainWorld
-    factory: str
-    forwarder: str
-    methods: dict[str, int]
-
-    async def bill(self, token: str = "USDT", **changes: Any) -> tuple[Payment, Session]:  # noqa: S107
-        fields = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"} | changes
-        payment = await self.ground.world.create(**fields)
-        selected = await self.ground.world.select(payment, self.methods[token])
-        return selected.payment, selected.session
-
-    def address(self, session: Session) -> str:
-        factory, forwarder = bytes.fromhex(self.factory[2:]), bytes.fromhex(self.forwarder[2:])
-        address = derive_deposit_address(factory, init_code_hash(forwarder), pay_uuid(session))
-        return f"0x{address.hex()}"
-
-    async def transfer(self, session: Session, amount: int = TOTAL, token: str = "USDT") -> str:  # noqa: S107
-        """Send a token from an ordinary wallet, as an exchange does."""
-        recipient = bytes.fromhex(self.address(session)[2:]).rjust(32, b"\0")
-        data = TRANSFER + recipient + amount.to_bytes(32, "big")
-        step = {"to": self.ground.token(token), "value": "0x0", "data": f"0x{data.hex()}"}
-        return await self.ground.send(step)
-
-    async def expire(self, payment: Payment, *, look: bool = True) -> None:
-        """Let the payment's time pass on both clocks, and let blocks after it become final."""
-        [row] = await self.ground.world.rows(
-            "SELECT ceil(extract(epoch FROM expires_at - clock()))::int + 5 AS s FROM payment"
-            " WHERE id = $1",
-            payment.id,
-        )
-        await self.ground.pass_time(row["s"])
-        if look:
-            await self.ground.final()
-            await self.ground.final()
-
-    async def outcome(self, payment: Payment) -> tuple[str, str | None, list[str]]:
-        """Give a payment's status and failure reason, and the kinds of all cases."""
-        ground = self.ground
-        return (await ground.status(payment), await ground.reason(payment), await ground.cases())
 
 
 @pytest.fixture
@@ -73,25 +24,6 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 async def two_tokens(ethereum: ChainWorld) -> DepositGround:
     """A factory on a chain with USDT and USDC."""
     return await add_factory(ethereum, "USDT", "USDC")
-
-
-async def add_factory(ground: ChainWorld, *tokens: str) -> DepositGround:
-    deployer, receiver, *_ = await ground.chain.ask("eth_accounts")
-    forwarder, _ = await create_contract(ground.chain, deployer, DEPOSIT_FORWARDER, receiver)
-    factory, block = await create_contract(ground.chain, deployer, DEPOSIT_FACTORY, forwarder)
-    contract = await ground.world.perform(
-        AddFactory(
-            chain=ground.slug,
-            address=factory,
-            forwarder=forwarder,
-            receiver=receiver,
-            deployed_block=block,
-        )
-    )
-    for token in tokens:
-        await ground.world.perform(SetToken(chain=ground.slug, symbol=token, enabled=True))
-    methods = {token: await offer(ground.world, contract.account_id, token) for token in tokens}
-    return DepositGround(ground, factory, forwarder, methods)
 
 
 async def test_an_address_is_the_one_that_the_factory_derives(deposits: DepositGround) -> None:
@@ -277,3 +209,42 @@ async def test_unlisted_tokens_and_transfers_of_nothing_are_ignored(
     await two_tokens.ground.final(40)
     assert await two_tokens.outcome(payment) == ("PROCESSING", None, [])
     assert await two_tokens.ground.world.rows("SELECT FROM chain_receipt") == []
+
+
+async def test_a_sessions_view_shows_the_address_and_what_is_still_to_be_sent(
+    deposits: DepositGround,
+) -> None:
+    _, session = await deposits.bill()
+    await deposits.ground.turn()
+    view = await deposits.ground.view(session)
+    assert view["status"] == "awaiting_payment"
+    assert view["payable"]
+    assert view["deposit_address"].lower() == deposits.address(session)
+    assert view["deposit_address"] == to_checksum_address(
+        bytes.fromhex(deposits.address(session)[2:])
+    )
+    assert view["amount_smallest_unit"] == view["remaining"]["amount_smallest_unit"] == str(TOTAL)
+    await deposits.transfer(session, HALF)
+    await deposits.ground.turn()
+    view = await deposits.ground.view(session)
+    assert (view["status"], view["payable"]) == ("partial", True)
+    assert view["received"] == {"amount": "0", "amount_smallest_unit": "0"}
+    assert view["pending"] == {"amount": "12.75", "amount_smallest_unit": str(HALF)}
+    await deposits.ground.final()
+    await deposits.transfer(session, TOTAL - HALF)
+    await deposits.ground.turn()
+    view = await deposits.ground.view(session)
+    assert (view["status"], view["remaining"]["amount"]) == ("confirming", "0")
+    assert [item["state"] for item in view["transactions"]] == ["final", "sighted"]
+
+
+async def test_a_chain_publishes_what_recomputes_an_address(deposits: DepositGround) -> None:
+    _, session = await deposits.bill()
+    chain = await get_chain_view(deposits.ground.world.database, deposits.ground.slug)
+    published = chain["deposits"]
+    address = derive_deposit_address(
+        bytes.fromhex(published["factory_address"][2:]),
+        bytes.fromhex(published["init_code_hash"][2:]),
+        pay_uuid(session),
+    )
+    assert f"0x{address.hex()}" == deposits.address(session)

@@ -38,16 +38,21 @@ ALTER TABLE chain_receipt
         FOREIGN KEY (deposit_capture_id) REFERENCES capture NOT VALID;
 
 ALTER TABLE chain_sighting
-    ADD COLUMN amount numeric(78);  -- of a pending deposit
+    ADD COLUMN token bytea,  -- of a pending deposit
+    ADD COLUMN amount numeric(78),  -- of a pending deposit, in the token's smallest unit
+    ADD CONSTRAINT chain_sighting_deposit CHECK ((token IS NULL) = (amount IS NULL)) NOT VALID;
 
 ALTER TABLE chain_cursor
     ADD COLUMN deposit_block bigint,  -- deposits are read up to and including this block
     ADD COLUMN deposit_at timestamptz,  -- of that block
-    -- Addresses of ended sessions are read hourly, in wide ranges.
-    ADD COLUMN late_block bigint,  -- read for all of them up to and including this block
-    ADD COLUMN late_until bigint,  -- the last block of an unfinished pass
-    ADD COLUMN late_id bigint,  -- the last address that an unfinished pass has read
-    ADD COLUMN late_at timestamptz NOT NULL DEFAULT '-infinity';  -- when the last pass finished
+    -- The progress of a second look at deposits, which is unfinished if `look_until` is set.
+    ADD COLUMN look_first bigint,  -- its first block
+    ADD COLUMN look_until bigint,  -- its last block
+    ADD COLUMN look_id bigint,  -- the last address that it has read
+    ADD COLUMN look_is_long boolean NOT NULL DEFAULT false,  -- includes addresses of 30 days
+    ADD COLUMN looked_at timestamptz NOT NULL DEFAULT '-infinity',
+    ADD COLUMN long_look_block bigint,  -- the last block of the last long look
+    ADD COLUMN long_looked_at timestamptz NOT NULL DEFAULT '-infinity';
 
 ALTER TABLE chain_token
     ADD COLUMN surplus_from numeric(78) NOT NULL DEFAULT 1,  -- in the smallest unit

@@ -1,0 +1,88 @@
+"""Builds the parts of a session's view that only deposit sessions have."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from payintent.chains.store import DeployedContract, TokenRecord
+from payintent.core.money import format_smallest_units
+from payintent.evm.abi import to_checksum_address, to_hex
+from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.onchain.deposits_store import SessionTransfer
+from payintent.payments.model import Session
+
+
+def build_factory_fields(factory: DeployedContract) -> dict[str, Any]:
+    """Return what anyone needs to recompute a deposit address from a payment's uuid."""
+    assert factory.forwarder is not None  # noqa: S101 - the caller has checked it
+    return {
+        "factory_address": to_checksum_address(factory.address),
+        "forwarder_address": to_checksum_address(factory.forwarder),
+        "init_code_hash": to_hex(init_code_hash(factory.forwarder)),
+        "receiver": to_checksum_address(factory.receiver),
+    }
+
+
+def build_deposit_fields(
+    session: Session,
+    token: TokenRecord,
+    network_id: int,
+    factory: DeployedContract,
+    transfers: Sequence[SessionTransfer],
+) -> dict[str, Any]:
+    """Return the deposit address, and how much of the amount has arrived there.
+
+    `remaining` counts pending transfers as received, so that the buyer does not send them again.
+    """
+    factory_fields = build_factory_fields(factory)
+    uuid = bytes.fromhex((session.reference or "")[2:])
+    init_hash = bytes.fromhex(factory_fields["init_code_hash"][2:])
+    address = derive_deposit_address(factory.address, init_hash, uuid)
+    matching = [transfer for transfer in transfers if transfer.token == token.address]
+    final = sum(transfer.amount for transfer in matching if transfer.is_final)
+    pending = sum(transfer.amount for transfer in matching if not transfer.is_final)
+    remaining = max(0, session.quote.total_minor - final - pending)
+    return {
+        "deposit_address": to_checksum_address(address),
+        **factory_fields,
+        "received": _amount_fields(final, token),
+        "pending": _amount_fields(pending, token),
+        "remaining": _amount_fields(remaining, token),
+        "links": {"eip681": _build_eip681_url(address, token, network_id, remaining)},
+        "transactions": [
+            {
+                "tx_hash": to_hex(transfer.tx_hash),
+                "step": "deposit",
+                "state": _describe_state(transfer, token),
+                "amount_smallest_unit": str(transfer.amount),
+            }
+            for transfer in transfers
+        ],
+    }
+
+
+def describe_deposit_status(transfers: Sequence[SessionTransfer], amount: int) -> str:
+    """Return a session's status: how much of `amount` has been seen, and whether it is final."""
+    if not transfers:
+        return "awaiting_payment"
+    seen = sum(transfer.amount for transfer in transfers)
+    return "confirming" if seen >= amount else "partial"
+
+
+def _amount_fields(amount: int, token: TokenRecord) -> dict[str, str]:
+    return {
+        "amount": format_smallest_units(amount, token.symbol, token.decimals, on_chain=True) or "0",
+        "amount_smallest_unit": str(amount),
+    }
+
+
+def _describe_state(transfer: SessionTransfer, token: TokenRecord) -> str:
+    if transfer.token != token.address:
+        return "mismatch"
+    return "final" if transfer.is_final else "sighted"
+
+
+def _build_eip681_url(address: bytes, token: TokenRecord, network_id: int, amount: int) -> str:
+    """Return the transfer as an EIP-681 URL. Wallets that cannot read it use the bare address."""
+    contract = to_checksum_address(token.address or b"")
+    recipient = to_checksum_address(address)
+    return f"ethereum:{contract}@{network_id}/transfer?address={recipient}&uint256={amount}"

@@ -1,0 +1,79 @@
+"""What tests of deposits arrange with: a factory on a chain, and wallets that only send."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from payintent.chains.operations import AddFactory, SetToken
+from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.payments.model import Payment, Session
+from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, DEPOSIT_FORWARDER
+from payintent_sandbox.chains.deploy import create_contract
+from tests.support.onchain import ChainWorld, offer, pay_uuid
+
+TOTAL = 25_500_000_000_000_000_000  # 25.50 with 18 decimals
+TRANSFER = bytes.fromhex("a9059cbb")
+
+
+@dataclass(frozen=True)
+class DepositGround:
+    """The chain with a deposit factory, whose tokens the merchant offers."""
+
+    ground: ChainWorld
+    factory: str
+    forwarder: str
+    methods: dict[str, int]
+
+    async def bill(self, token: str = "USDT", **changes: Any) -> tuple[Payment, Session]:  # noqa: S107
+        fields = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"} | changes
+        payment = await self.ground.world.create(**fields)
+        selected = await self.ground.world.select(payment, self.methods[token])
+        return selected.payment, selected.session
+
+    def address(self, session: Session) -> str:
+        factory, forwarder = bytes.fromhex(self.factory[2:]), bytes.fromhex(self.forwarder[2:])
+        address = derive_deposit_address(factory, init_code_hash(forwarder), pay_uuid(session))
+        return f"0x{address.hex()}"
+
+    async def transfer(self, session: Session, amount: int = TOTAL, token: str = "USDT") -> str:  # noqa: S107
+        """Send a token from an ordinary wallet, as an exchange does."""
+        recipient = bytes.fromhex(self.address(session)[2:]).rjust(32, b"\0")
+        data = TRANSFER + recipient + amount.to_bytes(32, "big")
+        step = {"to": self.ground.token(token), "value": "0x0", "data": f"0x{data.hex()}"}
+        return await self.ground.send(step)
+
+    async def expire(self, payment: Payment, *, look: bool = True) -> None:
+        """Let the payment's time pass on both clocks, and let blocks after it become final."""
+        [row] = await self.ground.world.rows(
+            "SELECT ceil(extract(epoch FROM expires_at - clock()))::int + 5 AS s FROM payment"
+            " WHERE id = $1",
+            payment.id,
+        )
+        await self.ground.pass_time(row["s"])
+        if look:
+            await self.ground.final()
+            await self.ground.final()
+
+    async def outcome(self, payment: Payment) -> tuple[str, str | None, list[str]]:
+        """Give a payment's status and failure reason, and the kinds of all cases."""
+        ground = self.ground
+        return (await ground.status(payment), await ground.reason(payment), await ground.cases())
+
+
+async def add_factory(ground: ChainWorld, *tokens: str) -> DepositGround:
+    deployer, receiver, *_ = await ground.chain.ask("eth_accounts")
+    forwarder, _ = await create_contract(ground.chain, deployer, DEPOSIT_FORWARDER, receiver)
+    factory, block = await create_contract(ground.chain, deployer, DEPOSIT_FACTORY, forwarder)
+    contract = await ground.world.perform(
+        AddFactory(
+            chain=ground.slug,
+            address=factory,
+            forwarder=forwarder,
+            receiver=receiver,
+            deployed_block=block,
+        )
+    )
+    for token in tokens:
+        await ground.world.perform(SetToken(chain=ground.slug, symbol=token, enabled=True))
+    methods = {token: await offer(ground.world, contract.account_id, token) for token in tokens}
+    return DepositGround(ground, factory, forwarder, methods)
