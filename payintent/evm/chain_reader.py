@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.abi import to_hex
-from payintent.evm.event_logs import read_revert
+from payintent.evm.event_logs import read_revert, read_transfers
 from payintent.evm.port import (
     Block,
     BlockId,
@@ -48,6 +48,7 @@ from payintent.evm.rpc_answers import (
     read_rpc_number,
     read_tx,
     read_uint256,
+    transfer_call,
 )
 
 if TYPE_CHECKING:
@@ -190,6 +191,28 @@ class RpcChainReader:
             raise self._narrow_span(endpoint, end - start + 1)
         self._widen_span(endpoint, end - start + 1)
         return answer.final, answer.logs
+
+    async def has_transfers(self, endpoint: str, logs: Sequence[TransferLog]) -> bool:
+        """Return whether each log is also found by a search of its block alone."""
+        blocks = sorted({BlockId(log.block_number, log.block_hash) for log in logs}, key=_number)
+        tokens, recipients = {log.token for log in logs}, {log.recipient for log in logs}
+        calls = [
+            transfer_call({"blockHash": to_hex(block.hash)}, tokens, recipients) for block in blocks
+        ]
+        if not calls:
+            return True
+
+        def read(answers: list[RpcAnswer]) -> bool:
+            block_logs = [
+                log
+                for block, answer in zip(blocks, answers, strict=True)
+                for log in read_transfers(
+                    require_result(answer), tokens, recipients, block.number, block.number
+                )
+            ]
+            return set(logs) <= set(block_logs)
+
+        return await self._request(endpoint, calls, read)
 
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
@@ -349,6 +372,10 @@ def _read_latest(answers: list[RpcAnswer]) -> Block:
 
 def _read_block_at(answers: list[RpcAnswer], number: int) -> Block | None:
     return read_block(require_result(answers[0]), number)
+
+
+def _number(block: BlockId) -> int:
+    return block.number
 
 
 def _read_blocks(numbers: Sequence[int], answers: list[RpcAnswer]) -> list[Block | None]:

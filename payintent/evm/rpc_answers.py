@@ -219,13 +219,9 @@ class TransferSearch:
     recipients: frozenset[bytes]
 
     def calls(self) -> list[RpcCall]:
-        log_filter: dict[str, Any] = {
-            "fromBlock": hex(self.start),
-            "toBlock": hex(self.end),
-            "address": sorted(map(to_hex, self.tokens)),
-            "topics": [[to_hex(TRANSFER)], None, sorted(map(_to_topic, self.recipients))],
-        }
-        return [block_call(self.final), RpcCall("eth_getLogs", [log_filter])]
+        block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
+        log_call = transfer_call(block_range, self.tokens, self.recipients)
+        return [block_call(self.final), log_call]
 
     def read(self, answers: list[RpcAnswer]) -> "TransferSearchResult":
         final = read_block(require_result(answers[0]), self.final)
@@ -250,6 +246,18 @@ class TransferSearchResult:
 
     final: Block | None
     logs: tuple[TransferLog, ...] | None
+
+
+def transfer_call(
+    blocks: Mapping[str, str], tokens: Collection[bytes], recipients: Collection[bytes]
+) -> RpcCall:
+    """Build the search for transfers of tokens to recipients in a range or a block."""
+    log_filter: dict[str, Any] = {
+        **blocks,
+        "address": sorted(map(to_hex, tokens)),
+        "topics": [[to_hex(TRANSFER)], None, sorted(map(_to_topic, recipients))],
+    }
+    return RpcCall("eth_getLogs", [log_filter])
 
 
 def _to_topic(address: bytes) -> str:

@@ -155,6 +155,7 @@ def _build_settlement(
         payment=payment,
         session=session,
         capture=capture,
+        chain=session.quote.chain,
         case_id=id_generator.new_id(),
         note=reported_amount_note(report.capture),
         is_uncertain=report.capture is not None and report.capture.uncertain,

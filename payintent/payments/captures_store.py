@@ -274,7 +274,8 @@ async def qualifies_for_auto_refund(
 ) -> bool:
     """Return whether a capture without a payment qualifies for an automatic refund.
 
-    The merchant must have enabled automatic refunds. A transaction that a reorganization moved to
+    The merchant must have enabled automatic refunds. Deposits never qualify, because their sender
+    may be an exchange. A transaction that a reorganization moved to
     another block does not qualify, because it is recorded twice but was paid once. Chain refunds
     cost gas, so amounts below the token's minimum and a session's transfers after the first
     `transfers_max` do not qualify either. An operator decides these cases.
@@ -282,6 +283,11 @@ async def qualifies_for_auto_refund(
     qualifies = await tx.value(
         """
         SELECT m.auto_refund AND NOT EXISTS (
+            SELECT
+            FROM capture c
+            JOIN chain_contract k ON k.account_id = c.account_id
+            WHERE c.id = $2 AND k.forwarder IS NOT NULL
+        ) AND NOT EXISTS (
             SELECT
             FROM capture c
             JOIN chain_receipt r ON r.id = c.receipt_id

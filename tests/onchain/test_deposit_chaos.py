@@ -193,6 +193,5 @@ async def test_deposits_survive_chaos(world: World, long_chain_url: str, seed: i
         assert not counts["PROCESSING"]
         transfers = await true_transfers(history)
         assert transfers
-        print(
-            f"\nseed {seed}: {len(transfers)} transfers, {dict(counts)}, {Counter(await ground.cases())}"
-        )
+        cases = Counter(await ground.cases())
+        print(f"\nseed {seed}: {len(transfers)} transfers, {dict(counts)}, {dict(cases)}")

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+import asyncpg
 import pytest
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.deposits import derive_deposit_address
 from payintent.onchain.wallet_sessions import get_chain_view
+from payintent.refunds.model import AUTO_REFUND
 from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, load
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.onchain import ChainWorld, pay_uuid
@@ -248,3 +250,36 @@ async def test_a_chain_publishes_what_recomputes_an_address(deposits: DepositGro
         pay_uuid(session),
     )
     assert f"0x{address.hex()}" == deposits.address(session)
+
+
+async def test_no_refund_of_a_deposit_is_automatic_or_goes_to_its_sender(
+    deposits: DepositGround,
+) -> None:
+    world = deposits.ground.world
+    await world.rows("UPDATE merchant SET auto_refund = true")
+    payment, session = await deposits.bill()
+    await deposits.transfer(session)
+    await deposits.transfer(session, HALF)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, ["SURPLUS"])
+    await deposits.transfer(session, 1)
+    await deposits.ground.final()
+    await deposits.ground.pass_time(601)
+    await deposits.ground.turn()
+    assert await deposits.outcome(payment) == ("PAID", None, ["DOUBLE_PAYMENT", "SURPLUS"])
+    assert await world.rows("SELECT FROM refund") == []
+    for destination, requester in ((None, "Ada"), ("0x" + "11" * 20, AUTO_REFUND)):
+        with pytest.raises(
+            asyncpg.CheckViolationError, match="needs an address that the buyer has entered"
+        ):
+            await world.rows(
+                """
+                INSERT INTO refund (id, capture_id, case_id, currency, amount_minor, step,
+                    requested_by, destination)
+                SELECT gen_random_uuid(), c.capture_id, c.id, 'USDT', 1, 'queued', $1, $2
+                FROM money_case c
+                LIMIT 1
+                """,
+                requester,
+                destination,
+            )

@@ -70,3 +70,21 @@ ALTER TABLE money_case
         'SURPLUS', 'UNKNOWN_REFERENCE', 'REFUND_REVERSED', 'RECONCILIATION', 'UNDECIDED', 'DISPUTE',
         'OUTSIDE_REFUND', 'FRAUD_WARNING'
     )) NOT VALID;
+
+-- A deposit may come from an exchange, where a refund to the sender would be lost. Therefore no
+-- refund of a deposit exists without a destination, and no policy can request one.
+CREATE FUNCTION refund_of_deposit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.destination IS NULL OR NEW.requested_by = 'policy:auto_refund') AND EXISTS (
+        SELECT
+        FROM capture c
+        JOIN chain_contract k ON k.account_id = c.account_id
+        WHERE c.id = NEW.capture_id AND k.forwarder IS NOT NULL
+    ) THEN
+        RAISE EXCEPTION 'a refund of a deposit needs an address that the buyer has entered'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_of_deposit';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refund_of_deposit BEFORE INSERT ON refund
+    FOR EACH ROW EXECUTE FUNCTION refund_of_deposit();
