@@ -8,5 +8,6 @@ export * from "./errors.js";
 export type * from "./events.js";
 export type * from "./models.js";
 export type * from "./parameters.js";
+export { deriveDepositAddress, verifyDepositAddress, WrongDepositAddressError } from "./deposits.js";
 export { API_VERSION, VERSION } from "./version.js";
 export * as webhooks from "./webhooks.js";

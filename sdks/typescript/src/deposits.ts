@@ -1,0 +1,100 @@
+/**
+ * Recomputes the deposit address of a payment, so that no server has to be trusted with it.
+ *
+ * A deposit address depends only on the installation's deposit factory, on the hash of the code that the factory
+ * deploys, and on the payment's `pay_uuid`. Store the first two when you go live, from `GET /v1/chains/{slug}`. Then a
+ * changed address is noticed even if the installation is compromised.
+ */
+
+/** The address is not the deposit address of this payment. Do not send money there. */
+export class WrongDepositAddressError extends Error {
+  override name = "WrongDepositAddressError";
+}
+
+/**
+ * Return a payment's deposit address, in lower case.
+ *
+ * The arguments are hex with the prefix `0x`, of 16, 20 and 32 bytes; throws a `TypeError` otherwise.
+ */
+export function deriveDepositAddress(payUuid: string, factoryAddress: string, initCodeHash: string): string {
+  const data = new Uint8Array(85);
+  data[0] = 0xff;
+  data.set(decode("factoryAddress", factoryAddress, 20), 1);
+  data.set(decode("payUuid", payUuid, 16), 21);
+  data.set(decode("initCodeHash", initCodeHash, 32), 53);
+  return `0x${[...keccak256(data).subarray(12)].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** Throw a `WrongDepositAddressError` unless the factory derives this address for the payment. */
+export function verifyDepositAddress(
+  depositAddress: string,
+  payUuid: string,
+  factoryAddress: string,
+  initCodeHash: string,
+): void {
+  const expected = deriveDepositAddress(payUuid, factoryAddress, initCodeHash);
+  if (depositAddress.toLowerCase() !== expected) {
+    throw new WrongDepositAddressError(
+      `${JSON.stringify(depositAddress)} is not the deposit address of ${payUuid}, which is ${expected}`,
+    );
+  }
+}
+
+function decode(name: string, text: string, size: number): Uint8Array {
+  if (!new RegExp(`^0x[0-9a-fA-F]{${2 * size}}$`).test(text)) {
+    throw new TypeError(`${name} must be 0x and ${2 * size} hex digits`);
+  }
+  return Uint8Array.from({ length: size }, (_, index) => parseInt(text.slice(2 + 2 * index, 4 + 2 * index), 16));
+}
+
+const RATE = 136; // bytes per block
+const MASK = (1n << 64n) - 1n;
+
+/** Hash up to 135 bytes with Keccak-256 as Ethereum does; its padding differs from SHA3-256. */
+function keccak256(data: Uint8Array): Uint8Array {
+  const block = new Uint8Array(RATE);
+  block.set(data);
+  block[data.length] = 1;
+  block[RATE - 1]! |= 0x80;
+  const view = new DataView(block.buffer);
+  const state = Array.from({ length: 25 }, (_, lane) => (lane < RATE / 8 ? view.getBigUint64(8 * lane, true) : 0n));
+  permute(state);
+  const digest = new DataView(new ArrayBuffer(32));
+  for (let lane = 0; lane < 4; lane += 1) digest.setBigUint64(8 * lane, state[lane]!, true);
+  return new Uint8Array(digest.buffer);
+}
+
+/** Apply Keccak-f[1600]; lane (x, y) is `state[x + 5 * y]`. */
+function permute(state: bigint[]): void {
+  let register = 1;
+  for (let round = 0; round < 24; round += 1) {
+    // theta
+    const columns = [0, 1, 2, 3, 4].map(
+      (x) => state[x]! ^ state[x + 5]! ^ state[x + 10]! ^ state[x + 15]! ^ state[x + 20]!,
+    );
+    for (let lane = 0; lane < 25; lane += 1) {
+      state[lane]! ^= columns[(lane + 4) % 5]! ^ rotate(columns[(lane + 1) % 5]!, 1);
+    }
+    // rho and pi
+    let [x, y, moved] = [1, 0, state[1]!];
+    for (let step = 0; step < 24; step += 1) {
+      [x, y] = [y, (2 * x + 3 * y) % 5];
+      const rotated = rotate(moved, (((step + 1) * (step + 2)) / 2) % 64);
+      [moved, state[x + 5 * y]] = [state[x + 5 * y]!, rotated];
+    }
+    // chi
+    for (let row = 0; row < 25; row += 5) {
+      const lanes = state.slice(row, row + 5);
+      for (let x = 0; x < 5; x += 1) state[row + x] = lanes[x]! ^ (~lanes[(x + 1) % 5]! & MASK & lanes[(x + 2) % 5]!);
+    }
+    // iota
+    for (let bit = 0; bit < 7; bit += 1) {
+      register = ((register << 1) ^ ((register >> 7) * 0x71)) % 256;
+      if (register & 2) state[0]! ^= 1n << ((1n << BigInt(bit)) - 1n);
+    }
+  }
+}
+
+function rotate(lane: bigint, bits: number): bigint {
+  return ((lane << BigInt(bits)) | (lane >> BigInt(64 - bits))) & MASK;
+}
