@@ -207,6 +207,9 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     def _read_forwarder(self) -> bytes | None:
         return None
 
+    async def _choose_refund_account(self, database: Executor) -> int | None:
+        return None
+
     async def apply(self, context: OperationContext, tx: Tx) -> DeployedContract:
         """Create an account for the contract, and read the chain from its deployment block."""
         await ensure_writing_key(tx, context.encryption)
@@ -229,6 +232,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
             deployed_block=self.deployed_block,
             current=True,
             forwarder=self._read_forwarder(),
+            refund_account_id=await self._choose_refund_account(tx),
         )
         await chain_store.add_contract(tx, contract)
         return contract
@@ -260,10 +264,7 @@ class AddFactory(AddContract, frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         self._read_forwarder()
         await super().check(context)
-        if not await chain_store.list_contracts(context.database, self.chain):
-            raise UnprocessableError(
-                f"add a payment contract on {self.chain} first; it pays the refunds of deposits"
-            )
+        await self._choose_refund_account(context.database)
 
     async def _check_code(
         self, context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
@@ -277,6 +278,15 @@ class AddFactory(AddContract, frozen=True, kw_only=True):
 
     def _read_forwarder(self) -> bytes:
         return read_address("forwarder", self.forwarder)
+
+    async def _choose_refund_account(self, database: Executor) -> int:
+        """Return the platform's payment contract; raises `UNPROCESSABLE` if there is none."""
+        contract = await chain_store.get_offered_contract(database, self.chain)
+        if contract is None:
+            raise UnprocessableError(
+                f"add a payment contract on {self.chain} first; it pays the refunds of deposits"
+            )
+        return contract.account_id
 
 
 class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):

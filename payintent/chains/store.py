@@ -71,6 +71,7 @@ class DeployedContract:
     deployed_block: int
     current: bool
     forwarder: bytes | None = None  # only of deposit factories
+    refund_account_id: int | None = None  # of the contract that pays a factory's refunds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ _TOKEN = f"""
 """
 _CONTRACT = """
     account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
-    chain, address, receiver, deployed_block, current, forwarder
+    chain, address, receiver, deployed_block, current, forwarder, refund_account_id
 """
 _CURSOR = """
     chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
@@ -194,7 +195,7 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
     row = await database.row(
         """
         SELECT c.account_id, a.merchant_id, c.chain, c.address, c.receiver, c.deployed_block,
-            c.current, c.forwarder
+            c.current, c.forwarder, c.refund_account_id
         FROM chain_contract c
         JOIN provider_account a ON a.id = c.account_id
         WHERE c.chain = $1 AND c.current AND c.forwarder IS NULL AND a.merchant_id IS NULL
@@ -210,8 +211,9 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
     """Store a contract, and ensure that its chain is read from the deployment block."""
     await tx.fetch(
         """
-        INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block, forwarder)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block, forwarder,
+            refund_account_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
         """,
         new.account_id,
         new.chain,
@@ -219,6 +221,7 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
         new.receiver,
         new.deployed_block,
         new.forwarder,
+        new.refund_account_id,
     )
     if new.forwarder is not None:
         return  # deposits are read from the chain's cursor on

@@ -22,8 +22,6 @@ from payintent.gateways.port import (
     GatewaySessionRequest,
     GatewaySessionState,
     InvalidCallbackError,
-    NotContacted,
-    OutcomeUnknown,
     RefundResult,
     SessionCreated,
     SessionRejected,
@@ -33,6 +31,7 @@ from payintent.gateways.port import (
 )
 from payintent.onchain import deposits_store
 from payintent.onchain.deposit_rules import decide_deposit_session
+from payintent.onchain.gateway import OnchainGateway
 from payintent.runtime.id_generator import new_pay_uuid
 
 
@@ -46,9 +45,10 @@ class DepositGateway:
         remote=False,
     )
 
-    def __init__(self, database: Database, api_base: str) -> None:
+    def __init__(self, database: Database, api_base: str, contract: OnchainGateway) -> None:
         self._database = database
         self._api_base = api_base
+        self._contract = contract  # pays refunds
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
@@ -95,14 +95,12 @@ class DepositGateway:
         return CallbackResponse()
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        del account, request
-        return NotContacted(detail="refunds of deposits are not supported yet", is_skipped=True)
+        return await self._contract.refund(account, request)
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        del account, request
-        return OutcomeUnknown(detail="refunds of deposits are not supported yet", is_skipped=True)
+        return await self._contract.inquire_refund(account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
         reasons = set(FailureReason)

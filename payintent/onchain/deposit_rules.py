@@ -43,9 +43,13 @@ class DepositEvidence:
 
 @dataclass(frozen=True, slots=True)
 class DepositCapture:
-    """A capture, and the deposits that it includes. A surplus belongs to no deposit of its own."""
+    """A capture, the deposit that completed it, and the deposits that it includes.
+
+    A surplus includes none, because its deposits are part of the payment's capture.
+    """
 
     report: SessionReport
+    last_id: UUID
     deposit_ids: tuple[UUID, ...] = ()
 
 
@@ -115,7 +119,9 @@ def _pay(
     )
     return [
         _capture(matching, evidence.amount),
-        DepositCapture(SessionReport(state=GatewaySessionState.CAPTURED, capture=surplus_capture)),
+        DepositCapture(
+            SessionReport(state=GatewaySessionState.CAPTURED, capture=surplus_capture), last.id
+        ),
     ]
 
 
@@ -132,5 +138,6 @@ def _capture(
     )
     return DepositCapture(
         SessionReport(state=GatewaySessionState.CAPTURED, capture=capture),
+        last.id,
         tuple(item.id for item in deposits),
     )

@@ -321,6 +321,10 @@ async def _apply_captures(tx: Tx, session_id: UUID) -> bool:
         assert report.capture is not None  # noqa: S101 - `decide_captures` reports only captures
         await settle_session(tx, deposits.payment_id, session_id, report)
         await deposits_store.link_capture(
-            tx, deposits.account_id, report.capture.reference, capture.deposit_ids
+            tx,
+            deposits.account_id,
+            report.capture.reference,
+            capture.last_id,
+            capture.deposit_ids,
         )
     return bool(captures)

@@ -314,22 +314,27 @@ async def list_decidable_sessions(database: Executor, chain: str, until: datetim
 
 
 async def link_capture(
-    tx: Tx, account_id: int, reference: str, deposit_ids: Sequence[UUID]
+    tx: Tx, account_id: int, reference: str, last_id: UUID, deposit_ids: Sequence[UUID]
 ) -> None:
-    """Record that the capture with this reference includes these deposits."""
-    if deposit_ids:
-        await tx.fetch(
-            """
-            UPDATE chain_receipt r
-            SET deposit_capture_id = c.id
-            FROM capture c
-            WHERE c.account_id = $1 AND c.reference = $2 AND r.id = ANY($3::uuid[])
-                AND r.deposit_capture_id IS NULL
-            """,
-            account_id,
-            reference,
-            deposit_ids,
+    """Link a capture with the deposit that completed it, and with the deposits that it includes."""
+    await tx.fetch(
+        """
+        WITH linked AS (
+            UPDATE capture
+            SET receipt_id = $3
+            WHERE account_id = $1 AND reference = $2
+            RETURNING id
         )
+        UPDATE chain_receipt r
+        SET deposit_capture_id = linked.id
+        FROM linked
+        WHERE r.id = ANY($4::uuid[])
+        """,
+        account_id,
+        reference,
+        last_id,
+        deposit_ids,
+    )
 
 
 @dataclass(frozen=True, slots=True)

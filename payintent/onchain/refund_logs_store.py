@@ -13,7 +13,8 @@ from payintent.refunds.model import AUTO_REFUND
 
 #: Condition: log `l` on chain `h` is from one of our senders and has the refund's values.
 _MATCHES_REFUND = """
-    l.sender = ANY(h.refunders) AND l.account_id = c.account_id AND l.token = r.token
+    l.sender = ANY(h.refunders) AND l.account_id = coalesce(k.refund_account_id, c.account_id)
+    AND l.token = r.token
     AND l.amount = {amount} AND l.destination = {destination}
 """
 _HEX_TO_BYTES = "decode(right({}, -2), 'hex')"  # converts `0x` and hex digits to bytes
@@ -130,6 +131,7 @@ async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
         JOIN chain h ON h.slug = l.chain
         LEFT JOIN refund f ON f.id = l.refund_ref
         LEFT JOIN capture c ON c.id = f.capture_id
+        LEFT JOIN chain_contract k ON k.account_id = c.account_id
         LEFT JOIN chain_receipt r ON r.id = c.receipt_id
         WHERE l.id = $1
         """,
@@ -183,9 +185,9 @@ async def get_refund_facts(
     """Return a refund's on-chain facts; None if its money is not on a chain."""
     row = await database.row(
         """
-        SELECT r.chain, h.network_id, k.address AS contract, r.uuid, r.token,
-            r.payer, h.refunders[cardinality(h.refunders)] AS refunder, t.sender,
-            t.tx_hash AS last_tx_hash,
+        SELECT r.chain, h.network_id, coalesce(p.address, k.address) AS contract, r.uuid, r.token,
+            CASE WHEN k.forwarder IS NULL THEN r.payer END AS payer,
+            h.refunders[cardinality(h.refunders)] AS refunder, t.sender, t.tx_hash AS last_tx_hash,
             coalesce(extract(epoch FROM clock() - t.asked_at), 0)::float8 AS attempt_age_s,
             coalesce(u.block, 0) AS last_final_block, u.halted IS NOT NULL AS halted,
             EXISTS (SELECT FROM refund f WHERE f.id = $3 AND f.requested_by = $6
@@ -199,6 +201,7 @@ async def get_refund_facts(
         FROM capture c
         JOIN chain_receipt r ON r.id = c.receipt_id
         JOIN chain_contract k ON k.account_id = c.account_id
+        LEFT JOIN chain_contract p ON p.account_id = k.refund_account_id
         JOIN chain h ON h.slug = r.chain
         LEFT JOIN chain_cursor u ON u.chain = r.chain
         LEFT JOIN chain_refund_try t ON t.refund_id = $3

@@ -29,7 +29,8 @@ class LockedCapture:
     undisputed_minor: int  # the part of `remaining_minor` that no dispute holds
     credited: bool
     chain: str | None
-    payer: bytes | None  # the sender's chain address, until it is erased
+    payer: bytes | None  # the sender's chain address, until it is erased; None for a deposit
+    is_deposit: bool  # paid to a deposit address
     approval_above_minor: int | None  # daily amount above which a second operator must approve
     token_decimals: int | None
     merchant_approval_above: Decimal | None  # the merchant's own threshold; gateway captures only
@@ -244,7 +245,8 @@ _LOCK_SELECT = """
         c.reserved_minor, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
         greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
             AS undisputed_minor,
-        c.credited, r.chain, r.payer,
+        c.credited, r.chain, coalesce(r.disposition = 'deposit', false) AS is_deposit,
+        CASE WHEN r.disposition <> 'deposit' THEN r.payer END AS payer,
         trunc(h.refund_approval_above * 10::numeric ^ t.decimals) AS approval_above_minor,
         t.decimals AS token_decimals,
         (m.refund_approval_above ->> c.currency)::numeric AS merchant_approval_above
@@ -275,10 +277,10 @@ async def qualifies_for_auto_refund(
     """Return whether a capture without a payment qualifies for an automatic refund.
 
     The merchant must have enabled automatic refunds. Deposits never qualify, because their sender
-    may be an exchange. A transaction that a reorganization moved to
-    another block does not qualify, because it is recorded twice but was paid once. Chain refunds
-    cost gas, so amounts below the token's minimum and a session's transfers after the first
-    `transfers_max` do not qualify either. An operator decides these cases.
+    may be an exchange. A transaction that a reorganization moved to another block does not qualify,
+    because it is recorded twice but was paid once. Chain refunds cost gas, so amounts below the
+    token's minimum and a session's transfers after the first `transfers_max` do not qualify either.
+    An operator decides these cases.
     """
     qualifies = await tx.value(
         """

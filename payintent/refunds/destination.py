@@ -1,12 +1,17 @@
 """Choose a refund's destination, and whether a second operator must approve the refund."""
 
-from payintent.core.errors import BadRequestError, UnprocessableError
+from uuid import UUID
+
+from payintent.core.errors import BadRequestError, ConflictError, UnprocessableError
 from payintent.core.money import TENDER
 from payintent.db.database import Tx
 from payintent.evm.abi import parse_address
+from payintent.payments import captures_store as capture_store
 from payintent.payments.captures_store import LockedCapture
 from payintent.refunds import list_store as refund_lists
-from payintent.refunds.model import RefundStep
+from payintent.refunds import store as refund_store
+from payintent.refunds.model import RefundStatus, RefundStep
+from payintent.refunds.settle import lock_refund
 
 
 async def choose_destination_and_step(
@@ -14,9 +19,10 @@ async def choose_destination_and_step(
 ) -> tuple[str | None, RefundStep]:
     """Return a refund's destination address and its first step.
 
-    On a chain, the default destination is the payer. Gateways refund to the payment method, so
-    their destination is None. Raises `BAD_REQUEST` for an invalid address, and `UNPROCESSABLE` for
-    any address if the payment was made at a gateway.
+    On a chain, the default destination is the payer. A refund of a deposit waits until the buyer
+    enters an address, because its sender may be an exchange. Gateways refund to the payment
+    method, so their destination is None. Raises `BAD_REQUEST` for an invalid address, and
+    `UNPROCESSABLE` for any address if the payment was made at a gateway.
     """
     if capture.chain is None:
         if requested_address is not None:
@@ -24,6 +30,8 @@ async def choose_destination_and_step(
                 "destination: this payment can only be refunded to its payment method"
             )
         destination, needs_approval = None, await _exceeds_gateway_limit(tx, capture, amount_minor)
+    elif capture.is_deposit and requested_address is None:
+        return None, RefundStep.ADDRESS
     else:
         payer = f"0x{capture.payer.hex()}" if capture.payer else None
         destination = payer if requested_address is None else _parse_address(requested_address)
@@ -35,6 +43,26 @@ async def choose_destination_and_step(
             tx, capture, capture.chain, amount_minor
         )
     return destination, RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
+
+
+async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
+    """Set the address that the buyer entered, and continue the refund.
+
+    The buyer can change it once, until the refund is sent. Raises `BAD_REQUEST` for an address that
+    is invalid or cannot be the buyer's, and `CONFLICT` if it can no longer be set.
+    """
+    _, refund, _ = await lock_refund(tx, refund_id)
+    capture = await capture_store.lock(tx, refund.capture_id)
+    is_unsent = refund.status is RefundStatus.PENDING and refund.sent_at is None
+    if not capture.is_deposit or not is_unsent or capture.chain is None:
+        raise ConflictError("the address of this refund can no longer be changed")
+    destination = _parse_address(address)
+    if await refund_store.is_own_address(tx, capture.chain, bytes.fromhex(destination[2:])):
+        raise BadRequestError("destination is the address of a contract, not of a wallet")
+    needs_approval = await _exceeds_chain_limit(tx, capture, capture.chain, refund.amount_minor)
+    step = RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
+    if not await refund_store.set_buyer_address(tx, refund_id, destination, step):
+        raise ConflictError("the address of this refund was already changed once")
 
 
 async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: int) -> bool:

@@ -30,6 +30,7 @@ class RefundFailureReason(StrEnum):
 
 
 class RefundStep(StrEnum):
+    ADDRESS = "address"  # the buyer must enter an address
     APPROVAL = "approval"  # needs a second operator
     QUEUED = "queued"
     SENT = "sent"  # the gateway may have received it

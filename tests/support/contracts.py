@@ -43,7 +43,7 @@ async def contract_service(
     contract = OnchainGateway(
         database, settings.api_base, {} if refund_senders is None else refund_senders
     )
-    deposits = DepositGateway(database, settings.api_base)
+    deposits = DepositGateway(database, settings.api_base, contract)
     gateways = {"fake": gateway, PROVIDER: contract, DEPOSIT_PROVIDER: deposits}
     service = await open_service(settings, gateways)
     try:

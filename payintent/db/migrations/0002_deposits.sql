@@ -5,7 +5,14 @@ INSERT INTO provider (name, wire_name) VALUES ('onchain', 'onchain');
 -- that its proxies call.
 ALTER TABLE chain_contract
     ADD COLUMN forwarder bytea,
-    ADD CONSTRAINT chain_contract_forwarder CHECK (octet_length(forwarder) = 20) NOT VALID;
+    -- The payment contract that pays the refunds of a factory's deposits. It never changes, because
+    -- a contract pays a refund once.
+    ADD COLUMN refund_account_id bigint,
+    ADD CONSTRAINT chain_contract_forwarder CHECK (octet_length(forwarder) = 20) NOT VALID,
+    ADD CONSTRAINT chain_contract_factory
+        CHECK ((forwarder IS NULL) = (refund_account_id IS NULL)) NOT VALID,
+    ADD CONSTRAINT chain_contract_refund_account
+        FOREIGN KEY (refund_account_id) REFERENCES chain_contract NOT VALID;
 
 CREATE TABLE deposit_address (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -71,11 +78,20 @@ ALTER TABLE money_case
         'OUTSIDE_REFUND', 'FRAUD_WARNING'
     )) NOT VALID;
 
+-- A refund of a deposit waits for the buyer's address in the step `address`.
+ALTER TABLE refund
+    ADD COLUMN address_entries int NOT NULL DEFAULT 0,  -- how often the buyer has entered one
+    DROP CONSTRAINT refund_step,
+    ADD CONSTRAINT refund_step
+        CHECK (step IN ('address', 'approval', 'queued', 'sent', 'ended')) NOT VALID,
+    ADD CONSTRAINT refund_address_entries CHECK (address_entries BETWEEN 0 AND 2) NOT VALID;
+
 -- A deposit may come from an exchange, where a refund to the sender would be lost. Therefore no
--- refund of a deposit exists without a destination, and no policy can request one.
+-- refund of a deposit is sent without an address, and no policy can request one.
 CREATE FUNCTION refund_of_deposit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.destination IS NULL OR NEW.requested_by = 'policy:auto_refund') AND EXISTS (
+    IF (NEW.destination IS NULL AND NEW.step NOT IN ('address', 'ended')
+            OR NEW.requested_by = 'policy:auto_refund') AND EXISTS (
         SELECT
         FROM capture c
         JOIN chain_contract k ON k.account_id = c.account_id
@@ -86,5 +102,24 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER refund_of_deposit BEFORE INSERT ON refund
+CREATE TRIGGER refund_of_deposit BEFORE INSERT OR UPDATE OF step ON refund
     FOR EACH ROW EXECUTE FUNCTION refund_of_deposit();
+
+-- The buyer may enter the address and change it once, until the refund is sent.
+CREATE OR REPLACE FUNCTION refund_frozen() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.merchant_id, NEW.payment_id, NEW.capture_id, NEW.case_id, NEW.amount,
+            NEW.amount_text, NEW.currency, NEW.amount_minor, NEW.requested_by, NEW.created_at)
+        IS NOT DISTINCT FROM (OLD.merchant_id, OLD.payment_id, OLD.capture_id, OLD.case_id,
+            OLD.amount, OLD.amount_text, OLD.currency, OLD.amount_minor, OLD.requested_by,
+            OLD.created_at)
+        AND (OLD.status <> 'PENDING' AND NEW.reason IS NULL AND NEW.destination IS NULL
+            OR OLD.status = 'PENDING' AND OLD.sent_at IS NULL
+                AND NEW.reason IS NOT DISTINCT FROM OLD.reason
+                AND NEW.destination IS NOT NULL
+                AND NEW.address_entries = OLD.address_entries + 1) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'refund % is what it was asked for', OLD.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_frozen';
+END $$;

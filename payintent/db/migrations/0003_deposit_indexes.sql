@@ -1,0 +1,6 @@
+-- concurrently
+CREATE INDEX CONCURRENTLY IF NOT EXISTS chain_receipt_uncaptured ON chain_receipt (session_id)
+    WHERE disposition = 'deposit' AND deposit_capture_id IS NULL;
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS capture_of_receipt
+    ON capture (receipt_id, (reference LIKE 'surplus:%')) WHERE receipt_id IS NOT NULL;
+DROP INDEX CONCURRENTLY IF EXISTS capture_receipt;

@@ -1,0 +1,129 @@
+"""Refunds of deposits wait for an address that the buyer enters; they never go to the sender."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from payintent.core.errors import BadRequestError, ConflictError
+from payintent.evm.abi import to_checksum_address
+from payintent.payments.model import Payment
+from payintent.refunds.create import refund_case
+from payintent.refunds.destination import enter_buyer_address
+from payintent.refunds.model import Refund
+from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.refunding import RefundWorld
+
+pytestmark = pytest.mark.full
+
+BUYER, OTHER = (to_checksum_address(bytes(19) + bytes([digit])) for digit in (7, 8))
+WAITS_FOR_ADDRESS, QUEUED, SENT = ("PENDING", "address"), ("PENDING", "queued"), ("PENDING", "sent")
+NEEDS_APPROVAL, DONE = ("PENDING", "approval"), ("SUCCEEDED", "ended")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A paid deposit, and a refunder with money."""
+
+    world: RefundWorld
+    deposits: DepositGround
+    payment: Payment
+
+    async def enter(self, refund: Refund, address: str) -> None:
+        async with self.world.ground.world.database.transaction() as tx:
+            await enter_buyer_address(tx, refund.id, address)
+
+
+@pytest.fixture
+async def stage(refunding: RefundWorld) -> Stage:
+    deposits = await add_factory(refunding.ground, "USDT")
+    payment, session = await deposits.bill()
+    await deposits.transfer(session)
+    await refunding.ground.final()
+    assert await refunding.ground.status(payment) == "PAID"
+    return Stage(refunding, deposits, payment)
+
+
+async def test_a_refund_goes_to_the_address_that_the_buyer_enters(stage: Stage) -> None:
+    world = stage.world
+    refund = await world.ask(stage.payment)
+    await world.turn()
+    assert await world.stands(refund) == WAITS_FOR_ADDRESS
+    await stage.enter(refund, BUYER)
+    assert await world.stands(refund) == QUEUED
+    await world.turn()
+    assert await world.stands(refund) == SENT
+    with pytest.raises(ConflictError):
+        await stage.enter(refund, OTHER)
+    await world.ground.final()
+    await world.turn()
+    assert await world.stands(refund) == DONE
+    assert await world.balance("USDT", BUYER) == TOTAL
+    assert await world.ground.status(stage.payment) == "REFUNDED"
+
+
+async def test_the_buyer_can_correct_the_address_once_until_it_is_sent(stage: Stage) -> None:
+    refund = await stage.world.ask(stage.payment)
+    await stage.enter(refund, BUYER)
+    await stage.enter(refund, OTHER)
+    with pytest.raises(ConflictError):
+        await stage.enter(refund, BUYER)
+    await stage.world.turn()
+    assert await stage.world.balance("USDT", OTHER) == TOTAL
+
+
+async def test_two_entries_at_the_same_time_are_two_entries(stage: Stage) -> None:
+    refund = await stage.world.ask(stage.payment)
+    results = await asyncio.gather(
+        *(stage.enter(refund, address) for address in (BUYER, OTHER, BUYER)),
+        return_exceptions=True,
+    )
+    assert sorted(type(result).__name__ for result in results) == [
+        "ConflictError",
+        "NoneType",
+        "NoneType",
+    ]
+
+
+async def test_no_address_of_ours_and_no_invalid_address_is_accepted(stage: Stage) -> None:
+    refund = await stage.world.ask(stage.payment)
+    [row] = await stage.world.ground.world.rows("SELECT address FROM deposit_address")
+    ground = stage.world.ground
+    for address in (
+        f"0x{row['address'].hex()}",
+        ground.token("USDT"),
+        ground.deployment.contract_address,
+        stage.deposits.factory,
+        stage.deposits.forwarder,
+        "0x" + "0" * 40,
+        BUYER[:-1],
+        BUYER.replace("0x0", "0x1") + "1",
+        "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD",  # an invalid checksum
+    ):
+        with pytest.raises(BadRequestError):
+            await stage.enter(refund, address)
+    assert await stage.world.stands(refund) == WAITS_FOR_ADDRESS
+
+
+async def test_a_refund_above_the_limit_still_needs_a_second_person(stage: Stage) -> None:
+    await stage.world.ground.world.rows("UPDATE chain SET refund_approval_above = 1")
+    refund = await stage.world.ask(stage.payment)
+    await stage.enter(refund, BUYER)
+    assert await stage.world.stands(refund) == NEEDS_APPROVAL
+
+
+async def test_a_case_is_refunded_to_the_buyers_address_too(stage: Stage) -> None:
+    deposits, world = stage.deposits, stage.world
+    _, session = await deposits.bill()
+    await deposits.transfer(session, TOTAL + 5)
+    await world.ground.final()
+    [case] = await world.ground.world.rows("SELECT id, capture_id FROM money_case")
+    async with world.ground.world.database.transaction() as tx:
+        refund = await refund_case(tx, case["id"], case["capture_id"], "Ada")
+    assert await world.stands(refund) == WAITS_FOR_ADDRESS
+    await stage.enter(refund, BUYER)
+    await world.turn()
+    await world.ground.final()
+    await world.turn()
+    assert await world.stands(refund) == DONE
+    assert await world.balance("USDT", BUYER) == 5
