@@ -20,7 +20,14 @@ from payintent.approvals.operations import proposal_view
 from payintent.callbacks.routes import CallbackRoutes
 from payintent.cases.routes import CaseRoutes
 from payintent.chains.compare_endpoints import EndpointComparison
-from payintent.checkout import codes, events, page, static_files, test_mode_card_page
+from payintent.checkout import (
+    codes,
+    events,
+    page,
+    refund_address_page,
+    static_files,
+    test_mode_card_page,
+)
 from payintent.checkout import routes as checkout
 from payintent.checkout.context import CheckoutContext
 from payintent.checkout.events import CHECKOUT_STREAMS_MAX
@@ -79,6 +86,8 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/c/{checkout_id}/wallet.svg", codes.get_wallet_qr, methods=["GET"]),
     Route("/c/test/card/{session_id}", test_mode_card_page.get_card_page, methods=["GET"]),
     Route("/c/test/card/{session_id}", test_mode_card_page.post_card_page, methods=["POST"]),
+    Route("/c/refund/{code}", refund_address_page.get_refund_address, methods=["GET"]),
+    Route("/c/refund/{code}", refund_address_page.post_refund_address, methods=["POST"]),
     Route("/c/wallet/open/{code}", codes.get_wallet_handoff, methods=["GET"]),
     Route("/c/static/pictures/{name}.webp", static_files.get_picture, methods=["GET"]),
     Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),
@@ -292,6 +301,7 @@ def _make_checkout_context(parts: RouteContext) -> CheckoutContext:
         fraud_screening=service.fraud_screening,
         selection_context=service.selection_context,
         wallet_handoff=service.wallet_handoff,
+        refund_address_links=service.refund_address_links,
         buyer_simulator=service.buyer_simulator,
         pictures=service.pictures,
         viewers=parts.viewers,

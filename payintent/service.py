@@ -35,6 +35,7 @@ from payintent.payments.lookup import PaymentLookup
 from payintent.privacy.keyring_operations import check_encryption_keys
 from payintent.quotes.catalog import Catalogs
 from payintent.quotes.merchant_cache import MerchantCache
+from payintent.refunds.address_links import RefundAddressLinks
 from payintent.refunds.create import RefundCreator
 from payintent.runtime.encryption import Encryption, load_encryption
 from payintent.runtime.settings import Settings
@@ -153,6 +154,10 @@ class Service:
     async def run_operation(self, operation: AnyOperation[R], actor: Actor) -> R:
         """Run an operation; raises `CONFLICT` if it needs approval."""
         return await run_operation(self.operation_context, operation, actor)
+
+    @cached_property
+    def refund_address_links(self) -> RefundAddressLinks:
+        return RefundAddressLinks(self.encryption, self.settings.checkout_base)
 
     @cached_property
     def wallet_handoff(self) -> "WalletHandoff":

@@ -18,6 +18,7 @@ from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrl
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.screen import FraudScreening
 from payintent.quotes.merchant_cache import MerchantCache
+from payintent.refunds.address_links import RefundAddressLinks
 from payintent.runtime.settings import Settings
 from payintent.test_mode.buyer_simulator import BuyerSimulator
 
@@ -34,6 +35,7 @@ class CheckoutContext:
     fraud_screening: FraudScreening
     selection_context: SelectionContext
     wallet_handoff: WalletHandoff
+    refund_address_links: RefundAddressLinks
     buyer_simulator: BuyerSimulator
     pictures: PictureCache
     viewers: ViewerReader

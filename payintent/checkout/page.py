@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.checkout import page_fields, rendering, visits
 from payintent.checkout.codes import full_page_url
 from payintent.checkout.fields import (
@@ -33,6 +34,7 @@ from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import OPEN, Payment, PaymentStatus
+from payintent.refunds import address_store
 from payintent.runtime.http_session import encode_invalid_characters
 from payintent.runtime.json_format import format_timestamp
 
@@ -192,6 +194,7 @@ async def _render_page(
         "prefetch_scripts": _prefetch_scripts(step, methods),
         **_selected_fields(view, wallet),
         **_result_fields(visit.payment, page),
+        "refund_address_urls": await _list_refund_address_urls(visit),
     }
     scripts = card.sources if card else _script_sources(step, language)
     policy = rendering.merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
@@ -268,6 +271,16 @@ def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
         return {}
     result = page_fields.page_result(payment, page.merchant, page.language)
     return {"result": result, "title": f"{page.language.t(result.title)} · {page.merchant.name}"}
+
+
+async def _list_refund_address_urls(visit: CheckoutVisit) -> list[str]:
+    """Return links to the refunds of deposits whose address the buyer can enter."""
+    payment, context = visit.payment, visit.context
+    session = visit.snapshot.session
+    if payment.status in OPEN or session is None or session.quote.provider != DEPOSIT_PROVIDER:
+        return []
+    refund_ids = await address_store.list_waiting(context.database, payment.id)
+    return [context.refund_address_links.build_url(refund_id) for refund_id in refund_ids]
 
 
 async def _load_methods(visit: CheckoutVisit, country: str | None) -> _AvailableMethods:

@@ -1,6 +1,7 @@
 """Refunds of deposits wait for an address that the buyer enters; they never go to the sender."""
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +14,7 @@ from payintent.refunds.destination import enter_buyer_address
 from payintent.refunds.model import Refund
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.refunding import RefundWorld
+from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 
@@ -127,3 +129,34 @@ async def test_a_case_is_refunded_to_the_buyers_address_too(stage: Stage) -> Non
     await world.turn()
     assert await world.stands(refund) == DONE
     assert await world.balance("USDT", BUYER) == 5
+
+
+async def test_a_buyer_enters_the_address_on_the_page_that_the_checkout_links(
+    stage: Stage, api: Api
+) -> None:
+    checkout = f"/c/{stage.payment.checkout_id}"
+    assert b"/c/refund/" not in (await api.send("GET", checkout)).body
+    refund = await stage.world.ask(stage.payment)
+    page = (await api.send("GET", checkout)).body.decode()
+    [path] = re.findall(r'href="[^"]*(/c/refund/[^"]+)"', page)
+    shown = await api.send("GET", path)
+    assert (shown.status, shown.headers["Cache-Control"]) == (200, "no-store")
+    assert "25.50 USDT" in shown.body.decode().replace("\u00a0", " ").replace("25.5 ", "25.50 ")
+    for text in ("", "not an address", "0x" + "0" * 40, "<script>"):
+        refused = await api.send("POST", path, data={"address": text})
+        assert refused.status == 400
+        assert "not a valid wallet address" in refused.body.decode()
+        assert "<script>" not in refused.body.decode()
+    saved = await api.send("POST", path, data={"address": f" {BUYER} "})
+    assert (saved.status, saved.headers["Location"]) == (303, path)
+    assert BUYER in (await api.send("GET", path)).body.decode()
+    assert await stage.world.stands(refund) == QUEUED
+
+
+async def test_only_the_refunds_own_link_opens_its_page(stage: Stage, api: Api) -> None:
+    refund = await stage.world.ask(stage.payment)
+    links = stage.world.ground.world.service.refund_address_links
+    code = links.create_code(refund.id)
+    assert links.parse_code(code) == refund.id
+    for changed in (code[:-1], code[:-1] + "A", code[::-1], "A" * len(code), "%00", "é"):
+        assert (await api.send("GET", f"/c/refund/{changed}")).status == 404

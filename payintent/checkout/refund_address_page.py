@@ -1,0 +1,97 @@
+"""The page where a buyer enters the address for the refund of a deposit."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.checkout.context import CheckoutContext, get_checkout_context
+from payintent.checkout.rendering import (
+    HEADERS,
+    common_fields,
+    page_language,
+    render_page,
+    with_error_pages,
+)
+from payintent.checkout.static_files import page_style
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import format_smallest_units
+from payintent.evm.abi import parse_address, to_checksum_address
+from payintent.http.middleware import content_security_policy
+from payintent.http.pages.forms import read_form_fields
+from payintent.refunds import address_store
+from payintent.refunds.address_store import RefundAddressRequest
+from payintent.refunds.destination import enter_buyer_address
+from payintent.refunds.model import RefundStatus, RefundStep
+
+_CHANGEABLE = {RefundStep.ADDRESS, RefundStep.APPROVAL, RefundStep.QUEUED}
+
+
+@with_error_pages
+async def get_refund_address(request: Request) -> Response:
+    """`GET /c/refund/{code}`: the form, or the state of the refund."""
+    context = get_checkout_context(request)
+    return await _render(request, context, await _load(request, context))
+
+
+@with_error_pages
+async def post_refund_address(request: Request) -> Response:
+    """`POST /c/refund/{code}`: set the address, or correct it once."""
+    context = get_checkout_context(request)
+    refund = await _load(request, context)
+    address = (await read_form_fields(request)).get("address", "").strip()
+    try:
+        async with context.database.transaction() as tx:
+            await enter_buyer_address(tx, refund.id, address)
+    except RefusedError as refusal:
+        if refusal.code not in {ErrorCode.BAD_REQUEST, ErrorCode.CONFLICT}:
+            raise
+        if refusal.code is ErrorCode.BAD_REQUEST:
+            return await _render(request, context, refund, invalid=address)
+    return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the current state
+
+
+async def _load(request: Request, context: CheckoutContext) -> RefundAddressRequest:
+    """Load the refund of the code; raises `CHECKOUT_NOT_FOUND` if the code is invalid."""
+    context.address_limiter.take_token(context.viewers.viewer_address(request))
+    refund_id = context.refund_address_links.parse_code(request.path_params["code"])
+    refund = refund_id and await address_store.get_request(context.database, refund_id)
+    if not refund:
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such refund")
+    return refund
+
+
+async def _render(
+    request: Request,
+    context: CheckoutContext,
+    refund: RefundAddressRequest,
+    invalid: str | None = None,
+) -> Response:
+    merchant = (await context.merchants.get(refund.merchant_id)).merchant
+    language = page_language(request, merchant.locale)
+    style = page_style(merchant.accent_colour)
+    amount = format_smallest_units(
+        refund.amount_minor, refund.token, refund.decimals, on_chain=True
+    )
+    can_enter = refund.step in _CHANGEABLE and refund.sent_at is None and refund.entries < 2  # noqa: PLR2004
+    fields: dict[str, Any] = common_fields(language) | {
+        "title": f"{language.t('refund_address')} · {merchant.name}",
+        "merchant": merchant,
+        "amount": language.money(amount or "0", refund.token),
+        "chain": refund.chain_name,
+        "address": refund.destination and _format_address(refund.destination),
+        "is_done": refund.status is RefundStatus.SUCCEEDED,
+        "has_failed": refund.status is RefundStatus.FAILED,
+        "can_enter": can_enter,
+        "invalid": invalid,
+        "style": style,
+        "page_path": request.url.path,
+    }
+    policy = content_security_policy(styles=[style.csp_source])
+    return render_page(
+        request, "refund_address.html", fields, policy, 200 if invalid is None else 400
+    )
+
+
+def _format_address(destination: str) -> str:
+    return to_checksum_address(parse_address(destination))

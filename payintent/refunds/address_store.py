@@ -1,0 +1,72 @@
+"""Read what the page for a refund's address shows."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.db.database import Executor
+from payintent.db.lists import build
+from payintent.refunds.model import RefundStatus, RefundStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundAddressRequest:
+    """A refund of a deposit, as its buyer sees it."""
+
+    id: UUID
+    merchant_id: int
+    amount_minor: int  # in the token's smallest unit
+    token: str
+    decimals: int
+    chain_name: str
+    destination: str | None
+    entries: int  # how often the buyer has entered an address
+    status: RefundStatus
+    step: RefundStep
+    sent_at: datetime | None
+
+
+async def get_request(database: Executor, refund_id: UUID) -> RefundAddressRequest | None:
+    """Return a refund of a deposit; None for any other refund."""
+    row = await database.row(
+        """
+        SELECT r.id, r.merchant_id, r.amount_minor::text AS amount_minor, t.symbol AS token,
+            t.decimals, h.name AS chain_name, r.destination, r.address_entries AS entries, r.status,
+            r.step, r.sent_at
+        FROM refund r
+        JOIN capture c ON c.id = r.capture_id
+        JOIN chain_receipt d ON d.id = c.receipt_id AND d.disposition = 'deposit'
+        JOIN chain_token t ON t.chain = d.chain AND t.address = d.token
+        JOIN chain h ON h.slug = d.chain
+        WHERE r.id = $1 AND r.merchant_id IS NOT NULL
+        """,
+        refund_id,
+    )
+    if row is None:
+        return None
+    return build(
+        RefundAddressRequest,
+        row,
+        amount_minor=int(row["amount_minor"]),
+        status=RefundStatus(row["status"]),
+        step=RefundStep(row["step"]),
+    )
+
+
+async def list_waiting(database: Executor, payment_id: UUID) -> list[UUID]:
+    """List a payment's refunds whose address can still be entered, oldest first."""
+    rows = await database.fetch(
+        """
+        SELECT id
+        FROM refund
+        WHERE payment_id = $1 AND step IN ('address', 'approval', 'queued') AND sent_at IS NULL
+            AND address_entries < 2 AND capture_id IN (SELECT c.id
+                FROM capture c
+                JOIN chain_receipt d ON d.id = c.receipt_id
+                WHERE c.payment_id = $1 AND d.disposition = 'deposit')
+        ORDER BY id
+        LIMIT 20
+        """,
+        payment_id,
+    )
+    return [row["id"] for row in rows]
