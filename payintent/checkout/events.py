@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from payintent.chains.store import PROVIDER
+from payintent.chains.store import DEPOSIT_PROVIDER, PROVIDER
 from payintent.checkout.context import CheckoutContext
 from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core import ids
@@ -118,9 +118,12 @@ def _status_fields(snapshot: PaymentSnapshot) -> dict[str, Any]:
 async def _onchain_fields(
     context: CheckoutContext, snapshot: PaymentSnapshot
 ) -> dict[str, Any] | None:
-    """Return the current on-chain session's transfers; None if there are no transfers."""
+    """Return the current on-chain session's transfers; None if there are no transfers.
+
+    Deposit sessions also have amounts, because their transfers may be partial.
+    """
     session = snapshot.session
-    if session is None or session.quote.provider != PROVIDER:
+    if session is None or session.quote.provider not in {PROVIDER, DEPOSIT_PROVIDER}:
         return None
     try:
         view = await get_session_view(context.database, session.id, context.wallet_handoff)
@@ -138,4 +141,5 @@ async def _onchain_fields(
         "seen": confirmations["seen"],
         "needed": confirmations["needed"],
         "eta_seconds": confirmations["eta_seconds"],
+        **{name: view[name] for name in ("received", "pending", "remaining") if name in view},
     }

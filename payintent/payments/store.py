@@ -285,11 +285,12 @@ async def get_change_markers(database: Executor, payment_ids: Sequence[UUID]) ->
     """Return a marker per payment that changes whenever the checkout page changes.
 
     It covers the payment's version, the session's status and its chain transfers. If there is a
-    transfer, it also covers the chain head, which determines the number of confirmations.
+    transfer, it also covers the chain head, which determines the number of confirmations. Final
+    deposits count, because a transfer can be final when it is first seen.
     """
     rows = await database.fetch(
         """
-        SELECT p.id, concat_ws('/', p.version, s.life, s.declines, h.states, g.seen,
+        SELECT p.id, concat_ws('/', p.version, s.life, s.declines, h.states, g.seen, r.deposits,
             CASE WHEN g.seen IS NOT NULL THEN k.head END) AS mark
         FROM payment p
         LEFT JOIN session s ON s.id = p.session_id
@@ -306,6 +307,11 @@ async def get_change_markers(database: Executor, payment_ids: Sequence[UUID]) ->
             FROM chain_sighting
             WHERE session_id = s.id AND s.chain IS NOT NULL
         ) g ON true
+        LEFT JOIN LATERAL (
+            SELECT count(*) AS deposits
+            FROM chain_receipt
+            WHERE session_id = s.id AND s.chain IS NOT NULL
+        ) r ON true
         WHERE p.id = ANY($1::uuid[])
         """,
         payment_ids,

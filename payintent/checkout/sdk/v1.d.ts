@@ -303,6 +303,15 @@ export interface OnchainProgress {
   seen: number;
   needed: number | null;
   eta_seconds: number;
+  /** Only of a deposit session: final, not final, and still to be sent. */
+  received?: DepositAmount;
+  pending?: DepositAmount;
+  remaining?: DepositAmount;
+}
+
+export interface DepositAmount {
+  amount: string;
+  amount_smallest_unit: string;
 }
 
 export interface OnchainStep {
