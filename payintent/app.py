@@ -84,6 +84,7 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/c/{checkout_id}/receipt", page.get_receipt, methods=["GET"]),
     Route("/c/{checkout_id}/qr.svg", codes.get_page_qr, methods=["GET"]),
     Route("/c/{checkout_id}/wallet.svg", codes.get_wallet_qr, methods=["GET"]),
+    Route("/c/{checkout_id}/address.svg", codes.get_address_qr, methods=["GET"]),
     Route("/c/test/card/{session_id}", test_mode_card_page.get_card_page, methods=["GET"]),
     Route("/c/test/card/{session_id}", test_mode_card_page.post_card_page, methods=["POST"]),
     Route("/c/refund/{code}", refund_address_page.get_refund_address, methods=["GET"]),

@@ -10,7 +10,7 @@ from payintent.checkout.context import get_checkout_context
 from payintent.checkout.fields import next_action_fields
 from payintent.checkout.page_fields import read_page_url
 from payintent.checkout.rendering import HEADERS, with_error_pages
-from payintent.checkout.steps import wallet_step
+from payintent.checkout.steps import DepositStep, wallet_step
 from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import current_time
@@ -30,10 +30,21 @@ async def get_wallet_qr(visit: CheckoutVisit) -> Response:
     """`GET /c/{checkout_id}/wallet.svg`: a QR code of the EIP-681 payment request."""
     action = next_action_fields(visit.payment, visit.snapshot.session, visit.context.urls)
     step = await wallet_step(visit.context, action)
-    links: dict[str, str] = step.session["links"] if step and step.session["payable"] else {}
+    links: dict[str, str] = step.session["links"] if step and step.accepts_payment else {}
     if "eip681" not in links:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no payment request for a wallet")
     return _qr_response(links["eip681"])
+
+
+@with_error_pages
+@checkout_route
+async def get_address_qr(visit: CheckoutVisit) -> Response:
+    """`GET /c/{checkout_id}/address.svg`: a QR code of the bare deposit address."""
+    action = next_action_fields(visit.payment, visit.snapshot.session, visit.context.urls)
+    step = await wallet_step(visit.context, action)
+    if not isinstance(step, DepositStep) or not step.accepts_payment:
+        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no deposit address to pay to")
+    return _qr_response(step.session["deposit_address"])
 
 
 @with_error_pages

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from html import escape
 from typing import Any
 
 from markupsafe import Markup
 
+from payintent.checkout.deposit_texts import describe_duration
 from payintent.checkout.languages import Language
 from payintent.checkout.method_names import method_name
 
@@ -53,6 +55,8 @@ class Choice:
     quote: dict[str, Any]
     name: str
     icon: Markup
+    duration: str = ""  # how long the network usually takes
+    way: str = ""  # the way to pay, if the token has several
 
     @property
     def value(self) -> str:
@@ -101,6 +105,23 @@ def group_methods(quotes: Iterable[dict[str, Any]], language: Language) -> list[
     return [_group(title, options, language) for title, options in groups.items() if options]
 
 
+def cheapest_first(quotes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Order each token's quotes by total, then by duration. Other quotes keep their places."""
+    by_token: dict[str, list[dict[str, Any]]] = {}
+    for quote in quotes:
+        if quote["kind"] == "onchain":
+            by_token.setdefault(quote["currency"], []).append(quote)
+    ordered = {token: iter(sorted(members, key=_cost)) for token, members in by_token.items()}
+    return [
+        next(ordered[quote["currency"]]) if quote["kind"] == "onchain" else quote
+        for quote in quotes
+    ]
+
+
+def _cost(quote: Mapping[str, Any]) -> tuple[Decimal, int]:
+    return Decimal(quote["total_amount"]), quote.get("typical_s", 0)
+
+
 def draw_quote_icon(quote: dict[str, Any]) -> Markup:
     if quote.get("token"):
         return draw_token_icon(quote["token"])
@@ -119,6 +140,8 @@ def _note_key(option: MethodOption, language: Language, heading: str | None) -> 
     kind: str = option.choices[0].quote["kind"]
     if kind == "card" or (kind == "redirect" and heading is not None):
         return None
+    if all(choice.quote.get("is_deposit") for choice in option.choices):
+        return "deposit_kind"
     text = language.t(f"kind_{kind}")
     is_repeated = text == heading or text.casefold() == option.name.casefold()
     return None if is_repeated else f"kind_{kind}"
@@ -126,21 +149,29 @@ def _note_key(option: MethodOption, language: Language, heading: str | None) -> 
 
 def _single_option(quote: dict[str, Any], language: Language) -> MethodOption:
     name, icon = method_name(quote, language), draw_quote_icon(quote)
-    return MethodOption(name, icon, [Choice(quote, name, icon)])
+    return MethodOption(name, icon, [Choice(quote, name, icon, _duration(quote, language))])
 
 
 def _token_option(token: str, quotes: list[dict[str, Any]], language: Language) -> MethodOption:
     if len(quotes) == 1:
         return _single_option(quotes[0], language)
-    return MethodOption(
-        token, draw_token_icon(token), [_chain_choice(quote, token) for quote in quotes]
-    )
+    has_both_ways = len({bool(quote.get("is_deposit")) for quote in quotes}) > 1
+    choices = [_chain_choice(quote, token, language, has_way=has_both_ways) for quote in quotes]
+    return MethodOption(token, draw_token_icon(token), choices)
 
 
-def _chain_choice(quote: dict[str, Any], token: str) -> Choice:
-    """Shorten the label to the chain's name: `USDT on Native` becomes `Native`."""
-    name = quote["label"].removeprefix(f"{token} on ")
-    return Choice(quote, name, draw_chain_icon(quote.get("chain") or ""))
+def _chain_choice(
+    quote: dict[str, Any], token: str, language: Language, *, has_way: bool
+) -> Choice:
+    """Name the choice by its network. It also names the way to pay if the token has both ways."""
+    name = quote.get("network") or quote["label"].removeprefix(f"{token} on ")
+    icon = draw_chain_icon(quote.get("chain") or "")
+    way = language.t("deposit_kind" if quote.get("is_deposit") else "kind_onchain")
+    return Choice(quote, name, icon, _duration(quote, language), way if has_way else "")
+
+
+def _duration(quote: Mapping[str, Any], language: Language) -> str:
+    return describe_duration(quote["typical_s"], language) if "typical_s" in quote else ""
 
 
 def choose_icon(kind: str, label: str) -> str:

@@ -1,14 +1,17 @@
 """The hosted checkout page, built from forms and links so that it works without JavaScript."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from payintent.chains import store as chain_store
 from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.checkout import page_fields, rendering, visits
 from payintent.checkout.codes import full_page_url
+from payintent.checkout.deposit_texts import describe_deposit, describe_duration
 from payintent.checkout.fields import (
     fee_and_tax_lines,
     make_bill,
@@ -17,18 +20,24 @@ from payintent.checkout.fields import (
     shop_price_lines,
 )
 from payintent.checkout.languages import Language
-from payintent.checkout.method_groups import draw_chain_icon, draw_quote_icon, group_methods
+from payintent.checkout.method_groups import (
+    cheapest_first,
+    draw_chain_icon,
+    draw_quote_icon,
+    group_methods,
+)
 from payintent.checkout.method_names import method_name
 from payintent.checkout.static_files import offer_script, page_style, picture_path
-from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
+from payintent.checkout.steps import DepositStep, WalletStep, api_url, card_step, wallet_step
 from payintent.checkout.visits import CheckoutVisit
 from payintent.core.addresses import web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Database
 from payintent.http.errors import http_status
 from payintent.http.middleware import ScriptSources
 from payintent.http.pages.forms import read_form_fields
-from payintent.merchants.model import Merchant, accepts_payments
+from payintent.merchants.model import Merchant, Quote, accepts_payments
 from payintent.payment_sessions.inquire import inquire_on_return
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
@@ -40,9 +49,10 @@ from payintent.runtime.json_format import format_timestamp
 
 _ID_DIGITS_MAX = 18
 _SELECTED = "selected"  # query parameter added after a selection
-_STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
-#: Scripts of the wallet step, which are prefetched if a token is offered.
+_STEP_SCRIPTS = {"wallet": ("onchain.js",), "deposit": ("deposit.js",), "card": ("card.js",)}
+#: Scripts of the wallet and deposit steps, which are prefetched if a token is offered.
 _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
+_DEPOSIT_SCRIPTS = ("deposit.js", "derive.js")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
 
@@ -173,7 +183,7 @@ async def _render_page(
     wallet = await wallet_step(context, view["next_action"])
     card = card_step(view["next_action"])
     step = page_fields.next_step(view["next_action"], wallet, card, embed)
-    if step["kind"] != "wallet" and not view["can"]["select"]:
+    if step["kind"] not in {"wallet", "deposit"} and not view["can"]["select"]:
         step = {"kind": "closed"}  # money sent now would arrive too late
     if step["kind"] == "redirect":
         step = await _gateway_step(visit, step, methods)
@@ -192,7 +202,7 @@ async def _render_page(
         "returns_automatically": page_fields.returns_to_shop(visit.snapshot),
         **_form_fields(methods, form, language),
         "prefetch_scripts": _prefetch_scripts(step, methods),
-        **_selected_fields(view, wallet),
+        **_selected_fields(view, wallet, language),
         **_result_fields(visit.payment, page),
         "refund_address_urls": await _list_refund_address_urls(visit),
     }
@@ -236,8 +246,12 @@ def _script_sources(step: dict[str, Any], language: Language) -> ScriptSources:
 
 
 def _prefetch_scripts(step: dict[str, Any], methods: _AvailableMethods) -> tuple[str, ...]:
-    offers_tokens = any(quote["kind"] == "onchain" for quote in methods.quotes)
-    return _WALLET_SCRIPTS if offers_tokens and step["kind"] != "wallet" else ()
+    if step["kind"] in {"wallet", "deposit"}:
+        return ()
+    tokens = [quote for quote in methods.quotes if quote["kind"] == "onchain"]
+    deposits = [quote for quote in tokens if quote["is_deposit"]]
+    wallet_scripts = _WALLET_SCRIPTS if len(tokens) > len(deposits) else ()
+    return (*wallet_scripts, *(_DEPOSIT_SCRIPTS if deposits else ()))
 
 
 def _form_fields(
@@ -256,10 +270,15 @@ def _form_fields(
     }
 
 
-def _selected_fields(view: dict[str, Any], wallet: WalletStep | None) -> dict[str, Any]:
+def _selected_fields(
+    view: dict[str, Any], wallet: WalletStep | None, language: Language
+) -> dict[str, Any]:
     """Return the selected method's fields. Once a transfer is detected, the method is locked."""
     quote = view.get("selected")
+    is_deposit = isinstance(wallet, DepositStep)
     return {
+        "deposit_status": describe_deposit(wallet.session, language) if is_deposit else "",
+        "describe_duration": describe_duration,
         "can_change": not (wallet and wallet.is_detected),
         "selected_icon": draw_quote_icon(quote) if quote else "",
         "chain_icon": draw_chain_icon(wallet.session["chain"]["slug"]) if wallet else "",
@@ -287,8 +306,25 @@ async def _load_methods(visit: CheckoutVisit, country: str | None) -> _Available
     quotes = await visits.price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
     origins = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
-    fields = [quote_fields(quote) for quote in quotes.offers]
+    fields = await _with_networks(visit.context.database, quotes.offers)
     return _AvailableMethods(fields, quotes.quote_country.country, origins)
+
+
+async def _with_networks(database: Database, quotes: Sequence[Quote]) -> list[dict[str, Any]]:
+    """Return the quotes' fields and, for tokens, the network's name and usual duration."""
+    has_tokens = any(quote.chain for quote in quotes)
+    chains = await chain_store.list_chains(database) if has_tokens else []
+    networks = {
+        chain.slug: {"network": chain.name, "typical_s": chain.typical_s} for chain in chains
+    }
+    return cheapest_first(
+        [
+            quote_fields(quote)
+            | networks.get(quote.chain or "", {})
+            | {"is_deposit": quote.provider == DEPOSIT_PROVIDER}
+            for quote in quotes
+        ]
+    )
 
 
 def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from starlette.requests import Request
 
 from payintent.checkout.languages import Language
-from payintent.checkout.steps import CardStep, WalletStep
+from payintent.checkout.steps import CardStep, DepositStep, WalletStep
 from payintent.core.addresses import web_origin, web_url
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CURRENCIES, format_amount
@@ -176,6 +176,8 @@ def next_step(
 
     Wallets do not work in frames, so an embedded page offers to open outside the frame.
     """
+    if isinstance(wallet, DepositStep):
+        return {"kind": "deposit"}
     if wallet and embed:
         return {"kind": "leave_frame"}
     if wallet:

@@ -23,7 +23,10 @@ from payintent.http.errors import error_response
 from payintent.http.pages import static_files as files
 from payintent.http.responses import etag_response
 
-_FILES = ("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js")
+_FILES = (
+    *("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js"),
+    *("deposit.js", "derive.js"),
+)
 _STYLE = "checkout.css"
 _OFFER = "offer.js"
 _FLAGS = frozenset(f"{country.lower()}.svg" for country in COUNTRIES)

@@ -1,4 +1,4 @@
-"""The wallet and card steps of the hosted page, and the URLs that they use."""
+"""The wallet, deposit and card steps of the hosted page, and the URLs that they use."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,9 +30,35 @@ class WalletStep:
         """Whether the session accepts a payment and none has been detected."""
         return self.session["payable"] and self.session["status"] == "awaiting_payment"
 
+    @property
+    def accepts_payment(self) -> bool:
+        return self.session["payable"]
+
+
+class DepositStep(WalletStep):
+    """The step for a session that is paid by transfers to its address."""
+
+    @property
+    def is_detected(self) -> bool:
+        """Whether a transfer of any token has been detected."""
+        return bool(self.session["transactions"])
+
+    @property
+    def accepts_payment(self) -> bool:
+        """Whether the buyer should send more. The page shows no address otherwise."""
+        return self.session["payable"] and self.session["remaining"]["amount"] != "0"
+
+    @property
+    def state(self) -> str:
+        """A text that changes whenever the step looks different. `deposit.js` compares it."""
+        names = ("received", "pending", "remaining")
+        amounts = [self.session[name]["amount_smallest_unit"] for name in names]
+        reason = self.session.get("unpayable_reason", "")
+        return ",".join([*amounts, reason, str(len(self.session["transactions"]))])
+
 
 async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
-    """Return the wallet step; None if the next action needs no wallet.
+    """Return the wallet or deposit step; None if the next action is not on a chain.
 
     Also None if the session has ended. The page then shows that it is waiting.
     """
@@ -45,7 +71,8 @@ async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> Walle
         )
     except RefusedError:
         return None
-    return WalletStep(session, f"{api_url(context.settings)[0]}/onchain/sessions/{session_id}")
+    url = f"{api_url(context.settings)[0]}/onchain/sessions/{session_id}"
+    return DepositStep(session, url) if "deposit_address" in session else WalletStep(session, url)
 
 
 def api_url(settings: Settings) -> tuple[str, str]:

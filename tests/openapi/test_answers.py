@@ -24,7 +24,7 @@ from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
 from tests.payments.test_expire import sweep
 from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.support.arrange import bring_to, callback, captured, payment_of, select
-from tests.support.contracts import TOKENS, offer_tokens
+from tests.support.contracts import TOKENS, offer_deposits, offer_tokens
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
@@ -249,6 +249,16 @@ async def _wallet_code(api: Api, created: Answer) -> Answer:
     return await api.send("GET", f"/c/{checkout_id}/wallet.svg")
 
 
+async def _address_code(api: Api, created: Answer) -> Answer:
+    del created
+    selected = await select(
+        api,
+        await api.create(currency="USD", amount="25.50"),
+        payment_method_id=await offer_deposits(api.world),
+    )
+    return await api.send("GET", f"/c/{selected.json['checkout']['checkout_id']}/address.svg")
+
+
 async def _open_in_wallet(api: Api, created: Answer) -> Answer:
     link = (await _get_session(api, created)).json["links"]["metamask"]
     return await api.send("GET", "/c/wallet/open/" + link.rpartition("/")[2])
@@ -305,6 +315,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
     "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
     "GET /c/{checkout_id}/wallet.svg": (200, _wallet_code),
+    "GET /c/{checkout_id}/address.svg": (200, _address_code),
     "GET /c/test/card/{session_id}": (200, _card_page),
     "POST /c/test/card/{session_id}": (303, _send_card),
     "GET /c/wallet/open/{code}": (303, _open_in_wallet),

@@ -89,6 +89,7 @@ REQUESTS = {
     "GET /c/{checkout_id}/receipt": 20,
     "GET /c/{checkout_id}/qr.svg": 20,
     "GET /c/{checkout_id}/wallet.svg": 20,
+    "GET /c/{checkout_id}/address.svg": 20,
     "GET /c/wallet/open/{code}": 20,
     "GET /c/static/pictures/{name}.webp": 10,
     "GET /c/test/card/{session_id}": 20,

@@ -8,7 +8,7 @@ from typing import Any
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.operations import AddContract, SetToken
+from payintent.chains.operations import AddContract, AddFactory, SetToken
 from payintent.chains.store import DEPOSIT_PROVIDER, PROVIDER
 from payintent.core import ids
 from payintent.db.database import Database
@@ -25,6 +25,8 @@ from payintent.service import Service, open_service
 from tests.support.world import World
 
 CONTRACT = "0xfb6916095ca1df60bb79ce92ce3ea74c37c5d359"
+FACTORY = "0x8ba1f109551bd432803012645ac136ddd64dba72"
+FORWARDER = "0x27b1fdb04752bbc536007a920d24acb045561c26"
 PAYER = "0x52908400098527886e0f7030069857d2e4169ee7"
 RECEIVER = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
 USDT = "0xdbf03b407c01e7cd3cbea99509d93f8dddc8c6fb"
@@ -61,6 +63,23 @@ async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
     return {symbol: await _offer(world, account_id, symbol) for symbol in TOKENS[chain]}
 
 
+async def offer_deposits(world: World, chain: str = "native", label: str = "USDT") -> int:
+    """Add a contract and a deposit factory on a chain, and offer USDT; gives the method's id."""
+    if not await chain_store.list_contracts(world.database, chain):
+        await add_contract(world, chain)
+    await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT, enabled=True))
+    factory = await world.perform(
+        AddFactory(
+            chain=chain,
+            address=FACTORY,
+            forwarder=FORWARDER,
+            receiver=RECEIVER,
+            deployed_block=1,
+        )
+    )
+    return await _offer(world, factory.account_id, "USDT", label)
+
+
 async def add_contract(world: World, chain: str) -> int:
     """Add a contract on a chain that is watched from now on; gives its account's id."""
     contract = await world.perform(
@@ -70,13 +89,13 @@ async def add_contract(world: World, chain: str) -> int:
     return contract.account_id
 
 
-async def _offer(world: World, account_id: int, symbol: str) -> int:
+async def _offer(world: World, account_id: int, symbol: str, label: str = "") -> int:
     method = await world.perform(
         AddPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="onchain",
-            label=symbol,
+            label=label or symbol,
             currencies=[symbol],
             token=symbol,
         )

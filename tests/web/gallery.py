@@ -33,6 +33,7 @@ from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil
 from tests.support.contracts import add_contract, contract_service
+from tests.support.deposits import DepositGround, add_factory
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
 from tests.support.serving import serving
@@ -113,6 +114,7 @@ class Gallery:
     _stack: AsyncExitStack
     _ground: list[ChainWorld] = field(default_factory=list)
     _everything: list[World] = field(default_factory=list)
+    _deposits: list[DepositGround] = field(default_factory=list)
 
     async def everything(self) -> World:
         """Give a merchant with eight ways to pay; one token is taken on two chains."""
@@ -127,6 +129,14 @@ class Gallery:
             await _offer_token(world, ground.account_id, "NATIVED", "Native")
             self._everything.append(world)
         return self._everything[0]
+
+    async def deposits(self) -> DepositGround:
+        """Give a merchant who is paid at addresses on the same chain."""
+        if not self._deposits:
+            world = await _other(self.plain, "Nimbus Deposits")
+            ground = replace(await self.ground(), world=world, methods={})
+            self._deposits.append(await add_factory(ground, "USDT"))
+        return self._deposits[0]
 
     async def ground(self) -> ChainWorld:
         """Give a merchant who takes tokens on a chain; it starts when it is first asked for."""

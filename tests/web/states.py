@@ -14,6 +14,7 @@ from payintent.payments.model import Payment
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.model import RefundStatus
+from tests.support.deposits import TOTAL
 from tests.support.fakes import captured, declined
 from tests.support.patience import until
 from tests.support.world import World
@@ -50,7 +51,10 @@ class Visit:
 Arrange = Callable[[Gallery], Awaitable[Visit]]
 STATES: dict[str, Arrange] = {}
 #: Those that are looked at in every language and direction as well.
-MAIN = ("choose-shop", "choose-taxed", "redirect", "wallet-none", "paid-shop", "receipt")
+MAIN = (
+    *("choose-shop", "choose-taxed", "redirect", "wallet-none", "deposit-partial", "paid-shop"),
+    "receipt",
+)
 
 
 def state(arrange: Arrange) -> Arrange:
@@ -220,6 +224,55 @@ async def wallet_seen(gallery: Gallery) -> Visit:
     await ground.pay(session)
     await ground.look()
     return _of(bill, ready="[data-status]:not(:empty)")
+
+
+@state
+async def deposit(gallery: Gallery) -> Visit:
+    """Nothing has arrived at the address."""
+    deposits = await gallery.deposits()
+    bill, _ = await deposits.bill()
+    return _of(bill, ready=".address", texts=("deposit_none", "deposit_send"))
+
+
+@state
+async def deposit_partial(gallery: Gallery) -> Visit:
+    """Half of the amount is in a block that is not final."""
+    deposits = await gallery.deposits()
+    bill, session = await deposits.bill()
+    await deposits.transfer(session, TOTAL // 2)
+    await deposits.ground.look()
+    return _of(bill, ready=".address", texts=("deposit_send", "wallet_open"))
+
+
+@state
+async def deposit_enough(gallery: Gallery) -> Visit:
+    """All of it is in a block that is not final."""
+    deposits = await gallery.deposits()
+    bill, session = await deposits.bill()
+    await deposits.transfer(session)
+    await deposits.ground.look()
+    return _of(bill, texts=("deposit_time",))
+
+
+@state
+async def deposit_late(gallery: Gallery) -> Visit:
+    """Some of it has arrived, and too little time is left for the rest."""
+    deposits = await gallery.deposits()
+    bill, session = await deposits.bill()
+    await deposits.transfer(session, TOTAL // 2)
+    await deposits.ground.look()
+    await deposits.ground.world.rows(
+        "UPDATE payment SET expires_at = clock() + interval '55 seconds' WHERE id = $1", bill.id
+    )
+    return _of(bill, texts=("deposit_late",))
+
+
+@state
+async def deposit_embedded(gallery: Gallery) -> Visit:
+    """An address needs no wallet in the page, so that a frame shows it."""
+    deposits = await gallery.deposits()
+    bill, _ = await deposits.bill()
+    return _of(bill, _embedded(gallery), ready=".address")
 
 
 # How it ended

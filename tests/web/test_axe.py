@@ -33,7 +33,8 @@ async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserConte
 
 #: A state of each template; the fullest, since what it lacks is not looked at.
 _ONE_OF_EACH = (
-    "choose-everything", "problem", "redirect-taxed", "card", "wallet-found", "time-over",
+    "choose-everything", "problem", "redirect-taxed", "card", "wallet-found", "deposit-partial",
+    "time-over",
     "paid-shop", "failed-declined", "receipt-refunded", "not-found",
 )  # fmt: skip
 
@@ -104,7 +105,7 @@ async def test_every_language_fits_a_small_screen(
     gallery: Gallery, desk: BrowserContext, lang: str
 ) -> None:
     found: dict[str, list[str]] = {}
-    for name in ("choose-taxed", "wallet-none", "receipt-taxed"):
+    for name in ("choose-taxed", "wallet-none", "deposit-partial", "receipt-taxed"):
         look = await look_at(desk, gallery, name, lang)
         async with look.page as page:
             await page.set_viewport_size(_SMALL)

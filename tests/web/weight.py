@@ -21,7 +21,10 @@ JS_BYTES_MAX_ANY = 11_900  # with the texts of any language: a letter may take t
 SDK_BYTES_MAX = 6_100
 REQUESTS_MAX = 5
 #: The choice, with pictures and with every sort of way, the heaviest steps, and the end.
-WEIGHED = ("choose-shop", "choose-everything", "wallet-none", "wallet-native", "paid-shop")
+WEIGHED = (
+    *("choose-shop", "choose-everything", "wallet-none", "wallet-native", "deposit-partial"),
+    "paid-shop",
+)
 
 #: Scripts of a page, and those that one of them loads once the page is there.
 _LINKED = re.compile(r'(?:<script (?:type="module" )?src|data-script)="([^"]+)"')

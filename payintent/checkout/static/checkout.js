@@ -119,7 +119,8 @@ export function swap(anyway = false) {
   return swapping;
 }
 
-async function fetched() {
+/** Fetches the page as the service has it now; null if it cannot be reached. */
+export async function fetched() {
   const answer = await reach(page());
   return answer?.ok ? new DOMParser().parseFromString(answer.text, "text/html") : null;
 }

@@ -1,0 +1,304 @@
+"""The page of a payment to a deposit address, as a browser without JavaScript sees it."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from html import unescape
+from typing import Any
+
+import pytest
+
+from payintent.chains import store as chain_store
+from payintent.chains import watch_store as chain_watch_store
+from payintent.checkout.codes import _qr_response
+from payintent.checkout.deposit_texts import describe_duration
+from payintent.checkout.languages import LOCALES, load_language
+from payintent.checkout.method_groups import cheapest_first, group_methods
+from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.onchain.wallet_sessions import get_session_view
+from payintent.payments.model import Payment, Session
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from tests.support.contracts import (
+    FACTORY,
+    FORWARDER,
+    USDT,
+    WATCHED_S,
+    bill,
+    contract_service,
+    offer_deposits,
+    offer_tokens,
+)
+from tests.support.fakes import FakeGateway
+from tests.support.onchain import pay_uuid
+from tests.support.world import Answer, Api
+
+_UNIT = 10**18
+_OTHER_TOKEN = "0x" + "77" * 20
+_NUMBER = iter(range(1, 1_000))
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+@dataclass
+class Deposit:
+    """A payment of 25.50 USDT to an address, and its page."""
+
+    api: Api
+    payment: Payment
+    session: Session
+
+    @property
+    def address(self) -> str:
+        """The address, in lower case."""
+        factory, forwarder = bytes.fromhex(FACTORY[2:]), bytes.fromhex(FORWARDER[2:])
+        uuid = pay_uuid(self.session)
+        return f"0x{derive_deposit_address(factory, init_code_hash(forwarder), uuid).hex()}"
+
+    async def arrives(self, amount: float, token: str = USDT) -> None:
+        """Let a transfer be in a block that is not final."""
+        await self.api.world.rows(
+            """
+            INSERT INTO chain_sighting
+                (chain, tx_hash, log_index, session_id, exact, block, token, amount, seen_at)
+            VALUES ('native', $1, 0, $2, $3::bytea = $4::bytea, 7, $3, $5::text::numeric, clock())
+            """,
+            next(_NUMBER).to_bytes(32),
+            self.session.id,
+            bytes.fromhex(token[2:]),
+            bytes.fromhex(USDT[2:]),
+            str(int(amount * _UNIT)),
+        )
+
+    async def page(self, query: str = "") -> str:
+        answer = await self.get(query)
+        assert answer.status == 200
+        return answer.body.decode()
+
+    async def get(self, rest: str) -> Answer:
+        return await self.api.send("GET", f"/c/{self.payment.checkout_id}{rest}")
+
+    async def view(self) -> dict[str, Any]:
+        """Read the session as the page's script does."""
+        service = self.api.world.service
+        return await get_session_view(service.database, self.session.id, service.wallet_handoff)
+
+    async def said(self, query: str = "") -> str:
+        """Read what the page says of the payment's progress."""
+        [said] = re.findall(r"data-status>(.*?)</p>", await self.page(query), re.DOTALL)
+        return unescape(said).replace("\xa0", " ")
+
+    async def state(self) -> str:
+        [state] = re.findall(r'data-state="(.*?)"', await self.page())
+        return state
+
+    async def offers_address(self) -> bool:
+        """Tell whether the page, and both of its QR codes, lead to the address."""
+        shown = self.address in (await self.page()).lower()
+        codes = [await self.get(name) for name in ("/address.svg", "/wallet.svg")]
+        assert [code.status for code in codes] == [200 if shown else 404] * 2
+        return shown
+
+
+@pytest.fixture
+async def deposit(api: Api) -> Deposit:
+    method = await offer_deposits(api.world)
+    return Deposit(api, *(await bill(api.world, method)))
+
+
+async def test_the_page_shows_amount_network_address_and_deadline(deposit: Deposit) -> None:
+    page = await deposit.page()
+    assert await deposit.said() == "No payment received yet."
+    assert ">25.5\u00a0USDT</bdi></strong>" in page
+    assert 'data-text="25.5"' in page  # the plain number is copied
+    assert "Native</strong>" in page
+    assert re.findall(r'<code class="address" dir="ltr">(0x\w{40})<', page)[0].lower() == (
+        deposit.address
+    )
+    assert f'data-text="{deposit.address}"' in page.lower()
+    assert "Send only USDT on Native." in page
+    assert "Usually " in page
+    assert f'data-until="{deposit.payment.expires_at:%Y-%m-%dT%H:%M}' in page
+    assert f"&amp;uint256={255 * _UNIT // 10}" in page
+    assert page.count("<noscript>") == 0
+    assert "How would you like to pay?" in page
+    assert await deposit.offers_address()
+
+
+async def test_the_plain_code_holds_nothing_but_the_address(deposit: Deposit) -> None:
+    view = await deposit.view()
+    for name, text in (
+        ("address", view["deposit_address"]),
+        ("wallet", view["links"]["eip681"]),
+    ):
+        code = await deposit.get(f"/{name}.svg")
+        assert code.body == _qr_response(text).body
+    assert view["deposit_address"].lower() == deposit.address
+
+
+async def test_a_partial_payment_asks_for_the_rest(deposit: Deposit) -> None:
+    await deposit.arrives(12.75)
+    assert await deposit.said() == (
+        "12.75 of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
+        " Send the remaining 12.75 USDT to the same address."
+    )
+    page = await deposit.page()
+    assert ">12.75\u00a0USDT</bdi></strong>" in page
+    assert 'data-text="12.75"' in page
+    assert f"&amp;uint256={1275 * _UNIT // 100}" in page
+    assert await deposit.offers_address()
+    assert 'class="methods"' not in page  # the method can no longer be changed
+    assert "data-until=" in page
+    assert "{" not in await deposit.said("?lang=ar")
+
+
+async def test_the_full_amount_hides_the_address(deposit: Deposit) -> None:
+    await deposit.arrives(12.75)
+    await deposit.arrives(12.75)
+    said = await deposit.said()
+    assert said.startswith("The full amount of 25.5 USDT has been received.")
+    assert not await deposit.offers_address()
+
+
+async def test_another_token_is_reported_and_does_not_pay(deposit: Deposit) -> None:
+    await deposit.arrives(25.5, _OTHER_TOKEN)
+    said = await deposit.said()
+    assert "No payment received yet. We also received a different token." in said
+    assert "Please send only USDT." in said
+    assert await deposit.offers_address()
+
+
+async def test_nothing_is_asked_for_shortly_before_the_deadline(deposit: Deposit) -> None:
+    await deposit.arrives(12.75)
+    await deposit.api.world.rows("UPDATE payment SET expires_at = clock() + interval '50 s'")
+    assert await deposit.said() == (
+        "12.75 of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
+        " There is not enough time left. Please don’t send anything now."
+    )
+    assert not await deposit.offers_address()
+
+
+async def test_after_the_deadline_the_page_says_that_it_is_over(deposit: Deposit) -> None:
+    await deposit.api.world.rows("UPDATE payment SET expires_at = clock() - interval '1 s'")
+    page = await deposit.page()
+    assert "The time to pay has run out." in page
+    assert not await deposit.offers_address()
+
+
+@pytest.mark.parametrize("way", ["halted", "not watched"])
+async def test_nothing_is_asked_for_on_a_chain_that_is_not_read(deposit: Deposit, way: str) -> None:
+    database = deposit.api.world.database
+    if way == "halted":
+        await chain_store.halt(database, "native", "test")
+    else:
+        await deposit.api.world.rows("UPDATE chain_cursor SET watched_until = clock()")
+    assert (await deposit.said()).startswith("Native is unavailable at the moment.")
+    assert not await deposit.offers_address()
+    await deposit.api.world.rows("UPDATE chain_cursor SET halted = NULL")
+    await chain_watch_store.mark_watched(database, "native", 0, WATCHED_S)
+    assert await deposit.offers_address()
+
+
+async def test_the_state_changes_with_all_that_the_page_shows(deposit: Deposit) -> None:
+    """`deposit.js` computes the same text from the session, and replaces the step if it differs."""
+    states = [await deposit.state()]
+    await deposit.arrives(1)
+    states.append(await deposit.state())
+    await deposit.arrives(1, _OTHER_TOKEN)
+    states.append(await deposit.state())
+    await chain_store.halt(deposit.api.world.database, "native", "test")
+    states.append(await deposit.state())
+    assert len(set(states)) == len(states)
+    session = await deposit.view()
+    amounts = [
+        session[name]["amount_smallest_unit"] for name in ("received", "pending", "remaining")
+    ]
+    assert states[-1] == ",".join([*amounts, "chain_halted", "2"])
+
+
+async def test_a_page_in_a_frame_shows_the_address_too(deposit: Deposit) -> None:
+    origin = "https://shop.test"
+    await deposit.api.world.rows("UPDATE merchant SET allowed_origins = $1", [origin])
+    page = await deposit.page(f"?embed_origin={origin}&nonce=n1")
+    assert deposit.address in page.lower()
+    assert re.search(r'<a href="ethereum:[^"]+" target="_top">', page)
+
+
+async def test_a_contract_session_has_no_address_code(api: Api) -> None:
+    payment, _ = await bill(api.world, (await offer_tokens(api.world))["NATIVED"])
+    assert (await api.send("GET", f"/c/{payment.checkout_id}/address.svg")).status == 404
+    assert (await api.send("GET", f"/c/{payment.checkout_id}/wallet.svg")).status == 200
+
+
+# The choice of the network
+
+
+async def test_a_deposit_is_offered_with_its_usual_duration(api: Api) -> None:
+    await offer_deposits(api.world, label="USDT on Native")
+    created = await api.create(currency="USD", amount="25.50")
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    assert "From an exchange or any wallet" in page
+    assert "Usually " in page
+    assert "deposit.js" in page  # it is fetched ahead
+    assert "onchain.js" not in page
+
+
+async def test_a_token_with_both_ways_names_network_and_way(api: Api) -> None:
+    await offer_tokens(api.world)
+    await offer_deposits(api.world)
+    created = await api.create(currency="USD", amount="25.50")
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    for way in ("Crypto wallet", "From an exchange or any wallet"):
+        assert re.search(rf'</span>Native\s*<span class="soft">{way}</span>', page), way
+    assert "onchain.js" in page
+    assert "deposit.js" in page
+
+
+def _quote(network: str, total: str, typical_s: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "payment_method_id": 1,
+        "kind": "onchain",
+        "label": f"USDT on {network}",
+        "currency": "USDT",
+        "token": "USDT",
+        "network": network,
+        "typical_s": typical_s,
+        "total_amount": total,
+        "fee_mode": "INCLUSIVE",
+        "fee_amount": "0",
+        "estimated_tax": "0",
+    } | fields
+
+
+def test_networks_are_listed_cheapest_first_then_fastest_first() -> None:
+    card = _quote("", "9", 0) | {"kind": "card", "label": "Card", "currency": "USD"}
+    quotes = [
+        _quote("Ethereum", "25.5", 900),
+        card,
+        _quote("BNB Smart Chain", "25.5", 5),
+        _quote("Dear", "26", 1),
+        _quote("Cheap", "9.5", 900),
+    ]
+    ordered = cheapest_first(quotes)
+    assert [quote["network"] for quote in ordered] == [
+        *("Cheap", ""),
+        *("BNB Smart Chain", "Ethereum", "Dear"),
+    ]
+    [_, group] = group_methods(ordered, load_language("en"))
+    choices = group.options[0].choices
+    assert [(choice.name, choice.duration) for choice in choices[:2]] == [
+        ("Cheap", "Usually about 15 minutes"),
+        ("BNB Smart Chain", "Usually less than a minute"),
+    ]
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_a_duration_is_rounded_to_minutes(locale: str) -> None:
+    language = load_language(locale)
+    assert describe_duration(59, language) == language.t("usual_soon")
+    assert describe_duration(89, language) == language.t("usual_one")
+    assert "15" in describe_duration(900, language)

@@ -1,0 +1,156 @@
+"""A buyer pays to an address, and the page follows; it refuses an address that is not its own."""
+
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+from playwright.async_api import Browser, Page, Route, expect
+from pytest_asyncio import fixture
+
+from payintent.evm.abi import to_checksum_address
+from payintent.payments.model import Payment, Session
+from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.onchain import ChainWorld
+from tests.web.till import Till, choose
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+_HALF = TOTAL // 2
+_WRONG = "could not be verified"
+_ATTACKER = "0x" + "Ab" * 20
+
+
+@fixture(loop_scope=LOOP)
+async def deposits(ground: ChainWorld) -> DepositGround:
+    return await add_factory(ground, "USDT")
+
+
+async def _bill(till: Till, deposits: DepositGround) -> tuple[Payment, Session, str]:
+    """Show a new payment's page; gives its address as it is written there."""
+    payment, session = await deposits.bill()
+    await till.show(payment)
+    address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
+    return payment, session, address
+
+
+async def _says(page: Page, *texts: str) -> None:
+    for text in texts:
+        await expect(page.locator("[data-deposit] [data-status]")).to_contain_text(text)
+
+
+async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
+    till: Till, deposits: DepositGround
+) -> None:
+    world, page = deposits.ground.world, till.page
+    await till.show(await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5")))
+    await choose(page, "From an exchange or any wallet")
+    await expect(page.locator(".figure")).to_have_text("25.5\u00a0USDT")
+    await _says(page, "No payment received yet.")
+    address = await page.locator(".address").text_content()
+    assert address is not None
+    await page.locator("details", has_text="EIP-681").locator("summary").click()
+
+    await _send(deposits, address, _HALF)
+    await deposits.ground.turn()
+    await _says(page, "12.75 of 25.5", "still being confirmed", "Send the remaining 12.75")
+    await expect(page.locator(".figure")).to_have_text("12.75\u00a0USDT")
+    await expect(page.locator("pay-copy").first).to_have_attribute("data-text", "12.75")
+    await expect(page.locator(".address")).to_have_text(address)
+    link = page.get_by_role("link", name="Open in a wallet")  # it is still unfolded
+    assert f"uint256={_HALF}" in (await link.get_attribute("href") or "")
+    await expect(page.locator("form.methods")).to_have_count(0)
+
+    await deposits.ground.final()
+    await till.hurry()
+    await expect(page.locator("[data-deposit]")).not_to_contain_text("still being confirmed")
+    await _send(deposits, address, TOTAL - _HALF)
+    await deposits.ground.turn()
+    await _says(page, "The full amount of 25.5")
+    await expect(page.locator(".address")).to_have_count(0)
+    await deposits.ground.final()
+    await expect(page.get_by_role("heading", name="Paid")).to_be_visible()
+    assert [one["kind"] for one in await world.rows("SELECT kind FROM money_case")] == []
+
+
+async def _send(deposits: DepositGround, address: str, amount: int) -> None:
+    """Send tokens to the address that the page shows, as a wallet without our page does."""
+    recipient = bytes.fromhex(address[2:]).rjust(32, b"\0")
+    data = bytes.fromhex("a9059cbb") + recipient + amount.to_bytes(32, "big")
+    token = deposits.ground.token("USDT")
+    await deposits.ground.send({"to": token, "value": "0x0", "data": f"0x{data.hex()}"})
+
+
+_TAMPERING: dict[str, Callable[[str, str], str]] = {
+    "everywhere": lambda html, address: html.replace(address, _ATTACKER),
+    "shown": lambda html, address: html.replace(f">{address}<", f">{_ATTACKER}<"),
+    "copied": lambda html, address: html.replace(f'text="{address}', f'text="{_ATTACKER}'),
+    "linked": lambda html, address: html.replace(f"address={address}", f"address={_ATTACKER}"),
+}
+
+
+async def _tamper(till: Till, address: str, way: str) -> None:
+    """Put another address into every page from now on."""
+
+    async def answer(route: Route) -> None:
+        response = await route.fetch()
+        html = await response.text()
+        tampered = _TAMPERING[way](html, address)
+        assert tampered != html
+        await route.fulfill(response=response, body=tampered)
+
+    await till.page.route(lambda url: "/c/cs_" in url and not url.endswith(".svg"), answer)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", _TAMPERING)
+async def test_an_address_that_is_not_the_payments_is_hidden(
+    till: Till, deposits: DepositGround, way: str
+) -> None:
+    payment, session = await deposits.bill()
+    address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
+    await _tamper(till, address, way)
+    await till.show(payment)
+    await _says(till.page, _WRONG)
+    for gone in (".address", ".figure", "[data-deposit] img", "[data-deposit] a"):
+        await expect(till.page.locator(gone)).to_have_count(0)
+
+
+@pytest.mark.full
+async def test_an_address_that_changes_while_the_page_is_open_is_hidden(
+    till: Till, deposits: DepositGround
+) -> None:
+    _, session, address = await _bill(till, deposits)
+    await expect(till.page.locator(".address")).to_have_text(address)
+    await _tamper(till, address, "everywhere")
+    await deposits.transfer(session, _HALF)
+    await deposits.ground.turn()
+    await till.hurry()
+    await _says(till.page, _WRONG)
+    await expect(till.page.locator(".address")).to_have_count(0)
+
+
+@pytest.mark.full
+async def test_the_page_is_complete_without_javascript(
+    site: object, browser: Browser, deposits: DepositGround
+) -> None:
+    payment, session = await deposits.bill()
+    base = deposits.ground.world.service.settings.checkout_base
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(f"{base}/{payment.checkout_id}")
+    await _says(page, "No payment received yet.")
+    await expect(page.locator(".address")).to_be_visible()
+    await expect(page.locator(".script").first).to_be_hidden()
+    await expect(page.locator(".no-script").first).to_be_visible()
+    assert await page.locator("img.qr").first.evaluate("one => one.naturalWidth") > 0
+    await deposits.transfer(session, _HALF)
+    await deposits.ground.turn()
+    await page.get_by_role("link", name="Check status").click()
+    await _says(page, "12.75 of 25.5", "Send the remaining 12.75")
+    await expect(page.locator(".figure")).to_have_text("12.75\u00a0USDT")
+    await deposits.transfer(session, TOTAL - _HALF)
+    await deposits.ground.final()
+    await page.get_by_role("link", name="Check status").click()
+    await expect(page.get_by_role("heading", name="Paid")).to_be_visible()
+    await context.close()
