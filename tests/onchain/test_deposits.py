@@ -9,6 +9,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.deposits import derive_deposit_address
 from payintent.onchain.wallet_sessions import get_chain_view
+from payintent.payments.store import get_change_markers
 from payintent.refunds.model import AUTO_REFUND
 from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, load
 from tests.support.deposits import TOTAL, DepositGround, add_factory
@@ -238,6 +239,18 @@ async def test_a_sessions_view_shows_the_address_and_what_is_still_to_be_sent(
     view = await deposits.ground.view(session)
     assert (view["status"], view["remaining"]["amount"]) == ("confirming", "0")
     assert [item["state"] for item in view["transactions"]] == ["final", "sighted"]
+
+
+async def test_a_transfer_that_is_final_when_first_seen_wakes_the_checkouts_streams(
+    deposits: DepositGround,
+) -> None:
+    payment, session = await deposits.bill()
+    database = deposits.ground.world.database
+    before = await get_change_markers(database, [payment.id])
+    await deposits.transfer(session, HALF)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    assert await get_change_markers(database, [payment.id]) != before
 
 
 async def test_a_chain_publishes_what_recomputes_an_address(deposits: DepositGround) -> None:

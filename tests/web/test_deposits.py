@@ -81,6 +81,25 @@ async def _send(deposits: DepositGround, address: str, amount: int) -> None:
     await deposits.ground.send({"to": token, "value": "0x0", "data": f"0x{data.hex()}"})
 
 
+@pytest.mark.full
+async def test_whoever_listens_hears_how_much_has_arrived(
+    till: Till, deposits: DepositGround
+) -> None:
+    await till.page.add_init_script(
+        """window.heard = new Promise((done) => {
+          addEventListener("pay:onchain", ({ detail }) => done(detail));
+        })"""
+    )
+    _, session, _ = await _bill(till, deposits)
+    await deposits.transfer(session, _HALF)
+    await deposits.ground.turn()
+    heard = await till.page.evaluate("window.heard")
+    assert heard["pending"] == {"amount": "12.75", "amount_smallest_unit": str(_HALF)}
+    assert (heard["status"], heard["step"]) == ("partial", "deposit")
+    assert heard["received"]["amount_smallest_unit"] == "0"
+    assert heard["remaining"]["amount_smallest_unit"] == str(TOTAL - _HALF)
+
+
 _TAMPERING: dict[str, Callable[[str, str], str]] = {
     "everywhere": lambda html, address: html.replace(address, _ATTACKER),
     "shown": lambda html, address: html.replace(f">{address}<", f">{_ATTACKER}<"),
