@@ -38,6 +38,9 @@ _FACTS: LiteralString = f"""
         SELECT c.*, k.chain,
             CASE WHEN k.chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
                 || c.account_id AS clearing,
+            CASE WHEN k.chain IS NULL THEN 'gateway_clearing:'
+                WHEN k.forwarder IS NULL THEN 'chain_receiver:' ELSE 'chain_deposits:' END
+                || c.account_id AS captured_in,
             'suspense:' || c.account_id AS suspense,
             'merchant_payable:' || coalesce(o.merchant_id, a.merchant_id) AS payable,
             CASE WHEN c.credited THEN round(s.fee_amount::numeric * c.amount_minor
@@ -70,8 +73,31 @@ _FACTS: LiteralString = f"""
         FROM refund r
         JOIN money c ON c.id = r.capture_id
         WHERE r.status <> 'FAILED'
+    ), swept AS (
+        SELECT w.account_id, w.currency, w.chain, sum(r.amount) AS deposited,
+            least(w.received, sum(r.amount)) AS received
+        FROM deposit_sweep w
+        JOIN chain_receipt r ON r.deposit_sweep_id = w.id
+        JOIN provider_account a ON a.id = w.account_id AND a.livemode
+        GROUP BY w.id
+    ), sweep_gas AS (
+        SELECT b.account_id, h.coin_symbol AS currency, b.chain, b.gas_cost AS amount
+        FROM sweep_batch b
+        JOIN chain h ON h.slug = b.chain
+        JOIN provider_account a ON a.id = b.account_id AND a.livemode
+        WHERE b.gas_cost IS NOT NULL
     ), facts AS (
-        SELECT clearing AS account, currency, chain, amount_minor AS amount FROM money
+        SELECT captured_in AS account, currency, chain, amount_minor AS amount FROM money
+        UNION ALL
+        SELECT 'chain_deposits:' || account_id, currency, chain, -deposited FROM swept
+        UNION ALL
+        SELECT 'chain_receiver:' || account_id, currency, chain, received FROM swept
+        UNION ALL
+        SELECT 'chain_gas:' || account_id, currency, chain, deposited - received FROM swept
+        UNION ALL
+        SELECT 'chain_gas:' || account_id, currency, chain, amount FROM sweep_gas
+        UNION ALL
+        SELECT 'bank', currency, chain, -amount FROM sweep_gas
         UNION ALL
         SELECT suspense, currency, chain, -amount_minor FROM money WHERE NOT credited
         UNION ALL

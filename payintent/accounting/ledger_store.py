@@ -1,6 +1,6 @@
 """Store ledger entries in the same transaction as the facts they record."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, LiteralString
@@ -10,8 +10,10 @@ from payintent.accounting.model import (
     CapturedMoney,
     Fact,
     LedgerEntry,
+    SweptMoney,
     case_entries,
     dispute_entries,
+    sweep_entries,
 )
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import DisputeState
@@ -22,6 +24,7 @@ TimedEntry = tuple[LedgerEntry, datetime]
 MONEY: LiteralString = """
     c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
     k.chain AS money_chain, c.credited AS money_credited,
+    k.forwarder IS NOT NULL AS money_is_deposit,
     coalesce(o.merchant_id, a.merchant_id) AS money_merchant_id
 """
 MONEY_SOURCES: LiteralString = """
@@ -47,6 +50,7 @@ def read_captured_money(row: Row) -> CapturedMoney:
         chain=row["money_chain"],
         merchant_id=row["money_merchant_id"],
         credited=row["money_credited"],
+        is_deposit=row["money_is_deposit"],
     )
 
 
@@ -199,17 +203,68 @@ def _dispute_entries(row: Row) -> list[LedgerEntry]:
     money = read_captured_money(row)
     if row["accepted"]:
         money = replace(money, credited=True)
-    recorded: dict[str, int] = {}
-    for account, amount in zip(row["accounts"] or (), row["amounts"] or (), strict=True):
-        recorded[account] = recorded.get(account, 0) + int(amount)
     return dispute_entries(
         money,
         row["id"],
         DisputeState(row["state"]),
         int(row["disputed"]),
-        recorded,
+        _sum_recorded(row),
         row["entries"] or 0,
     )
+
+
+def _sum_recorded(row: Row) -> dict[str, int]:
+    """Sum a fact's entries by account, as debits minus credits."""
+    recorded: dict[str, int] = {}
+    for account, amount in zip(row["accounts"] or (), row["amounts"] or (), strict=True):
+        recorded[account] = recorded.get(account, 0) + int(amount)
+    return recorded
+
+
+async def record_sweeps(tx: Tx, sweep_ids: Collection[UUID]) -> None:
+    """Record changes in the deposits that sweeps took. The chain's cursor must be locked."""
+    if not sweep_ids:
+        return
+    rows = await tx.fetch(
+        """
+        SELECT w.id, w.account_id, w.currency, w.chain, w.received,
+            coalesce(o.merchant_id, a.merchant_id) AS merchant_id, e.entries, e.accounts, e.amounts,
+            (SELECT coalesce(sum(r.amount), 0) FROM chain_receipt r
+                WHERE r.deposit_sweep_id = w.id) AS deposited
+        FROM deposit_sweep w
+        JOIN provider_account a ON a.id = w.account_id
+        JOIN session s ON s.id = w.session_id
+        JOIN payment o ON o.id = s.payment_id
+        LEFT JOIN LATERAL (
+            SELECT max(leg::int) AS entries, array_agg(account) AS accounts,
+                array_agg(amount) AS amounts
+            FROM (
+                SELECT leg, debit AS account, amount FROM ledger_entry
+                WHERE fact_id = w.id AND fact = 'sweep'
+                UNION ALL
+                SELECT leg, credit, -amount FROM ledger_entry
+                WHERE fact_id = w.id AND fact = 'sweep'
+            ) sides
+        ) e ON true
+        WHERE w.id = ANY($1::uuid[])
+        ORDER BY w.id
+        """,
+        list(sweep_ids),
+    )
+    await add(tx, [entry for row in rows for entry in _sweep_entries(row)])
+
+
+def _sweep_entries(row: Row) -> list[LedgerEntry]:
+    money = SweptMoney(
+        sweep_id=row["id"],
+        account_id=row["account_id"],
+        merchant_id=row["merchant_id"],
+        currency=row["currency"],
+        chain=row["chain"],
+        deposited_minor=int(row["deposited"]),
+        received_minor=int(row["received"]),
+    )
+    return sweep_entries(money, _sum_recorded(row), row["entries"] or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

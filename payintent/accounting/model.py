@@ -32,6 +32,8 @@ class Fact(StrEnum):
     GATEWAY_PAYOUT = "gateway_payout"
     PAYOUT = "payout"
     ADJUSTMENT = "adjustment"
+    SWEEP = "sweep"  # deposits were sent to the receiver
+    SWEEP_GAS = "sweep_gas"
 
 
 FEE_INCOME = "fee_income"
@@ -41,8 +43,8 @@ _PAYABLE = "merchant_payable"
 #: Single accounts exist once per installation; numbered accounts per gateway account or merchant.
 _SINGLE = "fee_income|tax_payable|bank"
 _NUMBERED = (
-    "gateway_clearing|chain_receiver|chain_gas|merchant_payable|suspense|refund_reserve"
-    "|dispute_reserve"
+    "gateway_clearing|chain_receiver|chain_deposits|chain_gas|merchant_payable|suspense"
+    "|refund_reserve|dispute_reserve"
 )
 _ACCOUNT = re.compile(rf"(?:{_SINGLE})|({_NUMBERED}):([1-9][0-9]{{0,18}})", re.ASCII)
 
@@ -71,10 +73,15 @@ class CapturedMoney:
     chain: str | None
     merchant_id: int | None  # of the payment or the account; None: the operator
     credited: bool
+    is_deposit: bool = False  # the money is at a deposit address until it is swept
 
     @property
     def clearing(self) -> str:
         return clearing_account(self.account_id, self.chain)
+
+    @property
+    def captured_in(self) -> str:
+        return deposits_account(self.account_id) if self.is_deposit else self.clearing
 
     @property
     def suspense(self) -> str:
@@ -216,6 +223,14 @@ def clearing_account(account_id: int, chain: str | None) -> str:
     return f"{'gateway_clearing' if chain is None else 'chain_receiver'}:{account_id}"
 
 
+def deposits_account(account_id: int) -> str:
+    return f"chain_deposits:{account_id}"
+
+
+def gas_account(account_id: int) -> str:
+    return f"chain_gas:{account_id}"
+
+
 def payable_account(merchant_id: int) -> str:
     return f"merchant_payable:{merchant_id}"
 
@@ -241,9 +256,9 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
     """Return the entries that credit merchant, fee and tax, or suspense for a case."""
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
-        return _make_entries(Fact.CAPTURE, money, money.clearing, legs)
+        return _make_entries(Fact.CAPTURE, money, money.captured_in, legs)
     return _make_entries(
-        Fact.CAPTURE, money, money.clearing, _credit_legs(money, amount_minor, charges)
+        Fact.CAPTURE, money, money.captured_in, _credit_legs(money, amount_minor, charges)
     )
 
 
@@ -314,6 +329,72 @@ def dispute_entries(
         fact = _dispute_fact(money, debit, credit)
         moves.append(_make_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
     return moves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptMoney:
+    """The deposits that a sweep took, and what the receiver got of them."""
+
+    sweep_id: UUID
+    account_id: int
+    merchant_id: int | None
+    currency: str
+    chain: str
+    deposited_minor: int
+    received_minor: int  # more if a transfer to the address was not recorded as a deposit
+
+
+def sweep_entries(
+    money: SweptMoney, recorded: Mapping[str, int], entry_count: int
+) -> list[LedgerEntry]:
+    """Return the entries that bring a sweep's recorded balances in line with its deposits.
+
+    An endpoint may omit a deposit, which is then found after its sweep. The deposits leave the
+    address in full; the part that the receiver did not get is a cost. `recorded` maps the debited
+    accounts to debits minus credits over the sweep's `entry_count` entries.
+    """
+    received_minor = min(money.received_minor, money.deposited_minor)
+    balances = {
+        clearing_account(money.account_id, money.chain): received_minor,
+        gas_account(money.account_id): money.deposited_minor - received_minor,
+    }
+    entries = list[LedgerEntry]()
+    for account, balance in balances.items():
+        difference = balance - recorded.get(account, 0)
+        sides = (account, deposits_account(money.account_id))
+        debit, credit = sides if difference > 0 else reversed(sides)
+        entry = LedgerEntry(
+            fact=Fact.SWEEP,
+            fact_id=money.sweep_id,
+            leg=str(entry_count + len(entries) + 1),
+            merchant_id=money.merchant_id,
+            debit=debit,
+            credit=credit,
+            amount_minor=abs(difference),
+            currency=money.currency,
+            chain=money.chain,
+            account_id=money.account_id,
+        )
+        entries += [entry] if difference else []
+    return entries
+
+
+def sweep_gas_entry(
+    batch_id: UUID, account_id: int, gas_cost: int, coin: str, chain: str
+) -> LedgerEntry:
+    """Return the entry for the gas of a sweep transaction, which the operator has paid."""
+    return LedgerEntry(
+        fact=Fact.SWEEP_GAS,
+        fact_id=batch_id,
+        leg="whole",
+        merchant_id=None,
+        debit=gas_account(account_id),
+        credit=BANK,
+        amount_minor=gas_cost,
+        currency=coin,
+        chain=chain,
+        account_id=account_id,
+    )
 
 
 def _dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:

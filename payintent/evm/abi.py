@@ -1,6 +1,7 @@
 """ABI encoding of our contract calls, hex parsing, and address checksums."""
 
 import re
+from collections.abc import Sequence
 
 from payintent.evm.port import PayCall
 
@@ -13,6 +14,7 @@ APPROVE = bytes.fromhex("095ea7b3")  # approve(address,uint256)
 ALLOWANCE = bytes.fromhex("dd62ed3e")  # allowance(address,address)
 BALANCE_OF = bytes.fromhex("70a08231")  # balanceOf(address)
 DECIMALS = bytes.fromhex("313ce567")  # decimals()
+SWEEP_MANY = bytes.fromhex("d3eeb1b7")  # sweep_many(bytes16[],address)
 
 WORD = 32
 _UUID, _ADDRESS = 16, 20
@@ -56,6 +58,12 @@ def encode_refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount
         _encode_address(to),
     )
     return REFUND + b"".join(words) + _encode_uint(amount)
+
+
+def encode_sweep_many(uuids: Sequence[bytes], token: bytes) -> bytes:
+    list_offset = _encode_uint(2 * WORD)
+    items = b"".join(map(_encode_uuid, uuids))
+    return SWEEP_MANY + list_offset + _encode_address(token) + _encode_uint(len(uuids)) + items
 
 
 def encode_is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:

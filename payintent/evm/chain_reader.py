@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.abi import to_hex
-from payintent.evm.event_logs import read_revert, read_transfers
+from payintent.evm.event_logs import read_revert, read_sweeps, read_transfers
 from payintent.evm.port import (
     Block,
     BlockId,
@@ -21,6 +21,7 @@ from payintent.evm.port import (
     ContractLog,
     EndpointBehindError,
     LogBatch,
+    SweepLog,
     TransactionReceipt,
     TransferLog,
     Unanswered,
@@ -38,6 +39,7 @@ from payintent.evm.rpc import (
 )
 from payintent.evm.rpc_answers import (
     LogSearch,
+    SweepSearch,
     TransferSearch,
     block_call,
     block_log_calls,
@@ -48,6 +50,7 @@ from payintent.evm.rpc_answers import (
     read_rpc_number,
     read_tx,
     read_uint256,
+    sweep_call,
     transfer_call,
 )
 
@@ -194,25 +197,67 @@ class RpcChainReader:
 
     async def has_transfers(self, endpoint: str, logs: Sequence[TransferLog]) -> bool:
         """Return whether each log is also found by a search of its block alone."""
-        blocks = sorted({BlockId(log.block_number, log.block_hash) for log in logs}, key=_number)
+        blocks = {BlockId(log.block_number, log.block_hash) for log in logs}
         tokens, recipients = {log.token for log in logs}, {log.recipient for log in logs}
+        return set(logs) <= set(await self.block_transfers(endpoint, blocks, tokens, recipients))
+
+    async def block_transfers(
+        self,
+        endpoint: str,
+        blocks: Collection[BlockId],
+        tokens: Collection[bytes],
+        recipients: Collection[bytes],
+    ) -> list[TransferLog]:
+        """Read the transfers of tokens to recipients in each block."""
+        ordered = sorted(blocks, key=_number)
         calls = [
-            transfer_call({"blockHash": to_hex(block.hash)}, tokens, recipients) for block in blocks
+            transfer_call({"blockHash": to_hex(block.hash)}, tokens, recipients)
+            for block in ordered
         ]
-        if not calls:
-            return True
+
+        def read(answers: list[RpcAnswer]) -> list[TransferLog]:
+            return [
+                log
+                for block, answer in zip(ordered, answers, strict=True)
+                for log in read_transfers(
+                    require_result(answer), tokens, recipients, block.number, block.number
+                )
+            ]
+
+        return await self._request(endpoint, calls, read) if calls else []
+
+    async def search_sweeps(
+        self, endpoint: str, start: int, end: int, factories: Collection[bytes]
+    ) -> tuple[Block, tuple[SweepLog, ...]]:
+        """Search the blocks from `start` to `end` for sweeps; raises as `search_logs` does."""
+        if not factories or not 0 <= start <= end:
+            raise ValueError("a search needs factories and blocks")
+        search = SweepSearch(start, end, frozenset(factories))
+        answer = await self._request(endpoint, search.calls(), search.read)
+        if answer.end is None:
+            raise EndpointBehindError(f"{endpoint} lacks block {end}")
+        if answer.logs is None:
+            raise self._narrow_span(endpoint, end - start + 1)
+        self._widen_span(endpoint, end - start + 1)
+        return answer.end, answer.logs
+
+    async def has_sweeps(self, endpoint: str, logs: Sequence[SweepLog]) -> bool:
+        """Return whether each log is also found by a search of its block alone."""
+        blocks = sorted({BlockId(log.block_number, log.block_hash) for log in logs}, key=_number)
+        factories = {log.factory for log in logs}
+        calls = [sweep_call({"blockHash": to_hex(block.hash)}, factories) for block in blocks]
 
         def read(answers: list[RpcAnswer]) -> bool:
             block_logs = [
                 log
                 for block, answer in zip(blocks, answers, strict=True)
-                for log in read_transfers(
-                    require_result(answer), tokens, recipients, block.number, block.number
+                for log in read_sweeps(
+                    require_result(answer), factories, block.number, block.number
                 )
             ]
             return set(logs) <= set(block_logs)
 
-        return await self._request(endpoint, calls, read)
+        return await self._request(endpoint, calls, read) if calls else True
 
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]

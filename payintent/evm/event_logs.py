@@ -31,6 +31,7 @@ from payintent.evm.port import (
     ChainLog,
     PaidLog,
     RefundedLog,
+    SweepLog,
     TransferLog,
     log_position,
 )
@@ -123,6 +124,11 @@ _PAID_TOPIC = "0x8c18c424a20459dcea750ef99a2945edb1bf58be222e325bf2db3cf92f2dbb9
 _REFUNDED_TOPIC = "0xbcdae6ba37c6f27eab1a048e46be430f61855c18f5c0a6fd260a831c6f873bc4"
 # The topic of Transfer(address,address,uint256)
 _TRANSFER_TOPIC = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+# The topic of Swept(bytes16,address,address,uint256)
+_SWEPT_TOPIC = "0x1c9e0f93a869fc04ffd89c38579c5bfeada8a5079d33f821b7bf2da5728e5a8f"
+# The topic of SweepFailed(bytes16,address,address)
+_SWEEP_FAILED_TOPIC = "0x3227e58b2790b300d2eeeae1cd6e46f49a2351c74b994ed2a3816ed45b9b03b2"
+SWEPT, SWEEP_FAILED = bytes.fromhex(_SWEPT_TOPIC[2:]), bytes.fromhex(_SWEEP_FAILED_TOPIC[2:])
 PAID, REFUNDED = bytes.fromhex(_PAID_TOPIC[2:]), bytes.fromhex(_REFUNDED_TOPIC[2:])
 TRANSFER = bytes.fromhex(_TRANSFER_TOPIC[2:])
 _ADDRESS = 20
@@ -190,6 +196,37 @@ def _read_transfer(log: LogAnswer) -> TransferLog | None:
         sender=to_address(topics[1]),
         recipient=to_address(topics[2]),
         amount=to_uint(data),
+        block_number=read_index(log.block_number),
+        block_hash=read_hash(log.block_hash),
+        tx_hash=read_hash(log.transaction_hash),
+        log_index=read_log_index(log.log_index),
+    )
+
+
+def read_sweeps(
+    raw: msgspec.Raw | bytes, factories: Collection[bytes], start: int, end: int
+) -> tuple[SweepLog, ...]:
+    """Decode the answer to a search for sweeps, in chain order; raises as `read_logs` does."""
+    logs = sorted(map(_read_sweep, _LOGS.decode(raw)), key=log_position)
+    if any(log.factory not in factories for log in logs):
+        raise ValueError("the log was not requested")
+    _check_consistency(logs, start, end)
+    return tuple(logs)
+
+
+def _read_sweep(log: LogAnswer) -> SweepLog:
+    event, uuid, token, deposit_address = _topics(log)
+    if event not in (SWEPT, SWEEP_FAILED):
+        raise ValueError("the log has an unknown event")
+    succeeded = event == SWEPT
+    amounts = words(read_hex(log.data), 1 if succeeded else 0)
+    return SweepLog(
+        factory=read_sized(log.address, _ADDRESS),
+        uuid=to_uuid(uuid),
+        token=to_address(token),
+        deposit_address=to_address(deposit_address),
+        amount=to_uint(amounts[0]) if amounts else 0,
+        succeeded=succeeded,
         block_number=read_index(log.block_number),
         block_hash=read_hash(log.block_hash),
         tx_hash=read_hash(log.transaction_hash),

@@ -1,5 +1,6 @@
 """Records and errors of chain access, independent of the transport."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -103,7 +104,29 @@ class TransferLog:
         return hash((self.tx_hash, self.log_index))
 
 
-ChainLog = ContractLog | TransferLog
+@dataclass(frozen=True, slots=True)
+class SweepLog:
+    """A `Swept` or `SweepFailed` log of a deposit factory; identity and units are as in `PaidLog`.
+
+    The amount is what left the deposit address, or 0 if the sweep failed.
+    """
+
+    factory: bytes
+    uuid: bytes
+    token: bytes
+    deposit_address: bytes
+    amount: int
+    succeeded: bool
+    block_number: int
+    block_hash: bytes
+    tx_hash: bytes
+    log_index: int
+
+    def __hash__(self) -> int:
+        return hash((self.tx_hash, self.log_index))
+
+
+ChainLog = ContractLog | TransferLog | SweepLog
 
 
 def log_position(log: ChainLog) -> tuple[int, int]:
@@ -143,6 +166,7 @@ class TransactionReceipt:
     to: bytes | None
     logs: tuple[PaidLog, ...]
     refunds: tuple[RefundedLog, ...]
+    gas_cost: int = 0  # in the smallest unit of the coin; 0 if the endpoint does not report it
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +225,17 @@ class ContractRefundCall:
     @property
     def value(self) -> int:
         return self.amount if self.token == NATIVE else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCall:
+    """A `sweep_many` call of a deposit factory; addresses are 20 bytes long, uuids 16."""
+
+    network_id: int
+    contract: bytes  # the factory
+    uuids: Sequence[bytes]
+    token: bytes
+    value: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,14 @@ from payintent.evm.abi import read_hash, read_hex, read_index, read_sized, read_
 from payintent.evm.event_logs import (
     PAID,
     REFUNDED,
+    SWEEP_FAILED,
+    SWEPT,
     TRANSFER,
     ContractLogs,
     LogAnswer,
     read_logs,
     read_matching_logs,
+    read_sweeps,
     read_transfers,
 )
 from payintent.evm.port import (
@@ -26,6 +29,7 @@ from payintent.evm.port import (
     BlockId,
     ChainTransaction,
     ContractLog,
+    SweepLog,
     TransactionReceipt,
     TransferLog,
     Unanswered,
@@ -58,6 +62,8 @@ class _ReceiptAnswer(msgspec.Struct, frozen=True, rename="camel"):
     status: str
     to: str | None
     logs: list[LogAnswer]
+    gas_used: str = "0x0"
+    effective_gas_price: str = "0x0"
 
 
 class _TxAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -134,6 +140,7 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
         to=_address(receipt.to),
         logs=logs,
         refunds=refunds,
+        gas_cost=read_index(receipt.gas_used) * read_index(receipt.effective_gas_price),
     )
 
 
@@ -246,6 +253,53 @@ class TransferSearchResult:
 
     final: Block | None
     logs: tuple[TransferLog, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSearch:
+    """Search the blocks from `start` to `end` for sweeps of factories, and read the last block."""
+
+    start: int
+    end: int
+    factories: frozenset[bytes]
+
+    def calls(self) -> list[RpcCall]:
+        block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
+        return [block_call(self.end), sweep_call(block_range, self.factories)]
+
+    def read(self, answers: list[RpcAnswer]) -> "SweepSearchResult":
+        end = read_block(require_result(answers[0]), self.end)
+        answer = answers[1]
+        if end is None or (isinstance(answer, RpcErrorAnswer) and self.start < self.end):
+            return SweepSearchResult(end, None)
+        raw = require_result(answer)
+        try:
+            logs = read_sweeps(raw, self.factories, self.start, self.end)
+        except msgspec.MsgspecError:
+            raise
+        except ValueError:
+            raise RpcAnswerError(RpcFault.LOGS) from None
+        if any(log.block_hash != end.hash for log in logs if log.block_number == end.number):
+            raise RpcAnswerError(RpcFault.LOGS)
+        return SweepSearchResult(end, logs)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSearchResult:
+    """`end` is None if the endpoint lacks the block, `logs` if it refused the search."""
+
+    end: Block | None
+    logs: tuple[SweepLog, ...] | None
+
+
+def sweep_call(blocks: Mapping[str, str], factories: Collection[bytes]) -> RpcCall:
+    """Build the search for sweeps of factories in a range or a block."""
+    log_filter: dict[str, Any] = {
+        **blocks,
+        "address": sorted(map(to_hex, factories)),
+        "topics": [[to_hex(SWEPT), to_hex(SWEEP_FAILED)]],
+    }
+    return RpcCall("eth_getLogs", [log_filter])
 
 
 def transfer_call(

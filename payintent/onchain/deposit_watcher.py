@@ -35,6 +35,7 @@ from payintent.onchain.deposits_store import (
     PendingDeposit,
 )
 from payintent.onchain.log_proof import VOTES_NEEDED
+from payintent.onchain.sweep_watcher import SweepWatcher
 from payintent.payment_sessions.settle import settle_session
 from payintent.runtime.log import get_logger
 
@@ -107,6 +108,9 @@ class DepositWatcher:
                 by_address = {item.address: item for item in addresses}
                 count = await self._settle(tx, logs, times, by_address)
                 DEPOSITS.labels(slug).inc(count)
+        if progress is None:
+            sweeps = SweepWatcher(database=self.database, reader=self.reader, chain=self.chain)
+            await sweeps.read_again(look.first, look.last, heads)
 
     async def _read_range(
         self, cursor: DepositCursor, chain_cursor: ChainCursor, heads: Sequence[ChainHeads]

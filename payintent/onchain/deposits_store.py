@@ -9,6 +9,7 @@ from uuid import UUID
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.evm.port import TransferLog
+from payintent.onchain import sweeps_store
 from payintent.onchain.deposit_rules import DepositEvidence, FinalDeposit
 from payintent.onchain.settlement_rules import TransferDisposition
 
@@ -260,7 +261,7 @@ async def filter_new(
 
 
 async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> None:
-    """Store final transfers. They must not exist yet."""
+    """Store final transfers, and link them with sweeps. They must not exist yet."""
     if not deposits:
         return
     logs = [deposit.log for deposit in deposits]
@@ -291,6 +292,8 @@ async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> No
         [deposit.address.session_id for deposit in deposits],
         [deposit.mined_at for deposit in deposits],
     )
+    # Deposits that an endpoint omitted can be older than a known sweep.
+    await sweeps_store.link_deposits(tx, {deposit.address.session_id for deposit in deposits})
 
 
 async def list_decidable_sessions(database: Executor, chain: str, until: datetime) -> list[UUID]:

@@ -28,6 +28,7 @@ from payintent.onchain.pending_transfers import (
 )
 from payintent.onchain.settle_logs import settle_refund_logs
 from payintent.onchain.settlement_rules import OUTAGE_MAX
+from payintent.onchain.sweep_watcher import SweepWatcher
 from payintent.onchain.watcher import (
     CURSOR,
     FINAL,
@@ -221,8 +222,10 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     if failure is None and cursor.block < agreed_final_block(heads):
         return True
     deposits = DepositWatcher(database=database, reader=reader, chain=chain)
+    sweeps = SweepWatcher(database=database, reader=reader, chain=chain)
     try:
         await deposits.read_deposits(cursor, heads)
+        await sweeps.read_sweeps(heads)
     except ChainUnavailableError as error:
         failure = failure or error
     await scanner.scan_newest_blocks(cursor, heads)

@@ -16,6 +16,7 @@ from payintent.accounting.model import (
 )
 from payintent.cases import store as case_store
 from payintent.cases.store import NewCase
+from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.db.database import Executor, Tx, current_time
 from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments import captures_store as capture_store
@@ -171,6 +172,7 @@ def _ledger_entries(item: Settlement) -> list[LedgerEntry]:
         chain=item.chain,
         merchant_id=item.origin.merchant_id,
         credited=capture.credited,
+        is_deposit=item.session is not None and item.session.quote.provider == DEPOSIT_PROVIDER,
     )
     charges = NO_CHARGES
     if capture.credited and item.session is not None:

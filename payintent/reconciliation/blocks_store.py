@@ -68,7 +68,7 @@ class LedgerSum:
 
 
 async def list_due(database: Executor, chain: str) -> list[DueContract]:
-    """List a chain's contracts that have an open run, or had no run in the last 24 hours."""
+    """List a chain's payment contracts that have an open run, or no run in the last 24 hours."""
     rows = await database.fetch(
         """
         SELECT k.account_id, k.address, k.receiver,
@@ -85,7 +85,8 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
             ORDER BY r.status = 'running' DESC, b.last_block DESC, b.first_block DESC
             LIMIT 1
         ) n ON true
-        WHERE k.chain = $1 AND (n.run_id IS NULL OR n.status = 'running'
+        WHERE k.chain = $1 AND k.forwarder IS NULL
+            AND (n.run_id IS NULL OR n.status = 'running'
             OR n.created_at <= clock() - make_interval(hours => $2))
         ORDER BY k.account_id
         LIMIT $3
@@ -184,11 +185,11 @@ async def list_balances(database: Executor, run_id: UUID) -> list[ReceiverBalanc
 async def sum_ledger(
     database: Executor, chain: str, receiver: bytes, block: int
 ) -> Mapping[str, LedgerSum]:
-    """Sum a receiver's ledger accounts by currency, excluding captures after `block`."""
+    """Sum a receiver's ledger accounts by currency, excluding money received after `block`."""
     rows = await database.fetch(
         """
         WITH account AS (
-            SELECT k.account_id, 'chain_receiver:' || k.account_id AS name
+            SELECT k.account_id, k.forwarder, 'chain_receiver:' || k.account_id AS name
             FROM chain_contract k
             WHERE k.chain = $1 AND k.receiver = $2
         )
@@ -204,6 +205,13 @@ async def sum_ledger(
             FROM account a
             JOIN chain_receipt r ON r.account_id = a.account_id AND r.block > $3
             JOIN capture c ON c.receipt_id = r.id
+            WHERE a.forwarder IS NULL
+            UNION ALL
+            SELECT e.currency, CASE WHEN e.debit = a.name THEN -e.amount ELSE e.amount END, false
+            FROM account a
+            JOIN deposit_sweep w ON w.account_id = a.account_id AND w.block > $3
+            JOIN ledger_entry e ON e.fact_id = w.id AND e.fact = 'sweep'
+                AND a.name IN (e.debit, e.credit)
         ) moved
         GROUP BY currency
         LIMIT $4

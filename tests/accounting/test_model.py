@@ -12,6 +12,7 @@ from payintent.accounting.model import (
     Fact,
     GatewayPayout,
     LedgerEntry,
+    SweptMoney,
     assignment_entries,
     capture_entries,
     case_entries,
@@ -19,6 +20,7 @@ from payintent.accounting.model import (
     gateway_payout_entries,
     quoted_charges,
     refund_entry,
+    sweep_entries,
 )
 from payintent.gateways.port import DisputeState
 from payintent.merchants.model import FeeMode, Price
@@ -38,6 +40,15 @@ TOKEN = CapturedMoney(
 )
 PAID_OUT = GatewayPayout(
     id=ID, account_id=3, merchant_id=None, amount_minor=90, fee_minor=10, currency="USD", chain=None
+)
+SWEPT = SweptMoney(
+    sweep_id=ID,
+    account_id=4,
+    merchant_id=7,
+    currency="USDT",
+    chain="bnb",
+    deposited_minor=100,
+    received_minor=97,
 )
 CHARGES = Charges(fee_minor=3, tax_minor=7)
 GATEWAY, PAYABLE, SUSPENSE = "gateway_clearing:3", "merchant_payable:7", "suspense:3"
@@ -108,6 +119,22 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
         gateway_payout_entries(replace(
             PAID_OUT, account_id=4, fee_minor=0, currency="USDT", chain="bnb")), [
         ("gateway_payout", "whole", "bank", "chain_receiver:4", 90)]),
+    ("captured at a deposit address",
+        capture_entries(replace(TOKEN, is_deposit=True), 100, Charges(0, 0)), [
+        ("capture", "payable", "chain_deposits:4", PAYABLE, 100)]),
+    ("swept", sweep_entries(SWEPT, {}, 0), [
+        ("sweep", "1", "chain_receiver:4", "chain_deposits:4", 97),
+        ("sweep", "2", "chain_gas:4", "chain_deposits:4", 3)]),
+    ("swept with a transfer that is not recorded",
+        sweep_entries(replace(SWEPT, received_minor=120), {}, 0), [
+        ("sweep", "1", "chain_receiver:4", "chain_deposits:4", 100)]),
+    ("swept before a deposit was found",
+        sweep_entries(SWEPT, {"chain_receiver:4": 60, "chain_deposits:4": -60}, 1), [
+        ("sweep", "2", "chain_receiver:4", "chain_deposits:4", 37),
+        ("sweep", "3", "chain_gas:4", "chain_deposits:4", 3)]),
+    ("swept by a sweep that was found later",
+        sweep_entries(replace(SWEPT, deposited_minor=50), {"chain_receiver:4": 97}, 1), [
+        ("sweep", "2", "chain_deposits:4", "chain_receiver:4", 47)]),
     ("resolved without money", case_entries(Fact.CASE_DISMISSED, STRAY, ID, 0), []),
 ]  # fmt: skip
 

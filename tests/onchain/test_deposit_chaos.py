@@ -15,7 +15,9 @@ from uuid import UUID
 
 import pytest
 
+from payintent.accounting.ledger_check_store import find_differences
 from payintent.core.errors import ChainUnavailableError, RefusedError
+from payintent.evm.abi import encode_balance_of
 from payintent.evm.event_logs import TRANSFER
 from payintent.payments.model import Payment, Session
 from payintent_sandbox.chains.anvil import Anvil
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.full
 
 SEEDS = int(os.environ.get("CHAIN_SEEDS", "3"))
 ROUNDS = 80
-ACTIONS = {"bill": 6, "send": 12, "change": 1, "mine": 6, "reorg": 2, "pass": 1}
+ACTIONS = {"bill": 6, "send": 12, "sweep": 4, "change": 1, "mine": 6, "reorg": 2, "pass": 1}
 
 
 @dataclass
@@ -69,6 +71,13 @@ class History:
             part = self.chance.choice([total, total // 2, total - total // 2, 3, total + 7])
             await self.deposits.transfer(session, part)
 
+    async def do_sweep(self) -> None:
+        """Sweep some addresses, with and without money, as anyone can."""
+        if self.bills:
+            sessions = [session for _, session in self.bills.values()]
+            count = self.chance.randint(1, min(4, len(sessions)))
+            await self.deposits.sweep(*self.chance.sample(sessions, count))
+
     async def do_change(self) -> None:
         if self.bills:
             payment, _ = self.chance.choice(list(self.bills.values()))
@@ -98,6 +107,14 @@ class History:
         await self.poll()
         await ground.move_clock(3_601)  # a long second look
         await self.poll()
+        await self.poll()
+        await self.sweep_most()
+
+    async def sweep_most(self) -> None:
+        """Sweep all addresses but two, so that both kinds are judged."""
+        sessions = [session for _, session in self.bills.values()]
+        await self.deposits.sweep(*sessions[2:])
+        await self.deposits.ground.mine(CONFIRMATIONS + 1)
         await self.poll()
 
 
@@ -133,6 +150,25 @@ async def find_faults(history: History) -> list[str]:
     ]
     for payment, session in history.bills.values():
         faults += await find_session_faults(world, payment, session, may_miss=history.may_miss)
+    return faults
+
+
+async def find_book_faults(history: History) -> list[str]:
+    """Compare the money that the books have at each address with the address on the chain."""
+    ground = history.deposits.ground
+    differences = await find_differences(ground.world.database)
+    faults = [f"ledger: {difference}" for difference in differences]
+    for _, session in history.bills.values():
+        [row] = await ground.world.rows(
+            "SELECT coalesce(sum(amount), 0)::text AS amount FROM chain_receipt"
+            " WHERE session_id = $1 AND disposition = 'deposit' AND deposit_sweep_id IS NULL",
+            session.id,
+        )
+        owner = bytes.fromhex(history.deposits.address(session)[2:])
+        call = {"to": ground.token("USDT"), "data": f"0x{encode_balance_of(owner).hex()}"}
+        balance = await ground.chain.number("eth_call", call, "latest")
+        if balance != int(row["amount"]):
+            faults.append(f"{session.id}: {row['amount']} in the books, {balance} at the address")
     return faults
 
 
@@ -188,6 +224,7 @@ async def test_deposits_survive_chaos(world: World, long_chain_url: str, seed: i
             await history.round()
         await history.end()
         assert await find_faults(history) == []
+        assert await find_book_faults(history) == []
         rows = await world.rows("SELECT status FROM payment")
         counts = Counter(row["status"] for row in rows)
         assert not counts["PROCESSING"]

@@ -4,10 +4,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from payintent.accounting.ledger_store import list_balances
 from payintent.chains.operations import AddFactory, SetToken
+from payintent.evm.abi import encode_sweep_many
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
 from payintent.payments.model import Payment, Session
-from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, DEPOSIT_FORWARDER
+from payintent_sandbox.chains.contracts import (
+    DEPOSIT_FACTORY,
+    DEPOSIT_FORWARDER,
+    USDT_LIKE_TOKEN,
+    load,
+)
 from payintent_sandbox.chains.deploy import create_contract
 from tests.support.onchain import ChainWorld, offer, pay_uuid
 
@@ -41,6 +48,28 @@ class DepositGround:
         data = TRANSFER + recipient + amount.to_bytes(32, "big")
         step = {"to": self.ground.token(token), "value": "0x0", "data": f"0x{data.hex()}"}
         return await self.ground.send(step)
+
+    async def sweep(self, *sessions: Session, token: str = "USDT") -> str:  # noqa: S107
+        """Sweep the sessions' addresses as anyone can."""
+        address = bytes.fromhex(self.ground.token(token)[2:])
+        data = encode_sweep_many([pay_uuid(session) for session in sessions], address)
+        return await self.ground.send(
+            {"to": self.factory, "value": "0x0", "data": f"0x{data.hex()}"}
+        )
+
+    async def call_token(self, function: str, *arguments: Any, token: str = "USDT") -> None:  # noqa: S107
+        """Call a function of the token that behaves as USDT."""
+        data = load(USDT_LIKE_TOKEN).call_data(function, *arguments)
+        await self.ground.send({"to": self.ground.token(token), "value": "0x0", "data": data})
+
+    async def balances(self) -> dict[str, int]:
+        """Return the balances of the accounts that hold chain money, by kind and currency."""
+        balances = await list_balances(self.ground.world.database, None, None)
+        return {
+            f"{item.account.split(':')[0]} {item.currency}": int(item.balance_minor)
+            for item in balances
+            if item.account.startswith("chain_") and item.balance_minor != "0"
+        }
 
     async def expire(self, payment: Payment, *, look: bool = True) -> None:
         """Let the payment's time pass on both clocks, and let blocks after it become final."""

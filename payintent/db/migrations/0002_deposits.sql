@@ -123,3 +123,102 @@ BEGIN
     RAISE EXCEPTION 'refund % is what it was asked for', OLD.id
         USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_frozen';
 END $$;
+
+-- A log of a final sweep. A sweep sends the whole balance of an address, so it takes all deposits
+-- that are mined before it. Anyone can sweep.
+CREATE TABLE deposit_sweep (
+    id uuid PRIMARY KEY,
+    chain text NOT NULL REFERENCES chain,
+    account_id bigint NOT NULL REFERENCES chain_contract,  -- the factory
+    uuid bytea NOT NULL CONSTRAINT deposit_sweep_uuid CHECK (octet_length(uuid) = 16),
+    session_id uuid NOT NULL REFERENCES session,
+    token bytea NOT NULL CONSTRAINT deposit_sweep_token CHECK (octet_length(token) = 20),
+    currency text NOT NULL,
+    succeeded boolean NOT NULL,
+    amount numeric(78) NOT NULL,  -- that has left the address
+    received numeric(78) NOT NULL,  -- by the receiver: less if the token takes a fee
+    block bigint NOT NULL,
+    block_hash bytea NOT NULL,
+    tx_hash bytea NOT NULL,
+    log_index int NOT NULL,
+    final_at timestamptz NOT NULL DEFAULT clock(),
+    CONSTRAINT deposit_sweep_log UNIQUE (chain, tx_hash, log_index),
+    CONSTRAINT deposit_sweep_amount CHECK (
+        succeeded = (amount > 0) AND received BETWEEN 0 AND amount
+    )
+);
+CREATE INDEX deposit_sweep_session ON deposit_sweep (session_id, token, block);
+
+ALTER TABLE chain_receipt
+    ADD COLUMN deposit_sweep_id uuid,  -- of a deposit: the sweep that took it
+    ADD CONSTRAINT chain_receipt_sweep
+        CHECK (deposit_sweep_id IS NULL OR disposition = 'deposit') NOT VALID,
+    ADD CONSTRAINT chain_receipt_deposit_sweep
+        FOREIGN KEY (deposit_sweep_id) REFERENCES deposit_sweep NOT VALID;
+
+ALTER TABLE chain_cursor
+    ADD COLUMN sweep_block bigint;  -- sweeps are read up to and including this block
+
+-- A sweep transaction of the sweeper, stored before the signer is called.
+CREATE TABLE sweep_batch (
+    id uuid PRIMARY KEY,
+    chain text NOT NULL REFERENCES chain,
+    account_id bigint NOT NULL REFERENCES chain_contract,  -- the factory
+    token bytea NOT NULL CONSTRAINT sweep_batch_token CHECK (octet_length(token) = 20),
+    sender bytea NOT NULL CONSTRAINT sweep_batch_sender CHECK (octet_length(sender) = 20),
+    created_at timestamptz NOT NULL DEFAULT clock(),
+    tx_hash bytea CONSTRAINT sweep_batch_tx_hash CHECK (octet_length(tx_hash) = 32),
+    ended_at timestamptz,
+    result text CONSTRAINT sweep_batch_result CHECK (result IN ('mined', 'reverted', 'lost')),
+    gas_cost numeric(78)  -- in the smallest unit of the chain's coin
+        CONSTRAINT sweep_batch_gas_cost CHECK (gas_cost > 0),
+    CONSTRAINT sweep_batch_end CHECK ((ended_at IS NULL) = (result IS NULL))
+);
+CREATE INDEX sweep_batch_open ON sweep_batch (chain, created_at) WHERE ended_at IS NULL;
+CREATE INDEX sweep_batch_transaction ON sweep_batch (tx_hash) WHERE tx_hash IS NOT NULL;
+
+CREATE TABLE sweep_item (
+    batch_id uuid NOT NULL REFERENCES sweep_batch,
+    session_id uuid NOT NULL REFERENCES session,
+    token bytea NOT NULL,
+    ended boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (batch_id, session_id)
+);
+-- Two sweepers cannot claim the same address at the same time.
+CREATE UNIQUE INDEX sweep_item_claim ON sweep_item (session_id, token) WHERE NOT ended;
+
+-- Deposits are swept when enough of them are final, or the oldest is old, or they are worth enough.
+ALTER TABLE chain
+    ADD COLUMN sweeper bytea,
+    ADD COLUMN sweep_count int NOT NULL DEFAULT 50,
+    ADD COLUMN sweep_after_s int NOT NULL DEFAULT 86400,
+    ADD COLUMN sweep_gas_price_max numeric(78),  -- in the smallest unit; NULL: no limit
+    ADD COLUMN sweep_now_at timestamptz,  -- deposits that were final then are swept at once
+    ADD CONSTRAINT chain_sweeper CHECK (octet_length(sweeper) = 20) NOT VALID,
+    ADD CONSTRAINT chain_sweep_policy CHECK (
+        sweep_count > 0 AND sweep_after_s >= 0 AND sweep_gas_price_max > 0
+    ) NOT VALID;
+
+ALTER TABLE chain_token
+    ADD COLUMN sweep_value numeric(78),  -- in the smallest unit; NULL: no limit
+    ADD COLUMN sweep_minimum numeric(78) NOT NULL DEFAULT 1,  -- less at an address is not swept
+    ADD CONSTRAINT chain_token_sweep CHECK (sweep_value > 0 AND sweep_minimum > 0) NOT VALID;
+
+-- `chain_deposits` has the money at deposit addresses, until it is swept.
+ALTER TABLE ledger_entry
+    DROP CONSTRAINT ledger_entry_fact,
+    DROP CONSTRAINT ledger_entry_debit,
+    DROP CONSTRAINT ledger_entry_credit,
+    ADD CONSTRAINT ledger_entry_fact CHECK (fact IN (
+        'capture', 'capture_adopted', 'refund_reserved', 'refund_done', 'refund_reversed',
+        'dispute_opened', 'dispute_moved', 'dispute_won', 'dispute_lost', 'case_accepted',
+        'case_dismissed', 'gateway_payout', 'payout', 'adjustment', 'sweep', 'sweep_gas'
+    )) NOT VALID,
+    ADD CONSTRAINT ledger_entry_debit CHECK (split_part(debit, ':', 1) IN (
+        'gateway_clearing', 'chain_receiver', 'chain_deposits', 'chain_gas', 'merchant_payable',
+        'fee_income', 'tax_payable', 'suspense', 'refund_reserve', 'dispute_reserve', 'bank'
+    )) NOT VALID,
+    ADD CONSTRAINT ledger_entry_credit CHECK (split_part(credit, ':', 1) IN (
+        'gateway_clearing', 'chain_receiver', 'chain_deposits', 'chain_gas', 'merchant_payable',
+        'fee_income', 'tax_payable', 'suspense', 'refund_reserve', 'dispute_reserve', 'bank'
+    )) NOT VALID;

@@ -1,0 +1,158 @@
+"""Sweeps are read from the chain, whoever sends them, and move money in the ledger."""
+
+import pytest
+
+from payintent.accounting.ledger_check_store import find_differences
+from payintent.payments.model import Session
+from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.onchain import ChainWorld
+
+USDT_TOTAL = 25_500_000  # 25.50 with 6 decimals
+
+
+@pytest.fixture
+async def deposits(ground: ChainWorld) -> DepositGround:
+    return await add_factory(ground, "USDT")
+
+
+@pytest.fixture
+async def usdt(ethereum: ChainWorld) -> DepositGround:
+    """A factory on a chain whose USDT can take a fee and block an account."""
+    return await add_factory(ethereum, "USDT")
+
+
+async def paid(deposits: DepositGround, amount: int, blocks: int = 3) -> Session:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, amount)
+    await deposits.ground.final(blocks)
+    assert await deposits.ground.status(payment) == "PAID"
+    return session
+
+
+async def sweeps(deposits: DepositGround) -> list[tuple[bool, int, int]]:
+    rows = await deposits.ground.world.rows("SELECT * FROM deposit_sweep ORDER BY block, log_index")
+    return [(row["succeeded"], int(row["amount"]), int(row["received"])) for row in rows]
+
+
+async def is_balanced(deposits: DepositGround) -> bool:
+    return await find_differences(deposits.ground.world.database) == []
+
+
+async def test_money_is_at_deposit_addresses_until_a_final_sweep(deposits: DepositGround) -> None:
+    session = await paid(deposits, TOTAL)
+    assert await deposits.balances() == {"chain_deposits USDT": TOTAL}
+    await deposits.sweep(session)
+    await deposits.ground.turn()
+    assert await sweeps(deposits) == []
+    assert await deposits.balances() == {"chain_deposits USDT": TOTAL}
+    await deposits.ground.final()
+    assert await sweeps(deposits) == [(True, TOTAL, TOTAL)]
+    assert await deposits.balances() == {"chain_receiver USDT": TOTAL}
+    assert await is_balanced(deposits)
+
+
+async def test_a_sweep_before_the_payment_is_complete_changes_no_payment(
+    deposits: DepositGround,
+) -> None:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, 7)
+    await deposits.sweep(session)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    assert await sweeps(deposits) == [(True, 7, 7)]
+    await deposits.transfer(session, TOTAL - 7)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await deposits.balances() == {
+        "chain_receiver USDT": 7,
+        "chain_deposits USDT": TOTAL - 7,
+    }
+    await deposits.sweep(session)
+    await deposits.ground.final()
+    assert await deposits.balances() == {"chain_receiver USDT": TOTAL}
+    assert await is_balanced(deposits)
+
+
+async def test_a_sweep_of_an_empty_address_is_stored_as_failed(deposits: DepositGround) -> None:
+    session = await paid(deposits, TOTAL)
+    await deposits.sweep(session, session)
+    await deposits.ground.final()
+    assert await sweeps(deposits) == [(True, TOTAL, TOTAL), (False, 0, 0)]
+    assert await is_balanced(deposits)
+
+
+async def test_a_sweep_of_another_token_takes_no_deposit(deposits: DepositGround) -> None:
+    session = await paid(deposits, TOTAL)
+    await deposits.sweep(session, token="NATIVED")
+    await deposits.ground.final()
+    assert await sweeps(deposits) == [(False, 0, 0)]
+    assert await deposits.balances() == {"chain_deposits USDT": TOTAL}
+
+
+async def test_a_deposit_that_is_found_after_its_sweep_is_entered(deposits: DepositGround) -> None:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session)
+    await deposits.sweep(session)
+    # Both endpoints omit the transfer at first: the blocks count as read.
+    await deposits.ground.mine(3)
+    height = await deposits.ground.height()
+    await deposits.ground.world.rows("UPDATE deposit_address SET covered = true")
+    await deposits.ground.world.rows(
+        "UPDATE chain_cursor SET deposit_block = $1, deposit_at = clock(), sweep_block = 0,"
+        " looked_at = clock(), long_looked_at = clock()",
+        height - 2,
+    )
+    await deposits.ground.turn()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    assert await sweeps(deposits) == [(True, TOTAL, TOTAL)]
+    assert await deposits.balances() == {}
+    await deposits.ground.world.rows("UPDATE chain_cursor SET looked_at = '-infinity'")
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await deposits.balances() == {"chain_receiver USDT": TOTAL}
+    assert await is_balanced(deposits)
+
+
+async def test_a_sweep_that_was_omitted_at_first_is_found_later(deposits: DepositGround) -> None:
+    session = await paid(deposits, TOTAL)
+    await deposits.sweep(session)
+    await deposits.ground.mine(3)
+    height = await deposits.ground.height()
+    await deposits.ground.world.rows("UPDATE chain_cursor SET sweep_block = $1", height + 1)
+    await deposits.ground.turn()
+    await deposits.transfer(session, 5)
+    await deposits.sweep(session)
+    await deposits.ground.final()
+    assert await sweeps(deposits) == [(True, 5, 5)]
+    await deposits.ground.world.rows("UPDATE chain_cursor SET looked_at = '-infinity'")
+    await deposits.ground.final()
+    assert await sweeps(deposits) == [(True, TOTAL, TOTAL), (True, 5, 5)]
+    assert await deposits.balances() == {"chain_receiver USDT": TOTAL + 5}
+    assert await is_balanced(deposits)
+
+
+async def test_a_fee_of_the_token_is_a_cost(usdt: DepositGround) -> None:
+    session = await paid(usdt, USDT_TOTAL, 40)
+    await usdt.call_token("set_fee", 100)  # 1 %
+    await usdt.sweep(session)
+    await usdt.ground.final(40)
+    fee = USDT_TOTAL // 100
+    assert await sweeps(usdt) == [(True, USDT_TOTAL, USDT_TOTAL - fee)]
+    assert await usdt.balances() == {
+        "chain_receiver USDT": USDT_TOTAL - fee,
+        "chain_gas USDT": fee,
+    }
+    assert await is_balanced(usdt)
+
+
+async def test_a_blocked_address_does_not_stop_the_batch(usdt: DepositGround) -> None:
+    blocked, swept = await paid(usdt, USDT_TOTAL, 40), await paid(usdt, USDT_TOTAL, 40)
+    await usdt.call_token("set_blocked", usdt.address(blocked), True)
+    await usdt.sweep(blocked, swept)
+    await usdt.ground.final(40)
+    assert await sweeps(usdt) == [(False, 0, 0), (True, USDT_TOTAL, USDT_TOTAL)]
+    assert await usdt.balances() == {
+        "chain_receiver USDT": USDT_TOTAL,
+        "chain_deposits USDT": USDT_TOTAL,
+    }
+    assert await is_balanced(usdt)
