@@ -10,8 +10,8 @@ from payintent.accounting.model import (
     CapturedMoney,
     Fact,
     LedgerEntry,
-    case_entries,
-    dispute_entries,
+    make_case_entries,
+    make_dispute_entries,
 )
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import DisputeState
@@ -65,7 +65,7 @@ def to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
 
 
 async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
-    """Add entries for facts that this transaction writes. Test accounts are skipped."""
+    """Add entries for facts that this transaction writes. Skip entries of test accounts."""
     if not entries:
         return
     await tx.fetch(
@@ -90,7 +90,7 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
 
 
 async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
-    """Add entries for committed facts. Existing entries and test accounts are skipped."""
+    """Add entries for committed facts. Skip existing entries and entries of test accounts."""
     await tx.fetch(
         """
         INSERT INTO ledger_entry
@@ -128,7 +128,9 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
         return
     is_accepted = row["status"] == "ACCEPTED"
     fact = Fact.CASE_ACCEPTED if is_accepted else Fact.CASE_DISMISSED
-    await add(tx, case_entries(fact, read_captured_money(row), row["id"], int(row["remaining"])))
+    await add(
+        tx, make_case_entries(fact, read_captured_money(row), row["id"], int(row["remaining"]))
+    )
     if is_accepted:
         await record_disputes(tx, [row["money_capture_id"]])
 
@@ -136,8 +138,8 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
 async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     """Reverse the entries of closed cases whose payment session was found later.
 
-    The captures must be locked. The caller then dismisses the cases and records the capture as if
-    it were new.
+    The captures must be locked. The caller then dismisses the cases and records the captures as
+    if they were new.
     """
     rows = await tx.fetch(
         """
@@ -167,7 +169,7 @@ def _reverse_entry(row: Row) -> LedgerEntry:
 
 
 async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Record changes in the amounts that disputes hold or have taken. Captures must be locked."""
+    """Record changes in the amounts that disputes hold or deducted. Lock the captures first."""
     rows = await tx.fetch(
         f"""
         SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor
@@ -192,17 +194,17 @@ async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
         """,
         capture_ids,
     )
-    await add(tx, [entry for row in rows for entry in _dispute_entries(row)])
+    await add(tx, [entry for row in rows for entry in _make_dispute_entries(row)])
 
 
-def _dispute_entries(row: Row) -> list[LedgerEntry]:
+def _make_dispute_entries(row: Row) -> list[LedgerEntry]:
     money = read_captured_money(row)
     if row["accepted"]:
         money = replace(money, credited=True)
     recorded: dict[str, int] = {}
     for account, amount in zip(row["accounts"] or (), row["amounts"] or (), strict=True):
         recorded[account] = recorded.get(account, 0) + int(amount)
-    return dispute_entries(
+    return make_dispute_entries(
         money,
         row["id"],
         DisputeState(row["state"]),

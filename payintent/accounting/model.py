@@ -19,7 +19,7 @@ from payintent.merchants.model import Price
 
 class Fact(StrEnum):
     CAPTURE = "capture"
-    CAPTURE_ADOPTED = "capture_adopted"  # its session was found later, and the payment was paid
+    CAPTURE_ADOPTED = "capture_adopted"  # the session was found later, and the payment became PAID
     REFUND_RESERVED = "refund_reserved"
     REFUND_DONE = "refund_done"
     REFUND_REVERSED = "refund_reversed"  # the refund failed, so the reserved amount is released
@@ -39,12 +39,14 @@ TAX_PAYABLE = "tax_payable"
 BANK = "bank"
 _PAYABLE = "merchant_payable"
 #: Single accounts exist once per installation; numbered accounts per gateway account or merchant.
-_SINGLE = "fee_income|tax_payable|bank"
-_NUMBERED = (
+_SINGLE_ACCOUNTS = "fee_income|tax_payable|bank"
+_NUMBERED_ACCOUNTS = (
     "gateway_clearing|chain_receiver|chain_gas|merchant_payable|suspense|refund_reserve"
     "|dispute_reserve"
 )
-_ACCOUNT = re.compile(rf"(?:{_SINGLE})|({_NUMBERED}):([1-9][0-9]{{0,18}})", re.ASCII)
+_ACCOUNT = re.compile(
+    rf"(?:{_SINGLE_ACCOUNTS})|({_NUMBERED_ACCOUNTS}):([1-9][0-9]{{0,18}})", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class LedgerEntry:
     debit: str
     credit: str
     amount_minor: int
-    currency: str  # or the token's symbol, or its address if the token is not supported
+    currency: str  # a token's symbol, or its address if the token is not supported
     chain: str | None  # set for tokens
     account_id: int | None = None  # entries of test accounts are not stored
 
@@ -69,12 +71,12 @@ class CapturedMoney:
     account_id: int
     currency: str
     chain: str | None
-    merchant_id: int | None  # of the payment or the account; None: the operator
+    merchant_id: int | None  # owner of the payment or account; None means the operator
     credited: bool
 
     @property
     def clearing(self) -> str:
-        return clearing_account(self.account_id, self.chain)
+        return get_clearing_account(self.account_id, self.chain)
 
     @property
     def suspense(self) -> str:
@@ -92,7 +94,7 @@ class CapturedMoney:
     def owner(self) -> str:
         """The liability account: suspense, or the merchant's payable account once credited."""
         if self.credited and self.merchant_id is not None:
-            return payable_account(self.merchant_id)
+            return get_payable_account(self.merchant_id)
         return self.suspense
 
 
@@ -100,7 +102,7 @@ class CapturedMoney:
 class PayoutBase:
     id: UUID
     amount_minor: int  # negative if the bank account was debited
-    currency: str  # or the token's symbol
+    currency: str  # or a token's symbol
     chain: str | None  # set for tokens
 
 
@@ -116,7 +118,7 @@ class GatewayPayout(PayoutBase):
     """A gateway's payout to the bank account of the gateway account's owner."""
 
     account_id: int
-    merchant_id: int | None  # the account's owner; None: the operator
+    merchant_id: int | None  # the account's owner; None means the operator
     fee_minor: int  # deducted by the gateway; negative if the gateway returned it
 
 
@@ -132,7 +134,7 @@ class Charges:
 class ParsedAccount:
     """The kind of a ledger account, and its number."""
 
-    number: int | None  # the merchant or gateway account; None: an account of the installation
+    number: int | None  # merchant or gateway account; None for a single account
     is_payable: bool  # `merchant_payable`
 
 
@@ -145,10 +147,10 @@ def parse_account(text: str) -> ParsedAccount | None:
     return ParsedAccount(number, is_payable=match[1] == _PAYABLE)
 
 
-def adjustment_entry(
+def make_adjustment_entry(
     adjustment_id: UUID, move: tuple[str, str, int], currency: str, chain: str | None
 ) -> LedgerEntry:
-    """Return the entry for an adjustment, assigned to the merchant of either account, if any."""
+    """Return an adjustment's entry, assigned to the merchant if exactly one is affected."""
     debit, credit, amount_minor = move
     owners = [parse_account(account) for account in (debit, credit)]
     merchants = {owner.number for owner in owners if owner is not None and owner.is_payable}
@@ -165,8 +167,8 @@ def adjustment_entry(
     )
 
 
-def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
-    sides = (payable_account(payout.merchant_id), BANK)
+def make_payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
+    sides = (get_payable_account(payout.merchant_id), BANK)
     debit, credit = reversed(sides) if reversal else sides
     return LedgerEntry(
         fact=Fact.PAYOUT,
@@ -181,14 +183,16 @@ def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
     )
 
 
-def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> list[LedgerEntry]:
+def make_gateway_payout_entries(
+    payout: GatewayPayout, *, reversal: bool = False
+) -> list[LedgerEntry]:
     """Return the entries for a gateway payout and its fee.
 
     They affect the accounts of the owning merchant, or the operator's accounts if there is none.
     A negative amount swaps debit and credit, as does a reversal.
     """
-    owner = None if payout.merchant_id is None else payable_account(payout.merchant_id)
-    source = clearing_account(payout.account_id, payout.chain)
+    owner = None if payout.merchant_id is None else get_payable_account(payout.merchant_id)
+    source = get_clearing_account(payout.account_id, payout.chain)
     moves = [
         ("reversed" if reversal else "whole", owner or BANK, payout.amount_minor),
         ("fee_reversed" if reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
@@ -212,15 +216,15 @@ def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> 
     return entries
 
 
-def clearing_account(account_id: int, chain: str | None) -> str:
+def get_clearing_account(account_id: int, chain: str | None) -> str:
     return f"{'gateway_clearing' if chain is None else 'chain_receiver'}:{account_id}"
 
 
-def payable_account(merchant_id: int) -> str:
+def get_payable_account(merchant_id: int) -> str:
     return f"merchant_payable:{merchant_id}"
 
 
-def quoted_charges(price: Price, total_minor: int) -> Charges:
+def get_quoted_charges(price: Price, total_minor: int) -> Charges:
     return parse_charges(price.fee_amount, price.estimated_tax, price.total_amount, total_minor)
 
 
@@ -237,8 +241,10 @@ def _to_minor_units(amount: str, unit: Decimal) -> int:
     return whole
 
 
-def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -> list[LedgerEntry]:
-    """Return the entries that credit merchant, fee and tax, or suspense for a case."""
+def make_capture_entries(
+    money: CapturedMoney, amount_minor: int, charges: Charges
+) -> list[LedgerEntry]:
+    """Return the entries that credit the merchant, fee and tax, or suspense if there is a case."""
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
         return _make_entries(Fact.CAPTURE, money, money.clearing, legs)
@@ -247,7 +253,7 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
     )
 
 
-def assignment_entries(
+def make_assignment_entries(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[LedgerEntry]:
     """Return the entries for a capture in suspense whose payment session is found later."""
@@ -257,7 +263,7 @@ def assignment_entries(
     return _make_entries(Fact.CAPTURE_ADOPTED, money, money.suspense, shares)
 
 
-def refund_entry(
+def make_refund_entry(
     fact: Fact, money: CapturedMoney, refund_id: UUID, amount_minor: int
 ) -> LedgerEntry:
     debit, credit = {
@@ -268,10 +274,10 @@ def refund_entry(
     return _make_entry(fact, refund_id, "whole", money, (debit, credit, amount_minor))
 
 
-def case_entries(
+def make_case_entries(
     fact: Fact, money: CapturedMoney, case_id: UUID, amount_minor: int
 ) -> list[LedgerEntry]:
-    """Return the entry that moves a closed case's money to the merchant, or back to clearing.
+    """Return the entry that moves a closed case's money to the merchant or back to clearing.
 
     The money of an accepted case without a merchant stays in suspense.
     """
@@ -279,29 +285,30 @@ def case_entries(
         return []
     credit = money.clearing
     if fact is Fact.CASE_ACCEPTED and money.merchant_id is not None:
-        credit = payable_account(money.merchant_id)
+        credit = get_payable_account(money.merchant_id)
     return [_make_entry(fact, case_id, "whole", money, (money.suspense, credit, amount_minor))]
 
 
-def dispute_entries(
+def make_dispute_entries(
     money: CapturedMoney,
     dispute_id: UUID,
     state: DisputeState,
     amount_minor: int,
-    recorded: Mapping[str, int],
+    recorded_balances: Mapping[str, int],
     entry_count: int,
 ) -> list[LedgerEntry]:
     """Return the entries that bring a dispute's recorded balances in line with its current state.
 
-    `recorded` maps accounts to debits minus credits over the dispute's `entry_count` entries.
+    `recorded_balances` maps accounts to debits minus credits, summed over the dispute's
+    `entry_count` entries.
     """
     balances = {}
     if state in HOLDING_STATES and amount_minor:
         holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
         balances = {money.owner: amount_minor, holder: -amount_minor}
     differences = {
-        account: balances.get(account, 0) - recorded.get(account, 0)
-        for account in sorted(balances.keys() | recorded.keys())
+        account: balances.get(account, 0) - recorded_balances.get(account, 0)
+        for account in sorted(balances.keys() | recorded_balances.keys())
     }
     moves = list[LedgerEntry]()
     while debits := [account for account, difference in differences.items() if difference > 0]:
@@ -311,12 +318,12 @@ def dispute_entries(
         differences[debit] -= amount
         differences[credit] += amount
         leg = str(entry_count + len(moves) + 1)
-        fact = _dispute_fact(money, debit, credit)
+        fact = _choose_dispute_fact(money, debit, credit)
         moves.append(_make_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
     return moves
 
 
-def _dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
+def _choose_dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
     if credit == money.dispute_reserve:
         return Fact.DISPUTE_OPENED
     if credit == money.clearing:

@@ -17,7 +17,12 @@ from payintent.accounting.gateway_payouts_store import (
     record_gateway_payout,
 )
 from payintent.accounting.ledger_operations import parse_amount_minor
-from payintent.accounting.model import GatewayPayout, Payout, gateway_payout_entries, payout_entry
+from payintent.accounting.model import (
+    GatewayPayout,
+    Payout,
+    make_gateway_payout_entries,
+    make_payout_entry,
+)
 from payintent.accounting.payouts_store import AnyRecord, NewPayout, PayoutRecord, PayoutTable
 from payintent.core.access import Role
 from payintent.core.errors import (
@@ -64,11 +69,13 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
     action: ClassVar[str] = "payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE
     merchant_id: MerchantId
-    amount: Annotated[str, argument("Such as 1590.00.")]
-    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
-    chain: Annotated[str | None, option("The chain, for a token.")] = None
+    amount: Annotated[str, argument("The amount, such as 1590.00.")]
+    currency: Annotated[str, option("The currency, such as THB, or a token's symbol.")]
+    chain: Annotated[str | None, option("The token's chain; only for tokens.")] = None
     reference: Annotated[str, option("A bank reference or transaction hash, unique per merchant.")]
-    paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
+    paid_on: Annotated[str | None, option("The day of the payout; defaults to today in UTC.")] = (
+        None
+    )
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
@@ -84,7 +91,7 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
 
 
 class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True):
-    """Record all payouts in a CSV file, or none. Payouts that are already recorded are skipped.
+    """Record all payouts in a CSV file, or none of them. Skip payouts that are already recorded.
 
     The first line is `merchant,amount,currency,chain,reference,paid_on`. A merchant's references
     must be unique in the file.
@@ -125,14 +132,15 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
 
 
 class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
-    """Reverse a payout that failed or was returned, so that its merchant is owed the amount."""
+    """Reverse a payout that failed or was returned. The merchant is then owed the amount again."""
 
     action: ClassVar[str] = "payout.reverse"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    payout_id: Annotated[UUID, argument("The id that `payout list` shows.")]
+    payout_id: Annotated[UUID, argument("The payout id, as shown by `payout list`.")]
     note: Annotated[
-        str, option("Stored with the payout. Default: the reason.", defaults_to_reason=True)
+        str,
+        option("A note to store with the payout; defaults to the reason.", defaults_to_reason=True),
     ]
 
     async def check(self, context: OperationContext) -> None:
@@ -142,7 +150,7 @@ class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
         record = await _reverse_payout(
             tx, payout_store.TABLE, self.payout_id, context.actor_name, self.note
         )
-        await ledger_store.add(tx, [payout_entry(record.payout, reversal=True)])
+        await ledger_store.add(tx, [make_payout_entry(record.payout, reversal=True)])
         return record
 
 
@@ -188,7 +196,7 @@ async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
     if payout.amount_minor > payable:
         raise await _make_excess_error(tx, payout, payable)
     await payout_store.add(tx, new)
-    await ledger_store.add(tx, [payout_entry(payout)])
+    await ledger_store.add(tx, [make_payout_entry(payout)])
 
 
 async def _make_excess_error(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
@@ -298,14 +306,17 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
 
     action: ClassVar[str] = "gateway-payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE
-    account_id: Annotated[int, argument("The gateway account, as `account list` shows it.")]
+    account_id: Annotated[int, argument("The gateway account's id, as shown by `account list`.")]
     amount: Annotated[
-        str, argument("Such as 1590.00, or -1590.00 after `--` if the gateway debited you.")
+        str,
+        argument("The amount, such as 1590.00, or -1590.00 after `--` if the gateway debited you."),
     ]
-    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
+    currency: Annotated[str, option("The currency, such as THB, or a token's symbol.")]
     reference: Annotated[str, option("The gateway's reference, such as po_1, unique per account.")]
     fee: Annotated[str | None, option("The fee that the gateway deducted, such as 46.11.")] = None
-    paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
+    paid_on: Annotated[str | None, option("The day of the payout; defaults to today in UTC.")] = (
+        None
+    )
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
@@ -344,9 +355,10 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
     action: ClassVar[str] = "gateway-payout.reverse"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    payout_id: Annotated[UUID, argument("The id that `gateway-payout list` shows.")]
+    payout_id: Annotated[UUID, argument("The payout id, as shown by `gateway-payout list`.")]
     note: Annotated[
-        str, option("Stored with the payout. Default: the reason.", defaults_to_reason=True)
+        str,
+        option("A note to store with the payout; defaults to the reason.", defaults_to_reason=True),
     ]
 
     async def check(self, context: OperationContext) -> None:
@@ -355,7 +367,7 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         table = gateway_payout_store.TABLE
         record = await _reverse_payout(tx, table, self.payout_id, context.actor_name, self.note)
-        await ledger_store.add(tx, gateway_payout_entries(record.payout, reversal=True))
+        await ledger_store.add(tx, make_gateway_payout_entries(record.payout, reversal=True))
         return record
 
 

@@ -9,11 +9,11 @@ from starlette.routing import Route
 
 from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statements_operations import (
-    balance_fields,
-    line_view,
+    format_balance,
+    make_line_view,
+    make_statement_view,
     parse_statement_currency,
     require_statement,
-    statement_view,
 )
 from payintent.accounting.statements_store import Statement, StatementLine
 from payintent.db.database import Database
@@ -46,7 +46,7 @@ class StatementRoutes:
         """`GET /balance`: the current balance in each currency that has ledger entries."""
         del request
         balances = await statement_store.list_balances(self.database, merchant.merchant_id)
-        return json_response({"data": [balance_fields(balance) for balance in balances]})
+        return json_response({"data": [format_balance(balance) for balance in balances]})
 
     async def list_statements(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /statements?currency=&limit=&cursor=`: statements, newest first."""
@@ -76,13 +76,13 @@ class StatementRoutes:
 
 
 def _statement_fields(statement: Statement) -> dict[str, Any]:
-    fields = asdict(statement_view(statement))
+    fields = asdict(make_statement_view(statement))
     del fields["merchant_id"]
     return _omit_nulls(fields | {"created_at": format_timestamp(statement.created_at)})
 
 
 def _line_fields(statement: Statement, line: StatementLine) -> dict[str, Any]:
-    return _omit_nulls(asdict(line_view(statement, line)))
+    return _omit_nulls(asdict(make_line_view(statement, line)))
 
 
 def _omit_nulls(fields: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from payintent.accounting.model import (
     CapturedMoney,
     Fact,
     LedgerEntry,
-    assignment_entries,
-    capture_entries,
-    quoted_charges,
+    get_quoted_charges,
+    make_assignment_entries,
+    make_capture_entries,
 )
 from payintent.cases import store as case_store
 from payintent.cases.store import NewCase
@@ -174,8 +174,8 @@ def _ledger_entries(item: Settlement) -> list[LedgerEntry]:
     )
     charges = NO_CHARGES
     if capture.credited and item.session is not None:
-        charges = quoted_charges(item.session.quote.price, capture.amount_minor)
-    derive = assignment_entries if capture.is_stored else capture_entries
+        charges = get_quoted_charges(item.session.quote.price, capture.amount_minor)
+    derive = make_assignment_entries if capture.is_stored else make_capture_entries
     return derive(money, capture.amount_minor, charges)
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import CapturedMoney, Charges, LedgerEntry, capture_entries
+from payintent.accounting.model import CapturedMoney, Charges, LedgerEntry, make_capture_entries
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import Capture
 from payintent.payments.model import Payment
@@ -99,7 +99,7 @@ async def add_unknown(
         merchant_id=row["merchant_id"],
         credited=False,
     )
-    await ledger_store.add(tx, capture_entries(money, capture.amount_minor, NO_CHARGES))
+    await ledger_store.add(tx, make_capture_entries(money, capture.amount_minor, NO_CHARGES))
     return replace(UNKNOWN_ORIGIN, merchant_id=row["merchant_id"])
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from payintent.accounting import statements_operations as statements
 from payintent.accounting import statements_store as statement_store
-from payintent.accounting.statement_model import Movement, fact_label
+from payintent.accounting.statement_model import Movement, format_fact
 from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
 from payintent.cases.model import CaseKind
@@ -239,9 +239,9 @@ async def get_portal_statements(visit: MemberVisit) -> Response:
     return visit.render(
         "statements.html",
         "Statements",
-        rows=[statements.statement_view(statement) for statement in records[:PAGE_ROWS]],
+        rows=[statements.make_statement_view(statement) for statement in records[:PAGE_ROWS]],
         next_query=format_next_query([statement.id for statement in records], filters),
-        balances=[statements.balance_fields(balance) for balance in balances],
+        balances=[statements.format_balance(balance) for balance in balances],
         movements=[str(movement) for movement in Movement],
         currency=currency or "",
         currencies=sorted({balance.currency for balance in balances or records}),
@@ -256,14 +256,14 @@ async def get_portal_statement(visit: MemberVisit) -> Response:
     next_query = None
     if len(lines) > _PAGE_LINES:
         next_query = urlencode({"cursor": write_offset_cursor(offset + _PAGE_LINES)})
-    view = statements.statement_view(statement)
-    line_views = [statements.line_view(statement, line) for line in lines[:_PAGE_LINES]]
+    view = statements.make_statement_view(statement)
+    line_views = [statements.make_line_view(statement, line) for line in lines[:_PAGE_LINES]]
     return visit.render(
         "statement.html",
         f"Statement for {view.day}",
         statement=view,
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
-        lines=[(line, fact_label(line.fact)) for line in line_views],
+        lines=[(line, format_fact(line.fact)) for line in line_views],
         next_query=next_query,
         has_pdf=not await statement_store.list_lines(
             database, statement, statements.PDF_LINES_MAX, 1

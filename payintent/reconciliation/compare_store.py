@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.accounting.model import clearing_account
+from payintent.accounting.model import get_clearing_account
 from payintent.cases.store import NewCase
 from payintent.db.database import Executor, Tx
 from payintent.gateways.settlement_reports import ProviderFileLine
@@ -38,7 +38,7 @@ class ReconciliationScope:
     @property
     def clearing_accounts(self) -> list[str]:
         """Return the ledger accounts that hold the money of these accounts."""
-        return [clearing_account(account, self.chain) for account in self.accounts]
+        return [get_clearing_account(account, self.chain) for account in self.accounts]
 
     @property
     def decimal_columns(self) -> tuple[list[str], list[int]]:

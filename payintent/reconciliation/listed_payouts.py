@@ -114,7 +114,7 @@ async def compare_payouts(
     """
     new, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
     references = [payout.reference for payout in payouts]
-    records = await gateway_payout_store.find_last(tx, account_id, references)
+    records = await gateway_payout_store.find_latest(tx, account_id, references)
     owner = await gateway_payout_store.find_paying_account(tx, account_id)
     merchant_id = None if owner is None else owner.merchant_id
     # Sorted to prevent deadlocks between lists with the same payouts.
@@ -127,7 +127,7 @@ async def compare_payouts(
             new.append(payout)
             continue
         if record is None:  # it was recorded concurrently
-            current_records = await gateway_payout_store.find_last(
+            current_records = await gateway_payout_store.find_latest(
                 tx, account_id, [payout.reference]
             )
             record = current_records[payout.reference]

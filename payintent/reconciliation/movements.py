@@ -284,7 +284,9 @@ async def _record_payout(
     database = comparison.context.database
     gateway, credentials = await _connect(comparison.accounts, account)
     fee_minor = None
-    if not await gateway_payout_store.find_last(database, account.account_id, [movement.reference]):
+    if not await gateway_payout_store.find_latest(
+        database, account.account_id, [movement.reference]
+    ):
         fee_minor = await gateway.sum_payout_fees(credentials, movement.reference)
         if isinstance(fee_minor, OutcomeUnknown):
             raise ListUnavailableError(fee_minor.detail)

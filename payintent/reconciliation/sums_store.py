@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import clearing_account
+from payintent.accounting.model import get_clearing_account
 from payintent.core.money import MINOR_DECIMALS
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import ListedPayout
@@ -199,7 +199,7 @@ async def sum_payouts(
         [payout.currency for payout in payouts],
         [str(payout.amount_minor) for payout in payouts],
         [payout.reference for payout in payouts],
-        clearing_account(account_id, None),
+        get_clearing_account(account_id, None),
         list(MINOR_DECIMALS),
         list(MINOR_DECIMALS.values()),
     )

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import Fact, refund_entry
+from payintent.accounting.model import Fact, make_refund_entry
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.refunds.model import (
@@ -130,7 +130,8 @@ async def _add_ledger_entry(
     tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int
 ) -> None:
     await ledger_store.add(
-        tx, [refund_entry(fact, ledger_store.read_captured_money(row), refund_id, amount_minor)]
+        tx,
+        [make_refund_entry(fact, ledger_store.read_captured_money(row), refund_id, amount_minor)],
     )
 
 
