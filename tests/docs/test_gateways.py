@@ -72,7 +72,7 @@ def test_a_page_names_the_credentials_that_its_adapter_declares(provider: str) -
 def test_a_report_of_2c2p_is_brought_into_our_columns_by_the_names_of_its_own(
     tmp_path: Path,
 ) -> None:
-    [code] = examples(_text("2c2p"), "python", "a report in our columns")
+    [code] = examples(_text("2c2p"), "python", "convert a report")
     report = (
         "Date,Type,Invoice No,Transaction Ref,Refund Ref,Amount,Currency\n"
         '21/11/2026 15:15:30,Sale,inv7,4711,,"1,590.00",THB\n'
