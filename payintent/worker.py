@@ -126,7 +126,7 @@ async def prune(database: Database, settings: Settings) -> bool:
         await callback_store.prune_bodies(database, settings.callback_bodies_days, limit),
         await fraud_store.delete_old(database, settings.fraud_decisions_days, limit),
         await access_store.delete_old_calls(database, settings.api_calls_days, limit),
-        await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
+        await gateway_calls.delete_old_calls(database, settings.gateway_calls_days, limit),
         await proposals_store.delete_lapsed_arguments(database, limit),
         await endpoint_store.delete_old(database, limit),
     )

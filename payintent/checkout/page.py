@@ -273,7 +273,7 @@ def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
 async def _load_methods(visit: CheckoutVisit, country: str | None) -> _AvailableMethods:
     quotes = await visits.price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
-    origins = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
+    origins = {await visit.context.accounts.get_page_origin(account_id) for account_id in accounts}
     fields = [quote_fields(quote) for quote in quotes.offers]
     return _AvailableMethods(fields, quotes.quote_country.country, origins)
 
@@ -311,7 +311,7 @@ async def _redirect_to_gateway(visit: CheckoutVisit, selected: SelectedSession) 
     action = next_action_fields(payment, session, context.urls)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
-        if web_origin(url) == await context.accounts.page_origin(session.quote.account_id):
+        if web_origin(url) == await context.accounts.get_page_origin(session.quote.account_id):
             return Response(
                 None, 303, {**rendering.HEADERS, "Location": encode_invalid_characters(url)}
             )

@@ -58,7 +58,7 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
 
     The caller must hold the lock on the live merchant, which prevents a concurrent addition.
     """
-    if await account_store.has_own_account(tx, side_id, TEST_PROVIDER):
+    if await account_store.merchant_owns_account(tx, side_id, TEST_PROVIDER):
         return
     await ensure_writing_key(tx, context.encryption)
     new = NewAccount(

@@ -132,7 +132,7 @@ async def select_quote(
     await _inquire_current_session(context, snapshot)
     payment = snapshot.payment
     async with accounts.buyer_calls.enter(make_buyer_call(payment.merchant_id, payment.id, quote)):
-        if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
+        if not await accounts.health.allows_request(quote.account_id, GatewayChannel.SESSIONS):
             raise _unavailable_error()
         session = await opener.store(
             NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)

@@ -90,7 +90,7 @@ class RefundSender:
                 due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
             )
             return await self._resolve_absent(due, connection.gateway, result)
-        if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
+        if not await self.accounts.health.allows_request(due.account_id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway's circuit is open")
         return await self._send(due)
 

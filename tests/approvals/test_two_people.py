@@ -150,7 +150,7 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
         f"account {account} of merchant {merchant} at fake",
         "its base URL changes from https://gateway.example.com to https://gateway.example.com/v2",
         "its name changes from '' to 'theirs'",
-        "its countries change from all countries of its gateway to TH",
+        "its countries change from all countries that its gateway supports to TH",
         "its signing_secret is replaced",
     ]
     rows = await stage.world.rows("SELECT p::text AS row FROM proposal p")

@@ -52,7 +52,9 @@ async def test_the_page_names_the_present_origin_of_the_test_gateway(side: Api, 
         policy = page.headers["Content-Security-Policy"]
         [sources] = [one for one in policy.split("; ") if one.startswith("form-action")]
         assert set(sources.split()[1:]) <= {"'self'", moved.base}
-        assert await moved.world.service.accounts.page_origin(side.world.account_id) == moved.base
+        assert (
+            await moved.world.service.accounts.get_page_origin(side.world.account_id) == moved.base
+        )
 
 
 async def test_a_session_of_before_leads_to_the_present_card_page_and_back(

@@ -120,7 +120,7 @@ async def refund_of_too_much(api: Api) -> Answer:
 async def refund_while_the_gateways_are_down(api: Api) -> Answer:
     created, health = await paid(api), api.world.health
     for _ in range(FAILURES_MAX):
-        await health.record_answer(
+        await health.record_result(
             api.world.account_id, GatewayChannel.REFUNDS, OutcomeUnknown(detail="no answer")
         )
     answer = conforms("POST", REFUNDS, await ask(api, created))

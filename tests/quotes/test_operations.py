@@ -177,7 +177,7 @@ async def test_a_gateway_that_does_not_answer_is_the_reason(world: World) -> Non
     health = world.service.accounts.health
     for _ in range(FAILURES_MAX):
         silence = OutcomeUnknown(detail="no answer")
-        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, silence)
+        await health.record_result(world.account_id, GatewayChannel.SESSIONS, silence)
     assert await offers(world, payment, "TH") == []
     for row in await explain(world, payment, "TH"):
         assert row.reason == "its gateway is unavailable; see `provider health`"

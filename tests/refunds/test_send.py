@@ -267,7 +267,7 @@ async def test_what_never_left_us_waits_a_minute_at_most(world: World) -> None:
     waits = []
     for moment in range(6):
         await world.move_clock(moment * 61)
-        await world.health.record_answer(world.account_id, GatewayChannel.REFUNDS, None)
+        await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, None)
         assert await work(world) == 1
         waits.append(round(await wait_s(world, refund) or 0))
     assert waits == [5, 15, 30, 60, 60, 60]
