@@ -53,7 +53,7 @@ GUIDES = (
     Guide(
         "checkout",
         "docs/integrate/checkout.md",
-        "The checkout and the return",
+        "Checkout and return",
         "Redirect buyers, open a popup, embed a widget, or build your own page.",
     ),
     Guide(
