@@ -189,7 +189,9 @@ async def test_the_checkout_of_a_test_payment_says_so_and_a_live_one_does_not(ap
             created = await side.create()
             assert (await view(side, created)).status == 200
             page = await side.send("GET", f"/c/{created.json['checkout_id']}")
-            marked[mode] = '<p class="test">Test mode: no money moves</p>' in page.body.decode()
+            marked[mode] = (
+                '<p class="test">Test mode: you won’t be charged</p>' in page.body.decode()
+            )
         assert marked == {"live": False, "test": True}
 
 

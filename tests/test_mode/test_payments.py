@@ -260,7 +260,7 @@ async def test_the_card_page_takes_a_card_and_leads_back(side: Api) -> None:
     path = await _page(side, created)
     shown = await side.send("GET", path)
     assert shown.status == 200
-    assert b"Test mode: no money moves" in shown.body
+    assert "Test mode: you won’t be charged" in shown.body.decode()
     assert b"4000002500003155" in shown.body
     wrong = await _enter(side, path, card="1234")
     assert wrong.status == 400
