@@ -49,8 +49,12 @@ def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Langu
         ("paid_with", method_name(view["selected"], language)),
         ("payment", view["payment_id"]),
     ]
-    details = "\n".join(f"{language.t(key)}: {_join_lines(value)}" for key, value in lines if value)
-    thanks = language.t("paid_thanks", merchant=_join_lines(merchant.name))
+    details = "\n".join(
+        language.t("receipt_line", name=language.t(key), value=_join_lines(value))
+        for key, value in lines
+        if value
+    )
+    thanks = language.t("receipt_thanks", merchant=_join_lines(merchant.name))
     support = f"\n{merchant.support_url}\n" if merchant.support_url else ""
     return f"{thanks}\n\n{details}\n{support}"
 

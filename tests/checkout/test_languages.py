@@ -22,10 +22,10 @@ pytestmark = pytest.mark.full
 FOREIGN = [locale for locale in LOCALES if locale != "en"]
 #: What reads the same in English.
 SAME = {
-    "th": {"quantity", "sentences", "method_provider"},
+    "th": {"quantity", "sentences", "receipt_line", "method_provider"},
     "ja": {"quantity"},
     "zh-Hant": {"quantity"},
-    "id": {"quantity", "sentences", "total", "receipt_email", "method_provider"},
+    "id": {"quantity", "sentences", "total", "receipt_email", "receipt_line", "method_provider"},
     "ar": {"sentences"},
 }
 #: Names and words that stand in Latin letters in every script.
@@ -100,7 +100,7 @@ def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
 
 
 def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
-    inside = {"first", "second", "when", "minutes", "quantity"}  # Arabic itself, or a number
+    inside = {"first", "second", "when", "minutes", "quantity", "name"}  # Arabic, or a number
     for key, text in load_language("ar").translations.items():
         isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
         assert sorted({*isolated} | inside & {*_placeholders(text)}) == _placeholders(text), key

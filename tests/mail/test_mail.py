@@ -151,6 +151,9 @@ async def test_a_paid_payment_mails_its_receipt_in_the_shops_language(
     text = mail.get_content()
     for said in ("1,590.00 THB", "A-7", "rcpt_", "pay_", "Book Paid: 0 × 2", "/help"):
         assert said in text, text
+    thanks, _, number, *_ = text.splitlines()
+    assert thanks == "ขอบคุณที่ชำระเงินให้ Nimbus Books"
+    assert number.startswith("เลขที่ใบเสร็จรับเงิน: rcpt_")
     assert "buyer" not in text
     assert await _waiting(world) == []
 
