@@ -28,7 +28,7 @@ class TestRefundBehaviour(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TestCard:
     number: str
-    title: str  # shown on the card page
+    title: str  # translation key of the outcome
     _: KW_ONLY
     decline_code: str | None = None
     paid_after_decline: bool = False
@@ -41,42 +41,40 @@ class TestCard:
     refund_behaviour: TestRefundBehaviour = TestRefundBehaviour.IMMEDIATE
 
 
-DECISION_S = 30
-PENDING_REFUND_S = 60
+DECISION_S = 30  # also in the translations of `test_card_delayed`
+PENDING_REFUND_S = 60  # also in the translations of `test_card_refund_pending`
 APPROVED_CARD = "4242424242424242"
 CHALLENGE_CARD = "4000002500003155"
 CHALLENGE_FAILED = "authentication_failed"
 
 _CARDS = (
-    TestCard(APPROVED_CARD, "approved"),
-    TestCard("4000000000000002", "declined", decline_code="card_declined"),
-    TestCard("4000000000009995", "declined: no funds", decline_code="insufficient_funds"),
-    TestCard("4000000000000069", "declined: expired card", decline_code="expired_card"),
-    TestCard("4000000000000127", "declined: wrong CVC", decline_code="incorrect_cvc"),
-    TestCard("4000000000000119", "processing error", decline_code="processing_error"),
-    TestCard(CHALLENGE_CARD, "asks for 3-D Secure first", challenge=True),
-    TestCard("4000009900000012", f"in progress for {DECISION_S} s, then approved", is_delayed=True),
-    TestCard("4000009900000020", "approved; the callback is sent three times", callbacks=3),
-    TestCard(
-        "4000009900000046", "approved; no callback is sent, the service has to inquire", callbacks=0
-    ),
-    TestCard("4000009900000079", "one minor unit too much is captured", extra_minor=1),
-    TestCard("4000009900000087", "another currency is captured", other_currency=True),
+    TestCard(APPROVED_CARD, "test_card_approved"),
+    TestCard("4000000000000002", "test_card_declined", decline_code="card_declined"),
+    TestCard("4000000000009995", "test_card_no_funds", decline_code="insufficient_funds"),
+    TestCard("4000000000000069", "test_card_expired", decline_code="expired_card"),
+    TestCard("4000000000000127", "test_card_wrong_cvc", decline_code="incorrect_cvc"),
+    TestCard("4000000000000119", "test_card_error", decline_code="processing_error"),
+    TestCard(CHALLENGE_CARD, "test_card_needs_challenge", challenge=True),
+    TestCard("4000009900000012", "test_card_delayed", is_delayed=True),
+    TestCard("4000009900000020", "test_card_repeated", callbacks=3),
+    TestCard("4000009900000046", "test_card_silent", callbacks=0),
+    TestCard("4000009900000079", "test_card_too_much", extra_minor=1),
+    TestCard("4000009900000087", "test_card_other_currency", other_currency=True),
     TestCard(
         "4000009900000103",
-        "declined, then paid",
+        "test_card_paid_late",
         decline_code="card_declined",
         paid_after_decline=True,
     ),
-    TestCard("4000000000000259", "approved, then disputed", disputed=True),
+    TestCard("4000000000000259", "test_card_disputed", disputed=True),
     TestCard(
         "4000009900000160",
-        f"approved; refunds are pending for {PENDING_REFUND_S} s",
+        "test_card_refund_pending",
         refund_behaviour=TestRefundBehaviour.PENDING,
     ),
     TestCard(
         "4000009900000178",
-        "approved; refunds are declined",
+        "test_card_refund_declined",
         refund_behaviour=TestRefundBehaviour.REFUSED,
     ),
 )
