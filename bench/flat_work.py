@@ -127,7 +127,7 @@ class Work:
     async def quote(self) -> int:
         """Find payments by their checkout, and price their methods."""
         service = self.service
-        restrictions = await service.policies.restrictions()
+        restrictions = await service.policies.get_restrictions()
         self.seen = []
         for payment in self.made:
             seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
@@ -144,7 +144,7 @@ class Work:
 
     async def select(self) -> int:
         """Select a card, at a gateway that accepts at once."""
-        restrictions = await self.service.policies.restrictions()
+        restrictions = await self.service.policies.get_restrictions()
         selection = QuoteSelection(payment_method_id=self.method_id)
         context = self.service.selection_context
         self.selected = [

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 import payintent.payments.screen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent.accounting.routes import StatementRoutes
-from payintent.approvals.operations import proposal_view
+from payintent.approvals.operations import make_proposal_view
 from payintent.callbacks.routes import CallbackRoutes
 from payintent.cases.routes import CaseRoutes
 from payintent.chains.compare_endpoints import EndpointComparison
@@ -157,7 +157,7 @@ def operator_routes(parts: RouteContext) -> list[Route]:
         *HealthRoutes(parts.readiness).routes(),
         *PaymentHistoryRoutes(api, context).routes(),
         *OperatorWebhookRoutes(api, context).routes(),
-        *OperationRoutes(api, context, proposal_view).routes(),
+        *OperationRoutes(api, context, make_proposal_view).routes(),
     ]
 
 

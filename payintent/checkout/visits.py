@@ -92,7 +92,7 @@ async def price_checkout(
     """List quotes for the requested country, defaulting to the viewer's country."""
     context = visit.context
     query = QuoteQuery(
-        restrictions=await context.policies.restrictions(),
+        restrictions=await context.policies.get_restrictions(),
         country=country,
         currency=currency,
         viewer_country=visit.country,
@@ -106,7 +106,7 @@ async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> S
     """Screen the buyer again, with the e-mail address if there is one, and select a quote."""
     if selection.payer_email is not None:
         await visit.screen(selection.payer_email)
-    context, restrictions = visit.context, await visit.context.policies.restrictions()
+    context, restrictions = visit.context, await visit.context.policies.get_restrictions()
     await context.fraud_screening.screen_selection(visit.payment, visit.address)
     return await select_quote(
         context.selection_context, visit.snapshot, selection, restrictions, visit.country

@@ -143,9 +143,9 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
     )
     if not isinstance(result, Proposal):
         return result
-    from payintent.approvals.operations import proposal_view
+    from payintent.approvals.operations import make_proposal_view
 
-    print_record(proposal_view(result), as_json="--json" in sys.argv)
+    print_record(make_proposal_view(result), as_json="--json" in sys.argv)
     print("payintent: needs approval by a second operator", file=sys.stderr)
     raise typer.Exit(EXIT_PROPOSED)
 

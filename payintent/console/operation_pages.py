@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from payintent.approvals.operations import proposal_view
+from payintent.approvals.operations import make_proposal_view
 from payintent.console import operation_forms
 from payintent.console.access import OperatorVisit
 from payintent.console.rendering import has_secret, to_plain
@@ -69,7 +69,7 @@ def render_result(
 ) -> Response:
     """Render a change's result, or its proposal if a second operator must approve it."""
     if isinstance(result, Proposal):
-        approval = to_plain(proposal_view(result))
+        approval = to_plain(make_proposal_view(result))
         return visit.render("proposed.html", status=202, kind=kind, approval=approval)
     plain = to_plain(result)
     return visit.render("done.html", kind=kind, result=plain, secret=has_secret(plain), back=back)

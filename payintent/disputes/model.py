@@ -62,18 +62,21 @@ def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
     )
 
 
-def needs_reopening(before: Dispute, after: Dispute) -> bool:
+def needs_reopening(dispute: Dispute, changed_dispute: Dispute) -> bool:
     """Return whether a dispute's closed case must be reopened.
 
     A case is reopened if an inquiry becomes a dispute that needs a response, or if a decision is
     changed or appealed.
     """
-    if after.state is DisputeState.OPEN:
-        return before.state is not DisputeState.OPEN
-    return after.state is not before.state and _RANKS[before.state] >= _RANKS[after.state]
+    if changed_dispute.state is DisputeState.OPEN:
+        return dispute.state is not DisputeState.OPEN
+    return (
+        changed_dispute.state is not dispute.state
+        and _RANKS[dispute.state] >= _RANKS[changed_dispute.state]
+    )
 
 
-def undisputed_part(
+def compute_undisputed_amount(
     amount: Decimal, remainder: Decimal, capture_minor: int, undisputed_minor: int
 ) -> Decimal:
     """Return the undisputed part of a payment's `remainder`, unrounded.

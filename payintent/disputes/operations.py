@@ -35,7 +35,7 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
         times = await self.check_list(context, self.before, self.after, pending)
         criteria = DisputeFilter(
             merchant_id=self.merchant_id,
-            running=self.status == "RUNNING",
+            only_running=self.status == "RUNNING",
             payment_ids=await find_order_payments(
                 context.database, self.order_id, self.merchant_id
             ),

@@ -317,7 +317,7 @@ async def set_logs_aside(
 
 async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
     if logs:
-        await case_store.dismiss_proven(tx, [_subject(chain, log) for log in logs])
+        await case_store.dismiss_proven_transfers(tx, [_subject(chain, log) for log in logs])
 
 
 def _subject(chain: str, log: ContractLog) -> str:

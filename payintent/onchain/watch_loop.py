@@ -324,7 +324,7 @@ async def _open_stranded_cases(database: Database, chain: str) -> bool:
 
 
 async def _close_decided_cases(database: Database) -> bool:
-    closed_count = await case_store.dismiss_stranded(database, _CASES_MAX)
+    closed_count = await case_store.dismiss_stranded_cases(database, _CASES_MAX)
     if closed_count:
         _alarm_log.info("stranded_cases_closed", cases=closed_count)
     return closed_count == _CASES_MAX

@@ -31,7 +31,7 @@ from payintent.operators.submit import convert_operation, count_changes, find_op
 class OperationRoutes:
     api: OperatorApi
     context: OperationContext
-    proposal_view: Callable[[Proposal], object]
+    make_proposal_view: Callable[[Proposal], object]
 
     def routes(self) -> list[Route]:
         path = "/operator/{subject}/{verb}"
@@ -63,6 +63,6 @@ class OperationRoutes:
 
     def _respond(self, result: object) -> Response:
         if isinstance(result, Proposal):
-            return json_response({"approval": to_json_value(self.proposal_view(result))}, 202)
+            return json_response({"approval": to_json_value(self.make_proposal_view(result))}, 202)
         value = to_json_value(result)
         return json_response({"data": value} if isinstance(value, list) else value or {})

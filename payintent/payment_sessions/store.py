@@ -155,7 +155,7 @@ async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetim
     if assigned_ids:
         await capture_store.assign_to_sessions(tx, assigned_captures)
         await ledger_store.reverse_resolutions(tx, assigned_ids)
-        await case_store.dismiss_unknown(tx, assigned_ids)
+        await case_store.dismiss_unknown_captures(tx, assigned_ids)
         await case_store.assign_disputes_to_payments(tx, assigned_ids)
         await ledger_store.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
         await ledger_store.record_disputes(tx, assigned_ids)
@@ -193,7 +193,7 @@ async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) 
         for item in settlements
         if item.decision.case is not None
     ]
-    case_ids = await case_store.update_undecided(tx, new_cases)
+    case_ids = await case_store.update_undecided_cases(tx, new_cases)
     opened_ids = await case_store.open_cases(
         tx, [case for case in new_cases if case.id not in case_ids]
     )
@@ -220,4 +220,4 @@ async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetim
         if item.session and outcome and item.decision.trigger is None and has_expired:
             # When the payment expired, a case may have been opened for this session's money.
             note = f"the gateway has ended the session: {outcome}"
-            await case_store.dismiss_undecided(tx, item.session.id, note)
+            await case_store.dismiss_undecided_case(tx, item.session.id, note)

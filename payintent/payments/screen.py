@@ -45,7 +45,7 @@ class FraudScreening:
         A denial is stored with the key and raised as `FraudDeniedError`. If the key already has a
         result, the result is returned or raised instead.
         """
-        rules = await self.policies.rules()
+        rules = await self.policies.get_rules()
         if not rules:
             return await self.creator.create(request)
         subject = FraudSubject(
@@ -54,7 +54,9 @@ class FraudScreening:
             email=_normalize_email(request.payer_email),
             country=request.country,
         )
-        velocity_rules = rules.velocity_rules(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
+        velocity_rules = rules.list_velocity_rules(
+            FraudRuleKind.PAYER_VELOCITY, request.merchant_id
+        )
 
         async def check(tx: Tx) -> None:
             counts = await self._count_payments(tx, velocity_rules, subject)
@@ -77,7 +79,7 @@ class FraudScreening:
         email: str | None = None,
     ) -> None:
         """Screen the buyer of a checkout; raises `FraudDeniedError` if a rule matches."""
-        rules = await self.policies.rules()
+        rules = await self.policies.get_rules()
         if not rules:
             return
         subject = FraudSubject(
@@ -91,8 +93,10 @@ class FraudScreening:
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from a client address; raises `FraudDeniedError` above the limit."""
-        rules = await self.policies.rules()
-        velocity_rules = rules.velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        rules = await self.policies.get_rules()
+        velocity_rules = rules.list_velocity_rules(
+            FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id
+        )
         if not velocity_rules or address is None:
             return
         digest = self.encryption.digest(f"address:{client_address_key(address)}")

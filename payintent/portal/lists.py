@@ -14,7 +14,7 @@ from payintent.accounting.statement_model import Movement, format_fact
 from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
 from payintent.cases.model import CaseKind
-from payintent.cases.operations import case_fields, parse_case_filter
+from payintent.cases.operations import format_case, parse_case_filter
 from payintent.cases.store import STATUSES
 from payintent.core.access import merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
@@ -96,7 +96,7 @@ async def get_portal_cases(visit: MemberVisit) -> Response:
     if (payment_ids := await _find_order_payments(visit, query)) is not None:
         case_filter = replace(case_filter, payment_ids=payment_ids)
     cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
-    rows = [case_fields(case) for case in cases[:PAGE_ROWS]]
+    rows = [format_case(case) for case in cases[:PAGE_ROWS]]
     return visit.render(
         "cases.html",
         "Cases",
@@ -183,7 +183,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
     if requested_country is not None and requested_country not in COUNTRIES:
         raise BadRequestError("This country does not exist.")
     setup = await visit.context.merchants.get(visit.merchant_id)
-    restrictions = await visit.context.policies.restrictions()
+    restrictions = await visit.context.policies.get_restrictions()
     markets = tuple(market for _, market in setup.payable.methods)
     countries = list_payable(setup.merchant.market, markets, restrictions, None)
     country = requested_country or next((code for code, _ in countries), "")

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from payintent.cases import list_store as case_lists
 from payintent.cases.list_store import CaseFilter
-from payintent.cases.operations import case_fields
+from payintent.cases.operations import format_case
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units, group_thousands
@@ -319,7 +319,7 @@ async def _payment_page(
             refund_fields(refund) | {"by": describe_requester(refund.requested_by)}
             for refund in refunds
         ],
-        cases=[case_fields(case) for case in cases],
+        cases=[format_case(case) for case in cases],
         can_refund=payment.status in _REFUNDABLE and visit.may(MemberRight.REFUND),
         is_on_chain=snapshot.session is not None and snapshot.session.quote.chain is not None,
         key=(not is_key_reused and visit.form.get("key")) or str(uuid4()),

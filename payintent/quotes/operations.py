@@ -50,7 +50,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
             setup.payable,
             self.country,
             None,
-            await PolicyCache(context.database, max_age_s=0).restrictions(),
+            await PolicyCache(context.database, max_age_s=0).get_restrictions(),
         )
         unavailable_ids = await accounts.get_unavailable_ids()
         return [

@@ -66,7 +66,7 @@ class PublicRoutes:
         """Reject the order. Only the country restrictions are implemented."""
         body = await read_json(request, schemas.ONRAMP_DECODER, self.body_bytes_max)
         check_iso_country(body.country)
-        if body.country in (await self.policies.restrictions()).onramp:
+        if body.country in (await self.policies.get_restrictions()).onramp:
             raise RefusedError(
                 ErrorCode.UNSUPPORTED_COUNTRY,
                 f"on-ramp orders are not available in {body.country!r}",

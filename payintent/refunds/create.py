@@ -13,7 +13,7 @@ from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.core.errors import ConflictError, ErrorCode, RefusedError, UnprocessableError
 from payintent.core.money import CURRENCIES, TENDER, parse_amount, to_smallest_unit, trim_zeros
 from payintent.db.database import Database, Tx, current_time
-from payintent.disputes.model import undisputed_part
+from payintent.disputes.model import compute_undisputed_amount
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import PAUSE_S, GatewayChannel
 from payintent.gateways.port import GatewayCapabilities, RefundSupport
@@ -281,7 +281,7 @@ def _find_undisputed_remainder(
     """Return the undisputed part of the remainder, rounded down to the gateway's decimals."""
     if capture.undisputed_minor == capture.remaining_minor:
         return remainder
-    undisputed_amount = undisputed_part(
+    undisputed_amount = compute_undisputed_amount(
         payment.amount, remainder, capture.amount_minor, capture.undisputed_minor
     )
     decimals = (capabilities.decimals if capabilities else None) or {}

@@ -14,7 +14,7 @@ from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.core.money import CURRENCIES, EXACT, format_smallest_units
 from payintent.db.database import Tx
-from payintent.disputes.model import undisputed_part
+from payintent.disputes.model import compute_undisputed_amount
 from payintent.disputes.record import ReportedCapture, lock_reported_capture
 from payintent.gateways.port import GatewayRefundState, OutsideRefund, RefundReport
 from payintent.payments import store as payment_store
@@ -37,7 +37,7 @@ class RefundInProgressError(Exception):
 async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) -> UUID | None:
     """Apply a report and return the payment's id. Duplicate and late reports are safe.
 
-    Raises `EarlyReportError` if the capture is not known yet, and `RefundInProgressError` while
+    Raises `EarlyReportError` if the capture is not recorded yet, and `RefundInProgressError` while
     pending refunds that were requested through this service reserve the same money.
     """
     reported_capture = await lock_reported_capture(tx, account_id, report.capture)
@@ -130,7 +130,7 @@ async def _to_payment_amount(
     if amount_minor == capture.remaining_minor:
         return remainder or None
     remaining_minor = capture.remaining_minor - amount_minor
-    amount = remainder - undisputed_part(
+    amount = remainder - compute_undisputed_amount(
         payment.amount, remainder, capture.amount_minor, remaining_minor
     )
     places = CURRENCIES[payment.currency].amount_decimals

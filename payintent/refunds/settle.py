@@ -63,7 +63,7 @@ async def _succeed(
     if refund.case_id is not None:
         note = f"{ids.format_id(ids.REFUND, refund.id)} succeeded"
         await case_store.close(tx, refund.case_id, "REFUNDED", refund.requested_by, note)
-        await case_store.close_refunded(tx, refund.capture_id, refund.requested_by, note)
+        await case_store.close_refunded_cases(tx, refund.capture_id, refund.requested_by, note)
     if refund.amount is None or payment is None:
         return
     is_full = payment.refunded_amount + refund.amount == payment.amount

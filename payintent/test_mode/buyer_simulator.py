@@ -141,7 +141,7 @@ class BuyerSimulator:
                 ErrorCode.PAYMENT_METHOD_NOT_FOUND, "the test merchant has no test card method"
             )
         selection = QuoteSelection(payment_method_id=method.id)
-        restrictions = await self.policies.restrictions()
+        restrictions = await self.policies.get_restrictions()
         return (await select_quote(self.selection, snapshot, selection, restrictions)).session
 
     async def _send_callbacks(self, session: TestSession) -> None:

@@ -14,7 +14,7 @@ from payintent.approvals.operations import (
     ListApprovals,
     Reject,
     ShowApproval,
-    proposal_view,
+    make_proposal_view,
 )
 from payintent.chains.operations import ListChains, SetToken
 from payintent.core import ids
@@ -60,7 +60,7 @@ async def _propose(stage: Stage, action: str, actor: Actor = ADA) -> Any:
     """Ask for something that waits for another person; gives how it is shown."""
     proposal = await stage.service.submit(stage.example(action), actor)
     assert isinstance(proposal, Proposal), action
-    return proposal_view(proposal)
+    return make_proposal_view(proposal)
 
 
 async def _refused(stage: Stage, operation: Any, actor: Actor, words: str) -> ErrorCode:
@@ -173,7 +173,7 @@ async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None
 
 async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -> None:
     change = SetChain(chain="native", refund_approval_above="7")
-    waiting = proposal_view(await stage.service.submit(change, ADA))
+    waiting = make_proposal_view(await stage.service.submit(change, ADA))
     assert waiting.changes == ["refund_approval_above of native changes from 1000 to 7"]
     await stage.perform(SetChain(chain="native", refund_approval_above="3"))
     shown = await stage.perform(ShowApproval(approval_id=waiting.id))

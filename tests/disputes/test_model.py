@@ -8,7 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from payintent.disputes.model import Dispute, apply_report, needs_reopening, undisputed_part
+from payintent.disputes.model import (
+    Dispute,
+    apply_report,
+    compute_undisputed_amount,
+    needs_reopening,
+)
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState
 
 BEGUN = Dispute(
@@ -90,7 +95,7 @@ def test_what_may_still_be_lost_or_is_lost_is_held(state: DisputeState) -> None:
 
 def test_what_is_refundable_is_the_share_that_no_dispute_holds() -> None:
     amount = Decimal("10.00")
-    assert undisputed_part(amount, amount, 1100, 550) == Decimal("5.00")
-    assert undisputed_part(amount, Decimal("2.00"), 1100, 1000) == Decimal("2.00")
-    assert undisputed_part(amount, amount, 1100, 0) == 0
-    assert undisputed_part(amount, amount, 0, 0) == amount
+    assert compute_undisputed_amount(amount, amount, 1100, 550) == Decimal("5.00")
+    assert compute_undisputed_amount(amount, Decimal("2.00"), 1100, 1000) == Decimal("2.00")
+    assert compute_undisputed_amount(amount, amount, 1100, 0) == 0
+    assert compute_undisputed_amount(amount, amount, 0, 0) == amount

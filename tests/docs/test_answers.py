@@ -29,7 +29,9 @@ def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> No
 
 
 def test_the_tables_of_the_port_have_every_capability_and_every_state() -> None:
-    port = section(_PORT, "## Methods and capabilities").partition("| Field |")[2].partition("\n\n")[0]
+    port = (
+        section(_PORT, "## Methods and capabilities").partition("| Field |")[2].partition("\n\n")[0]
+    )
     assert _firsts(port) == set(GatewayCapabilities.__dataclass_fields__)
     outcomes = section(_PORT, "## Results")
     for head, states in (

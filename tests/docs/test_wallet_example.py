@@ -24,7 +24,9 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def test_the_steps_are_chosen_by_the_allowance(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [code] = examples(page("docs/integrate/stablecoins.md"), "python", "transactions that a wallet sends")
+    [code] = examples(
+        page("docs/integrate/stablecoins.md"), "python", "transactions that a wallet sends"
+    )
     scope: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, "example", "exec"), scope)  # noqa: S102 - our own page
     monkeypatch.setenv("API_URL", f"{api.base}/v1")

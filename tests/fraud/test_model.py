@@ -120,9 +120,9 @@ def test_a_rule_of_another_merchant_does_not_hold() -> None:
         for number, merchant_id in enumerate((2, 1, None), 1)
     ]
     book = FraudRuleSet(velocities)
-    found = book.velocity_rules(FraudRuleKind.PAYER_VELOCITY, _MERCHANT)
+    found = book.list_velocity_rules(FraudRuleKind.PAYER_VELOCITY, _MERCHANT)
     assert {rule.id for rule in found} == {2, 3}
-    assert book.velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, _MERCHANT) == []
+    assert book.list_velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, _MERCHANT) == []
     assert not _denies(velocities[0], counts={1: 9})
 
 

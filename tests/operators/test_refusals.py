@@ -153,7 +153,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("fraud.add", {"value": None}, _BAD, "value must have 1 to 255 characters"),
     ("fraud.add", {"value": "x" * 256}, _BAD, "value must have 1 to 255 characters"),
     ("fraud.add", {"value": "nobody"}, _BAD, "value must be an e-mail address"),
-    ("fraud.add", {"count_max": 1}, _BAD, "only velocities have count_max"),
+    ("fraud.add", {"count_max": 1}, _BAD, "only velocities can have count_max"),
     ("fraud.add", {"kind": "PAYER", "value": "\x00"}, _BAD, "value must have 1 to 255 characters"),
     ("fraud.add", {"kind": "COUNTRY", "value": "Japan"}, _BAD, "is not two capital letters"),
     ("fraud.add", {"kind": "ADDRESS", "value": "10.0.0.1/8"}, _BAD, "not an address or network"),

@@ -51,7 +51,7 @@ async def explain(world: World, payment: Payment, country: str) -> list[QuoteExp
 async def offers(world: World, payment: Payment, country: str) -> list[tuple[int, str]]:
     """Give the methods and currencies that a buyer of a country is offered."""
     service = world.service
-    query = QuoteQuery(restrictions=await service.policies.restrictions(), country=country)
+    query = QuoteQuery(restrictions=await service.policies.get_restrictions(), country=country)
     snapshot = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
     found = await list_quotes(
         service.database, service.merchants, service.accounts, snapshot, query

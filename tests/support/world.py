@@ -141,7 +141,7 @@ class World:
         service = self.service
         seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
-        restrictions = await service.policies.restrictions()
+        restrictions = await service.policies.get_restrictions()
         return await select_quote(service.selection_context, seen, chosen, restrictions)
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
