@@ -62,7 +62,7 @@ class DeployedContract:
     """One of our gateway contracts. Retired contracts are still watched."""
 
     account_id: int
-    merchant_id: int | None  # None: owned by the platform
+    merchant_id: int | None  # None means the platform
     chain: str
     address: bytes
     receiver: bytes
@@ -88,46 +88,48 @@ class ChainCursor:
     watched: bool  # read recently and nearly up to its head, so payments are detected
 
 
-_CHAIN = """
+_CHAIN_COLUMNS = """
     slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
     block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
     refunders, refund_approval_above, auto_refund_gas, updated_at
 """
-_COIN = "decode(repeat('00', 20), 'hex')"  # the address of the native coin
-_TOKEN = f"""
-    chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN} AS native,
+_COIN_ADDRESS = "decode(repeat('00', 20), 'hex')"
+_TOKEN_COLUMNS = f"""
+    chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN_ADDRESS} AS native,
     approve_zero_first, minimum, enabled, auto_refund_from
 """
-_CONTRACT = """
+_CONTRACT_COLUMNS = """
     account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
     chain, address, receiver, deployed_block, current
 """
-_CURSOR = """
+_CURSOR_COLUMNS = """
     chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
     polled_at, halted IS NULL AND coalesce(watched_until > clock(), false) AS watched
 """
 
 
 async def list_chains(database: Executor) -> list[ChainRecord]:
-    rows = await database.fetch(f"SELECT {_CHAIN} FROM chain ORDER BY slug LIMIT 100")
+    rows = await database.fetch(f"SELECT {_CHAIN_COLUMNS} FROM chain ORDER BY slug LIMIT 100")
     return [ChainRecord(**row) for row in rows]
 
 
 async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
-    row = await database.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1", slug)
+    row = await database.row(f"SELECT {_CHAIN_COLUMNS} FROM chain WHERE slug = $1", slug)
     return ChainRecord(**row) if row else None
 
 
 async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
     """Lock a chain before changing it or its tokens. Payments are not blocked."""
-    row = await tx.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug)
+    row = await tx.row(
+        f"SELECT {_CHAIN_COLUMNS} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug
+    )
     return ChainRecord(**row) if row else None
 
 
 async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
     """List a chain's tokens, including disabled tokens."""
     rows = await database.fetch(
-        f"SELECT {_TOKEN} FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
+        f"SELECT {_TOKEN_COLUMNS} FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
         slug,
         _TOKENS_MAX,
     )
@@ -140,7 +142,7 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
         f"""
         SELECT t.chain, t.symbol, s.token_address AS address,
             coalesce(s.token_decimals, t.decimals) AS decimals,
-            s.token_address = {_COIN} AS native,
+            s.token_address = {_COIN_ADDRESS} AS native,
             coalesce(s.token_zero_first, t.approve_zero_first) AS approve_zero_first,
             t.minimum, t.enabled, t.auto_refund_from
         FROM session s
@@ -155,7 +157,8 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
     """List our contracts on a chain, including retired contracts."""
     rows = await database.fetch(
-        f"SELECT {_CONTRACT} FROM chain_contract WHERE chain = $1 ORDER BY account_id LIMIT $2",
+        f"SELECT {_CONTRACT_COLUMNS} FROM chain_contract WHERE chain = $1"
+        " ORDER BY account_id LIMIT $2",
         slug,
         _CONTRACTS_MAX,
     )
@@ -164,7 +167,7 @@ async def list_contracts(database: Executor, slug: str) -> list[DeployedContract
 
 async def get_contract(database: Executor, account_id: int) -> DeployedContract | None:
     row = await database.row(
-        f"SELECT {_CONTRACT} FROM chain_contract WHERE account_id = $1", account_id
+        f"SELECT {_CONTRACT_COLUMNS} FROM chain_contract WHERE account_id = $1", account_id
     )
     return DeployedContract(**row) if row else None
 
@@ -224,7 +227,8 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
 
 async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
     row = await tx.row(
-        "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING " + _CONTRACT,
+        "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING "
+        + _CONTRACT_COLUMNS,
         account_id,
     )
     return DeployedContract(**row) if row else None
@@ -275,14 +279,14 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
 
 
 async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
-    row = await database.row(f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1", slug)
+    row = await database.row(f"SELECT {_CURSOR_COLUMNS} FROM chain_cursor WHERE chain = $1", slug)
     return ChainCursor(**row) if row else None
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
     """Lock a chain cursor. Call this before locking the payments of its logs."""
     row = await tx.row(
-        f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
+        f"SELECT {_CURSOR_COLUMNS} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )
     return ChainCursor(**row) if row else None
 
@@ -347,9 +351,9 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 
 
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
-    """Resume a halted chain from a given block, or from where it stopped.
+    """Resume a halted chain, from a given block or after the last block read.
 
-    A `block` after that point is ignored, because payments in between would never be read.
+    A `block` after the last block read is ignored, because payments in between would not be read.
     """
     row = await tx.row(
         f"""
@@ -361,7 +365,7 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
             WHERE k.chain = $1
             RETURNING k.*
         )
-        SELECT {_CURSOR} FROM resumed
+        SELECT {_CURSOR_COLUMNS} FROM resumed
         """,
         slug,
         block,

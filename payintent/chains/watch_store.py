@@ -20,8 +20,8 @@ CLOCK = " FROM (SELECT clock() AS now) t "
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
     """Record a successful check of a chain up to its last final block.
 
-    The chain counts as watched for the next `watched_s` seconds. 0 means that its endpoints are far
-    behind, so it is no longer watched.
+    The chain is watched for the next `watched_s` seconds. 0 means that its endpoints are far
+    behind, so the chain is no longer watched.
     """
     await database.fetch(
         """

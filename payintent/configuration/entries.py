@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from payintent.chains.operations import SetToken, read_address
+from payintent.chains.operations import SetToken, parse_checksum_address
 from payintent.evm.abi import to_checksum_address
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
@@ -39,7 +39,7 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         }
         changes = {name: write_number(values[name]) for name in _NUMBERS if name in values}
         if "address" in values:
-            address = read_address("address", values["address"])
+            address = parse_checksum_address("address", values["address"])
             changes["address"] = to_checksum_address(address)
         if values.get("kind") is FraudRuleKind.EMAIL and "value" in values:
             changes["value"] = to_comparable(values["value"])

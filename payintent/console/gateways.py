@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.compare_endpoints import EndpointState
+from payintent.chains.compare_endpoints import EndpointStatus
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import read_merchant_names
@@ -69,7 +69,7 @@ class ChainSection:
     chain: ChainRecord
     cursor: ChainCursor | None  # None: no merchant uses this chain
     sessions: int  # open on-chain sessions
-    endpoints: list[EndpointState]
+    endpoints: list[EndpointStatus]
 
     @property
     def is_used(self) -> bool:

@@ -20,13 +20,13 @@ from payintent.evm.abi import (
     read_log_index,
     read_sized,
     sanitize_text,
+    split_words,
     to_address,
     to_uint,
     to_uuid,
-    words,
 )
 from payintent.evm.port import CallRevertedError, PaidLog, RefundedLog, log_position
-from payintent.evm.rpc import RpcErrorAnswer
+from payintent.evm.rpc import RpcErrorResponse
 
 VERSION = 1
 _INSTALLED_FOLDER = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
@@ -56,28 +56,28 @@ class RuntimeCode:
 
 
 @cache
-def compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
+def load_compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
     """Read the compiler's output: `abi`, `selectors`, `topics`, bytecode. Do not modify it."""
     folder = _INSTALLED_FOLDER if _INSTALLED_FOLDER.is_dir() else _SOURCE_FOLDER
     return json.loads((folder / f"{name}.json").read_text())
 
 
 @cache
-def runtime_codes() -> tuple[RuntimeCode, ...]:
-    return tuple(_runtime_code(compiled_contract(name)) for name in _SUPPORTED_VERSIONS)
+def list_runtime_codes() -> tuple[RuntimeCode, ...]:
+    return tuple(_runtime_code(load_compiled_contract(name)) for name in _SUPPORTED_VERSIONS)
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
     """Read the immutables of a deployed contract; None if its code is not a supported version."""
-    matches = (version.read_immutables(code) for version in runtime_codes())
+    matches = (version.read_immutables(code) for version in list_runtime_codes())
     return next((values for values in matches if values is not None), None)
 
 
 @cache
-def public_abi() -> tuple[dict[str, Any], ...]:
+def select_public_abi() -> tuple[dict[str, Any], ...]:
     """Return the parts of the ABI that payers and refund senders need."""
     return tuple(
-        entry for entry in compiled_contract()["abi"] if entry.get("name") in _PUBLIC_ENTRIES
+        entry for entry in load_compiled_contract()["abi"] if entry.get("name") in _PUBLIC_ENTRIES
     )
 
 
@@ -92,7 +92,7 @@ def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
     )
 
 
-def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
+def read_revert(error: RpcErrorResponse) -> CallRevertedError | None:
     """Decode the contract's revert; None if the node itself refused the call."""
     if error.code != _REVERT_CODE and not _REVERT_WORD.search(error.message):
         return None
@@ -114,7 +114,7 @@ _ADDRESS = 20
 ContractLogs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
 
 
-class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class RpcLog(msgspec.Struct, frozen=True, rename="camel", gc=False):
     address: str
     topics: list[str]
     data: str
@@ -125,13 +125,13 @@ class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
     removed: bool = False
 
 
-_LOGS = msgspec.json.Decoder(list[LogAnswer])
+_LOGS = msgspec.json.Decoder(list[RpcLog])
 
 
 def read_logs(
     raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int
 ) -> ContractLogs:
-    """Decode the answer to a log search, in chain order.
+    """Decode the response to a log search, in chain order.
 
     Raises ValueError for logs that were not requested, and for contradictory logs (duplicates, or
     two hashes for the same block).
@@ -151,19 +151,19 @@ def read_logs(
     return logs, refunds
 
 
-def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
+def read_matching_logs(responses: Iterable[RpcLog]) -> ContractLogs:
     """Decode a transaction's logs that have the shape of our events, and skip all others.
 
     Any contract can emit a log that resembles ours in the same transaction. Such a log must not
     make the receipt unreadable.
     """
-    return _decode_logs(answer for answer in answers if _is_contract_event(answer))
+    return _decode_logs(response for response in responses if _is_contract_event(response))
 
 
-def read_paid(log: LogAnswer) -> PaidLog:
+def read_paid(log: RpcLog) -> PaidLog:
     """Decode a `Paid` log; raises ValueError if it is malformed."""
     _, uuid, payer, token = _topics(log)
-    amount, receiver = words(read_hex(log.data), 2)
+    amount, receiver = split_words(read_hex(log.data), 2)
     return PaidLog(
         contract=read_sized(log.address, _ADDRESS),
         uuid=to_uuid(uuid),
@@ -178,10 +178,10 @@ def read_paid(log: LogAnswer) -> PaidLog:
     )
 
 
-def read_refunded(log: LogAnswer) -> RefundedLog:
+def read_refunded(log: RpcLog) -> RefundedLog:
     """Decode a `Refunded` log; raises ValueError if it is malformed."""
     _, uuid, refund_id, token = _topics(log)
-    amount, to, sender = words(read_hex(log.data), 3)
+    amount, to, sender = split_words(read_hex(log.data), 3)
     return RefundedLog(
         contract=read_sized(log.address, _ADDRESS),
         uuid=to_uuid(uuid),
@@ -197,21 +197,21 @@ def read_refunded(log: LogAnswer) -> RefundedLog:
     )
 
 
-def _decode_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
+def _decode_logs(responses: Iterable[RpcLog]) -> ContractLogs:
     logs: list[PaidLog] = []
     refunds: list[RefundedLog] = []
-    for answer in answers:
-        event = answer.topics[0].lower() if answer.topics else ""
+    for response in responses:
+        event = response.topics[0].lower() if response.topics else ""
         if event == _PAID_TOPIC:
-            logs.append(read_paid(answer))
+            logs.append(read_paid(response))
         elif event == _REFUNDED_TOPIC:
-            refunds.append(read_refunded(answer))
+            refunds.append(read_refunded(response))
         else:
             raise ValueError("the log has an unknown event")
     return tuple(sorted(logs, key=log_position)), tuple(sorted(refunds, key=log_position))
 
 
-def _is_contract_event(log: LogAnswer) -> bool:
+def _is_contract_event(log: RpcLog) -> bool:
     try:
         _decode_logs((log,))
     except ValueError:
@@ -219,7 +219,7 @@ def _is_contract_event(log: LogAnswer) -> bool:
     return True
 
 
-def _topics(log: LogAnswer) -> list[bytes]:
+def _topics(log: RpcLog) -> list[bytes]:
     if log.removed:
         raise ValueError("a reorganization removed the log")
     return [read_sized(topic, HASH) for topic in log.topics]

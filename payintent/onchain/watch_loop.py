@@ -203,7 +203,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     database, slug = context.database, chain.slug
     watcher = FinalBlockReader(database=database, reader=reader, chain=chain)
     scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
-    heads = await _drop_stuck_endpoints(context, slug, await reader.heads())
+    heads = await _drop_stuck_endpoints(context, slug, await reader.fetch_heads())
     HEAD.labels(slug).set(max(head.latest.number for head in heads))
     failure: ChainUnavailableError | None = None
     try:

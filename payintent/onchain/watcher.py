@@ -26,7 +26,7 @@ from payintent.evm.port import (
     RefundedLog,
     log_position,
 )
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.log_proof import VOTES_NEEDED, LogClaim, prove_logs, report_unproven_logs
@@ -176,7 +176,7 @@ class FinalBlockReader:
         before = cursor.block if cursor.hash is not None else None
         last = min(attempt.final, source.final.number)
         while True:
-            end = min(cursor.block + self.reader.span(source.endpoint), last)
+            end = min(cursor.block + self.reader.get_span(source.endpoint), last)
             try:
                 return await self.reader.search_logs(
                     source.endpoint, cursor.block + 1, end, list(attempt.contracts), before
@@ -194,11 +194,11 @@ class FinalBlockReader:
         replacements = 0
         for name in self.reader.names:
             try:
-                block = await self.reader.block(name, cursor.block)
+                block = await self.reader.fetch_block(name, cursor.block)
             except ChainUnavailableError:
                 continue
             if block is not None and block.hash == cursor.hash:
-                WRONG_ANSWERS.labels(self.chain.slug, "other_block").inc()
+                WRONG_RESPONSES.labels(self.chain.slug, "other_block").inc()
                 _log.warning("other_block", chain=self.chain.slug, block=cursor.block)
                 return
             replacements += block is not None

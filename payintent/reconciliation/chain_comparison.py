@@ -23,7 +23,7 @@ from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.evm.abi import encode_balance_of, to_hex, to_uint
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import NATIVE, CallRevertedError
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.reconciliation import blocks_store, compare_store, runs_store
 from payintent.reconciliation.blocks_store import BlockRun, DueContract, LedgerSum, ReceiverBalance
@@ -240,7 +240,7 @@ class _ContractComparison:
             )
             if logs.incomplete_endpoint is not None:
                 slug, endpoint = self.chain.slug, logs.incomplete_endpoint
-                WRONG_ANSWERS.labels(slug, "logs_left_out").inc()
+                WRONG_RESPONSES.labels(slug, "logs_left_out").inc()
                 _log.warning("logs_left_out", chain=slug, endpoint=endpoint)
             remaining = await self._compare(claimed_run, remaining, logs)
 

@@ -94,7 +94,7 @@ async def _read_from(
     paid, refunded = list[PaidLog](), list[RefundedLog]()
     searches, first_block = 0, start
     while True:
-        end = min(first_block + reader.span(name) - 1, last)
+        end = min(first_block + reader.get_span(name) - 1, last)
         try:
             batch = await reader.search_logs(name, first_block, end, [contract], None)
         except BlockRangeTooLargeError:

@@ -1,6 +1,6 @@
-"""Build log requests, and decode and validate the answers of endpoints.
+"""Build log requests, and decode and validate the responses of endpoints.
 
-Invalid answers raise ValueError. Contradictory logs raise `RpcAnswerError`, as an incident.
+Invalid responses raise ValueError. Contradictory logs raise `RpcFaultError`, as an incident.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from payintent.evm.event_logs import (
     PAID,
     REFUNDED,
     ContractLogs,
-    LogAnswer,
+    RpcLog,
     read_logs,
     read_matching_logs,
 )
@@ -24,15 +24,15 @@ from payintent.evm.port import (
     BlockId,
     ChainTransaction,
     ContractLog,
+    MissingReason,
     TransactionReceipt,
-    Unanswered,
 )
 from payintent.evm.rpc import (
-    RpcAnswer,
-    RpcAnswerError,
     RpcCall,
-    RpcErrorAnswer,
+    RpcErrorResponse,
     RpcFault,
+    RpcFaultError,
+    RpcResponse,
     require_result,
 )
 
@@ -41,23 +41,23 @@ _CALLS_PER_BLOCK = 2
 _YEAR_9999_S = 253_370_764_800  # 9999-01-01 in Unix seconds
 
 
-class _BlockAnswer(msgspec.Struct, frozen=True, rename="camel"):
+class _RpcBlock(msgspec.Struct, frozen=True, rename="camel"):
     number: str
     hash: str
     timestamp: str
     parent_hash: str
 
 
-class _ReceiptAnswer(msgspec.Struct, frozen=True, rename="camel"):
+class _RpcReceipt(msgspec.Struct, frozen=True, rename="camel"):
     transaction_hash: str
     block_number: str
     block_hash: str
     status: str
     to: str | None
-    logs: list[LogAnswer]
+    logs: list[RpcLog]
 
 
-class _TxAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class _RpcTransaction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     hash: str
     to: str | None
     input: str
@@ -67,9 +67,9 @@ class _TxAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     value: str
 
 
-_BLOCK = msgspec.json.Decoder(_BlockAnswer | None)
-_RECEIPT = msgspec.json.Decoder(_ReceiptAnswer | None)
-_TX = msgspec.json.Decoder(_TxAnswer | None)
+_BLOCK = msgspec.json.Decoder(_RpcBlock | None)
+_RECEIPT = msgspec.json.Decoder(_RpcReceipt | None)
+_TX = msgspec.json.Decoder(_RpcTransaction | None)
 _TEXT = msgspec.json.Decoder(str)
 _TEXTS = msgspec.json.Decoder(list[str])
 
@@ -106,7 +106,7 @@ def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
         parent_hash=read_hash(header.parent_hash),
     )
     if number is not None and block.number != number:
-        raise ValueError("the answer is a different block")
+        raise ValueError("the response contains a different block")
     return block
 
 
@@ -118,7 +118,7 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
     block_number, block_hash = read_index(receipt.block_number), read_hash(receipt.block_hash)
     status = read_index(receipt.status)
     if read_hash(receipt.transaction_hash) != tx_hash or status > 1:
-        raise ValueError("the answer is not a receipt of this transaction")
+        raise ValueError("the response does not contain the receipt of this transaction")
     logs, refunds = read_matching_logs(receipt.logs)
     for log in (*logs, *refunds):
         if (log.tx_hash, log.block_number, log.block_hash) != (tx_hash, block_number, block_hash):
@@ -140,7 +140,7 @@ def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
     if transaction is None:
         return None
     if read_hash(transaction.hash) != tx_hash:
-        raise ValueError("the answer is a different transaction")
+        raise ValueError("the response contains a different transaction")
     return ChainTransaction(
         tx_hash=tx_hash,
         to=_address(transaction.to),
@@ -174,20 +174,20 @@ class LogSearch:
     def calls(self) -> list[RpcCall]:
         numbers = [self.end] if self.before is None else [self.end, self.before]
         block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
-        return [*map(block_call, numbers), _log_call(block_range, self.contracts)]
+        return [*map(make_block_call, numbers), _log_call(block_range, self.contracts)]
 
-    def read(self, answers: list[RpcAnswer]) -> "LogSearchResult":
-        """Decode the answers; logs that contradict the last block's hash are rejected."""
-        end = read_block(require_result(answers[0]), self.end)
+    def read(self, responses: list[RpcResponse]) -> "LogSearchResult":
+        """Decode the responses; logs that contradict the last block's hash are rejected."""
+        end = read_block(require_result(responses[0]), self.end)
         before = (
-            None if self.before is None else read_block(require_result(answers[1]), self.before)
+            None if self.before is None else read_block(require_result(responses[1]), self.before)
         )
         if end is None:
             return LogSearchResult(None, before, None)
-        answer = answers[-1]
-        if isinstance(answer, RpcErrorAnswer) and self.start < self.end:
+        response = responses[-1]
+        if isinstance(response, RpcErrorResponse) and self.start < self.end:
             return LogSearchResult(end, before, None)
-        raw = require_result(answer)  # a smaller span would not help with a single block
+        raw = require_result(response)  # a smaller span would not help with a single block
         return LogSearchResult(
             end, before, _read_logs(raw, self.contracts, self.start, self.end, end.hash)
         )
@@ -202,20 +202,23 @@ class LogSearchResult:
     logs: ContractLogs | None
 
 
-def block_call(block: int | str) -> RpcCall:
+def make_block_call(block: int | str) -> RpcCall:
     """Build the request for a block by number, or by a tag such as `latest`."""
     tag = hex(block) if isinstance(block, int) else block
     return RpcCall("eth_getBlockByNumber", [tag, False])
 
 
-def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
+def make_block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
     """Build two calls per block: its header by number, and its logs by hash.
 
     The header is needed because a node may know blocks that are not on its chain.
     """
     calls: list[RpcCall] = []
     for block in blocks:
-        calls += [block_call(block.number), _log_call({"blockHash": to_hex(block.hash)}, contracts)]
+        calls += [
+            make_block_call(block.number),
+            _log_call({"blockHash": to_hex(block.hash)}, contracts),
+        ]
     return calls
 
 
@@ -229,28 +232,31 @@ def _log_call(blocks: Mapping[str, str], contracts: Collection[bytes]) -> RpcCal
 
 
 def read_block_logs(
-    blocks: Sequence[BlockId], contracts: Collection[bytes], answers: list[RpcAnswer]
-) -> list[list[ContractLog] | Unanswered]:
-    """Decode the answers to `block_log_calls`; an error answer affects only its own block."""
+    blocks: Sequence[BlockId], contracts: Collection[bytes], responses: list[RpcResponse]
+) -> list[list[ContractLog] | MissingReason]:
+    """Decode the responses to `make_block_log_calls`; an error only affects its own block."""
     return [
-        _decode_block_logs(block, contracts, answers[index], answers[index + 1])
-        for block, index in zip(blocks, range(0, len(answers), _CALLS_PER_BLOCK), strict=True)
+        _decode_block_logs(block, contracts, responses[index], responses[index + 1])
+        for block, index in zip(blocks, range(0, len(responses), _CALLS_PER_BLOCK), strict=True)
     ]
 
 
 def _decode_block_logs(
-    block: BlockId, contracts: Collection[bytes], head_answer: RpcAnswer, logs_answer: RpcAnswer
-) -> list[ContractLog] | Unanswered:
-    if isinstance(head_answer, RpcErrorAnswer):
-        return Unanswered.REFUSED
-    head = read_block(head_answer, block.number)
+    block: BlockId,
+    contracts: Collection[bytes],
+    head_response: RpcResponse,
+    logs_response: RpcResponse,
+) -> list[ContractLog] | MissingReason:
+    if isinstance(head_response, RpcErrorResponse):
+        return MissingReason.REFUSED
+    head = read_block(head_response, block.number)
     if head is None:
-        return Unanswered.BEHIND
+        return MissingReason.BEHIND
     if head.hash != block.hash:
         return []
-    if isinstance(logs_answer, RpcErrorAnswer):
-        return Unanswered.REFUSED
-    paid, refunded = _read_logs(logs_answer, contracts, block.number, block.number, block.hash)
+    if isinstance(logs_response, RpcErrorResponse):
+        return MissingReason.REFUSED
+    paid, refunded = _read_logs(logs_response, contracts, block.number, block.number, block.hash)
     return [*paid, *refunded]
 
 
@@ -263,7 +269,7 @@ def _read_logs(
     except msgspec.MsgspecError:
         raise  # not a list of logs
     except ValueError:
-        raise RpcAnswerError(RpcFault.LOGS) from None
+        raise RpcFaultError(RpcFault.LOGS) from None
     if any(log.block_hash != end_hash for log in (*paid, *refunded) if log.block_number == end):
-        raise RpcAnswerError(RpcFault.LOGS)
+        raise RpcFaultError(RpcFault.LOGS)
     return paid, refunded
