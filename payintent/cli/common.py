@@ -1,4 +1,4 @@
-"""Shared helpers for commands: service access, actors, output and error messages."""
+"""Helpers for all commands: service access, actors, output and error messages."""
 
 import asyncio
 import getpass
@@ -129,8 +129,8 @@ def run_with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 def report_unavailable_database(url: str) -> None:
     """Print that the database is unavailable, without its password."""
     hosts = format_hosts(url)
-    at = "whose address is" if hosts == NOT_READABLE else "at"
-    print(f"payintent: waiting for the database {at} {hosts} …", file=sys.stderr)
+    relation = "whose address is" if hosts == NOT_READABLE else "at"
+    print(f"payintent: waiting for the database {relation} {hosts} …", file=sys.stderr)
 
 
 def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
@@ -146,7 +146,7 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
     from payintent.approvals.operations import make_proposal_view
 
     print_record(make_proposal_view(result), as_json="--json" in sys.argv)
-    print("payintent: needs approval by a second operator", file=sys.stderr)
+    print("payintent: the operation needs approval by a second operator", file=sys.stderr)
     raise typer.Exit(EXIT_PROPOSED)
 
 
@@ -189,7 +189,7 @@ async def _find_actor(service: Service, why: str) -> Actor:
     """Return the actor. The name of a terminal user is not verified."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
-        return Actor(f"{TERMINAL}{_user_name()}", why)
+        return Actor(f"{TERMINAL}{_get_user_name()}", why)
     # Imported only if there is a token, because these modules import the web framework.
     from payintent.http.address_limits import read_bearer_key
     from payintent.operators.access import check_operator_token
@@ -205,7 +205,7 @@ async def _find_actor(service: Service, why: str) -> Actor:
     return Actor(operator.name, why, operator.role)
 
 
-def _user_name() -> str:
+def _get_user_name() -> str:
     """Return the user name; under sudo, the name of the original user."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()

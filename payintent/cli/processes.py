@@ -48,7 +48,7 @@ def start_processes(
         fail(str(error))
 
 
-def default_processes(settings: Settings) -> int:
+def get_default_process_count(settings: Settings) -> int:
     """Return the number of usable cores, minus one if PostgreSQL runs on this host."""
     is_shared = any(map(_is_this_host, list_hosts(settings.direct_url)))
     return max(1, usable_cores() - is_shared)
@@ -97,7 +97,7 @@ def api(
     ),
     processes: int | None = _Processes,
 ) -> None:
-    """Serve the API and the hosted checkout, and operators on a separate port."""
+    """Serve the API and the hosted checkout, and the operator routes on a separate port."""
     from payintent.cli.serve_api import ApiAddresses, serve_api
 
     operator = None if operator_port is None else (operator_host, operator_port)
@@ -164,7 +164,9 @@ def _prepare_start(process: str, processes: int | None, **ports: int | None) -> 
     """
     settings = load_settings()
     end_trial()
-    count = {} if processes == 1 else {"processes": processes or default_processes(settings)}
+    count = (
+        {} if processes == 1 else {"processes": processes or get_default_process_count(settings)}
+    )
     names = list_configured_names(os.environ)
     _log.info("starting", process=process, version=VERSION, settings=names, **ports, **count)
     if warnings := [*find_unknown_settings(os.environ), *find_insecure_base_urls(settings)]:

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from payintent.app import Application, StoppedEarlyError, build_app, build_operator_app
 from payintent.cli.common import FATAL_ERRORS, fail
-from payintent.cli.processes import Address, default_processes, start_processes
+from payintent.cli.processes import Address, get_default_process_count, start_processes
 from payintent.http.middleware import CommonHeaders, RequestTimes
 from payintent.http.server import RETIRE_SIGNAL, DrainingServer, make_server, serve_until_stopped
 from payintent.operations import load_operations
@@ -39,7 +39,7 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
     by_name = {_PUBLIC: addresses.public}
     if addresses.operator is not None:
         by_name[_OPERATOR] = addresses.operator
-    count = processes or default_processes(settings)
+    count = processes or get_default_process_count(settings)
     member = start_processes(count, by_name, RETIRE_SIGNAL)
     try:
         _serve_api(settings.per_process(count), addresses, member)

@@ -58,7 +58,7 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
 ) -> None:
     async def admins() -> tuple[bool, str]:
         [finding, _] = await check_setup(context)
-        return finding.works, finding.text
+        return finding.is_ok, finding.text
 
     too_few = "at least 2 are needed to approve the operations of admins"
     assert await admins() == (False, f"admins with a valid token: 0; {too_few}")
@@ -88,7 +88,7 @@ async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
             "operators", True, f"{text}; other admins sign in with OpenID Connect"
         )
     else:
-        assert not finding.works
+        assert not finding.is_ok
 
 
 async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:

@@ -239,7 +239,7 @@ def test_a_page_of_a_story_is_a_line_for_each_thing_with_what_was_sent_and_answe
         "2026-11-21 09:30:00.000Z created     1590 THB",
         "2026-11-21 09:30:00.000Z attempt     01a1 attempt 1",
         '     body: {"type":"payment.paid"}',
-        "     answer: busy, come again",
+        "     response: busy, come again",
         "",
         "page 1 of 3",
     ]

@@ -443,7 +443,10 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ("version: 2", "shop.yaml:1: version: expected `version: 1`"),
         ("- a", "shop.yaml:1: expected sections such as `tax_rates:`"),
         ("version: 1\ntax: []", "shop.yaml:2: unknown section `tax`; sections are chains, tokens"),
-        ("version: 1\ntax_rates:", "shop.yaml:2: tax_rates: expected a list, or [] for none"),
+        (
+            "version: 1\ntax_rates:",
+            "shop.yaml:2: tax_rates: expected a list, or [] if there are no entries",
+        ),
         (
             "version: 1\ntax_rates:\n- TH",
             "shop.yaml:3: tax_rates[0]: expected fields such as `country: TH`",
