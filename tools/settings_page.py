@@ -22,67 +22,67 @@ _TABLES = {
     "database_url": (
         "Database",
         (
-            "[Connect to the database](configure.md#connect-to-the-database) and "
-            "[read lists from a replica](configure.md#read-lists-from-a-replica)."
+            "See [Connect to the database](configure.md#connect-to-the-database) and "
+            "[Read lists from a replica](configure.md#read-lists-from-a-replica)."
         ),
     ),
-    "pepper": ("Secrets", "[Create the secrets](configure.md#create-the-secrets)."),
+    "pepper": ("Secrets", "See [Create the secrets](configure.md#create-the-secrets)."),
     "checkout_base": ("Addresses and installation", ""),
     "oidc_issuer": (
         "Sign-in with OpenID Connect",
         "See [OpenID Connect](console.md#openid-connect).",
     ),
-    "smtp_host": ("Mail", "[Send mail](configure.md#send-mail)."),
+    "smtp_host": ("Mail", "See [Send mail](configure.md#send-mail)."),
     "edge_country_header": (
         "Proxies and edge networks",
         (
-            "[Declare the proxy](configure.md#declare-the-proxy) and "
-            "[get the viewer's country](configure.md#get-the-viewers-country)."
+            "See [Declare the proxy](configure.md#declare-the-proxy) and "
+            "[Get the viewer's country](configure.md#get-the-viewers-country)."
         ),
     ),
     "body_bytes_max": ("Incoming requests", ""),
     "ca_file": (
         "Outgoing TLS and tracing",
         (
-            "[Trust a private certificate authority]"
+            "See [Trust a private certificate authority]"
             "(configure.md#trust-a-private-certificate-authority) and "
-            "[trace payments](monitor.md#trace-payments)."
+            "[Trace payments](monitor.md#trace-payments)."
         ),
     ),
     "amount_min": ("Payments and rate limits", ""),
     "fraud_decisions_days": (
         "Logged calls",
-        "The portal shows [merchants' API calls](portal.md#pages).",
+        "Developers can view [merchants' API calls](portal.md#pages) in the portal.",
     ),
     "gateway_origins": (
         "Gateways",
         (
-            "[Calls that buyers cause](../contribute/decisions/payments.md"
+            "[Buyer-triggered gateway calls](../contribute/decisions/payments.md"
             "#gateway-calls-that-buyers-cause-are-limited) are shared fairly among merchants and "
             "checkouts."
         ),
     ),
     "attempts_days": (
         "Personal data",
-        "See [retention](privacy.md#retention) and [sealing](privacy.md#sealing).",
+        "See [Retention](privacy.md#retention) and [Sealing](privacy.md#sealing).",
     ),
     "rpc_ethereum": (
         "Chains",
-        "See [endpoints](chains.md#endpoints) and [refunds](chains.md#refunds).",
+        "See [Endpoints](chains.md#endpoints) and [Refunds](chains.md#refunds).",
     ),
     "expire_every_s": ("Workers", ""),
     "settlement_folder": (
         "Settlement files",
-        "See [settlement folder](reconciliation.md#settlement-folder).",
+        "See [Settlement folder](reconciliation.md#settlement-folder).",
     ),
     "webhook_networks": (
         "Webhooks",
         (
-            "[Allow webhooks into private networks]"
+            "See [Allow webhooks into private networks]"
             "(configure.md#allow-webhooks-into-private-networks)."
         ),
     ),
-    "log_level": ("Logs", "See [log events](monitor.md#log-events)."),
+    "log_level": ("Logs", "See [Log events](monitor.md#log-events)."),
 }
 _HEAD = "| Setting | Value | Default | Description |\n|---|---|---|---|\n"
 _UNITS = {
