@@ -116,7 +116,7 @@ async def test_the_reference_has_every_operation_event_code_and_shape(api: Api) 
 async def test_the_guide_is_the_page_of_the_repository(api: Api) -> None:
     body = (await api.send("GET", "/docs/integrate")).body.decode()
     assert "<h1" in body
-    assert "The checkout" in body
+    assert "Redirect the buyer" in body
     assert 'href="/docs/reference#x-error-codes"' in body
     assert "](" not in body
 
