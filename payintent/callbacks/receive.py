@@ -251,7 +251,7 @@ async def _add_unknown_capture(tx: Tx, delivery: _CallbackDelivery) -> None:
         return
     money = callback.report.capture
     capture_id = tx.id_generator.new_id()
-    origin = await capture_store.add_unknown(tx, capture_id, account_id, callback.id, money)
+    origin = await capture_store.add_without_session(tx, capture_id, account_id, callback.id, money)
     if origin is None:
         return
     note = f"callback {callback.id} {await _describe_session(tx, callback)}"

@@ -19,7 +19,7 @@ from payintent.merchants.model import Merchant, Quote
 from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
-from payintent.payments.serialization import optional_term_fields
+from payintent.payments.serialization import shared_option_fields
 from payintent.runtime.json_format import format_timestamp
 from payintent.test_mode.model import card_page_url
 
@@ -59,7 +59,7 @@ def checkout_fields(
             support_url=web_url(merchant.support_url),
             terms_url=web_url(merchant.terms_url),
         ),
-        **optional_term_fields(payment),
+        **shared_option_fields(payment),
         "server_time": format_timestamp(now),
         "can": {
             "select": is_open,

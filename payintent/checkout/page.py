@@ -218,7 +218,7 @@ async def _gateway_step(
         is_offered = any(quote["payment_method_id"] == method_id for quote in methods.quotes)
         if is_offered and not (
             _SELECTED in visit.request.query_params
-            and await session_store.record_form_shown(visit.context.database, session.id)
+            and await session_store.record_form_display(visit.context.database, session.id)
         ):
             return {"kind": "reselect"}
     methods.gateway_origins.add(web_origin(step["url"]))

@@ -57,7 +57,7 @@ from payintent.runtime.settings_checks import (
     find_unknown_settings,
 )
 from payintent.runtime.version import VERSION
-from payintent.service import BUILT_IN, Service, max_connections, open_service
+from payintent.service import BUILT_IN_PROVIDERS, Service, count_connections_max, open_service
 
 _ACCOUNTS_MAX = 10_000
 _ADMINS_MIN = 2  # a proposer and an approver
@@ -126,12 +126,12 @@ def _check_all(report: _Report) -> None:
 def _check_gateways(report: _Report) -> bool:
     http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)  # sends no requests
     try:
-        load_gateway_packages(http, BUILT_IN)
+        load_gateway_packages(http, BUILT_IN_PROVIDERS)
     except GatewayPackageError as error:
         report.fail("gateways", str(error))
         return False
     packages = [f", {name} of {owner}" for name, owner in list_gateway_packages().items()]
-    report.ok("gateways", f"{len(BUILT_IN)} built in{''.join(packages)}")
+    report.ok("gateways", f"{len(BUILT_IN_PROVIDERS)} built in{''.join(packages)}")
     return True
 
 
@@ -255,8 +255,8 @@ def _check_clock(report: _Report, facts: availability.ServerFacts) -> None:
 
 def _check_connections(report: _Report, settings: Settings, connection_limit: int) -> None:
     """Compare the maximum number of connections from a host with the server's limit."""
-    processes = get_default_process_count(settings)
-    count = max_connections(settings, processes)
+    processes = default_processes(settings)
+    count = count_connections_max(settings, processes)
     text = (
         f"an api and a worker with {processes} processes each open up to {count} connections; "
         f"the server allows {connection_limit}"

@@ -37,13 +37,14 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("inquire")
 
-#: Delays between inquiries; the last one repeats. The first inquiry is 30 s after opening.
+#: Delays between inquiries; the last delay repeats. The first inquiry is 30 s after opening.
 OPEN_INQUIRY_DELAYS_S = (120.0, 600.0, 3600.0)
 #: Delay after a rate limit response from a gateway that requires gaps between inquiries, such as
 #: ECPay, whose limit lasts half an hour. Other gateways' limits last seconds. They are queried
 #: sooner, because a session can be paid until it is closed.
 THROTTLED_DELAY_S = 1800.0
-#: Delays between attempts to close a session; short at first, because expiry may depend on it.
+#: Delays between attempts to close a session. They start short, because expiry may depend on the
+#: result.
 CLOSING_DELAYS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 AUTHORISING_DELAY_S = 30.0
 #: Session age from which "unknown to the gateway" proves that the session does not exist. Until
@@ -55,7 +56,7 @@ _ABSENT = GatewaySessionState.ABSENT
 #: States that do not delay expiry. A gateway that cannot close sessions reports an unused session
 #: as open, and a session unknown to the gateway may never be created.
 _INCONCLUSIVE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
-RETURN_INTERVAL_S = 5.0  # buyers can reload the return page
+RETURN_INTERVAL_S = 5.0  # minimum interval between inquiries from reloads of the return page
 
 
 async def inquire_on_return(
@@ -94,28 +95,32 @@ class SessionInquirer:
     accounts: GatewayAccounts
     authorisation_timeout: timedelta
 
-    async def inquire(self, due: DueSession) -> None:
-        tracing.follow_payment(due.session.payment_id)
+    async def inquire(self, due_session: DueSession) -> None:
+        tracing.follow_payment(due_session.session.payment_id)
         try:
-            await self._inquire(due)
+            await self._inquire(due_session)
         except (StorageUnavailableError, LockTimeoutError):
             raise
         except Exception:  # a bug must not block the buyer or the payment's expiry
-            if due.session.status is SessionStatus.OPENING:
-                await self._abandon_selection(due.session)
-            await self._record_no_response(due.session)
+            if due_session.session.status is SessionStatus.OPENING:
+                await self._abandon_selection(due_session.session)
+            await self._record_no_response(due_session.session)
             raise
 
-    async def _inquire(self, due: DueSession) -> None:
-        session = due.session
-        age_s = (due.now - session.opened_at).total_seconds()
+    async def _inquire(self, due_session: DueSession) -> None:
+        session = due_session.session
+        age_s = (due_session.now - session.opened_at).total_seconds()
         gap_s = self._gap_s(session)
-        if session.status is SessionStatus.OPEN and age_s < gap_s and not due.has_returned:
+        if (
+            session.status is SessionStatus.OPEN
+            and age_s < gap_s
+            and not due_session.buyer_has_returned
+        ):
             await session_store.schedule_inquiry(self.database, session, gap_s - age_s)
             return
         result = await self._call_gateway(session)
         if isinstance(result, SessionReport):
-            await self._apply_report(due, result, age_s)
+            await self._apply_report(due_session, result, age_s)
         else:
             await self._record_no_response(session)
             _log.warning(
@@ -132,9 +137,11 @@ class SessionInquirer:
             delay_s = None
         await session_store.schedule_inquiry(self.database, session, delay_s)
 
-    async def _apply_report(self, due: DueSession, report: SessionReport, age_s: float) -> None:
-        """Apply a report. An inconclusive report counts as a missing response."""
-        session = due.session
+    async def _apply_report(
+        self, due_session: DueSession, report: SessionReport, age_s: float
+    ) -> None:
+        """Apply a report. An inconclusive report is treated as a missing response."""
+        session = due_session.session
         if report.state not in _INCONCLUSIVE:
             await session_store.mark_responsive(self.database, session.id)
         is_absent = report.state is _ABSENT and age_s > ABSENT_FINAL_AFTER_S
@@ -144,7 +151,10 @@ class SessionInquirer:
             await settle_session(tx, session.payment_id, session.id, effective_report)
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._record_no_response(session)
-        elif session.closing_at and due.now - session.closing_at >= self.authorisation_timeout:
+        elif (
+            session.closing_at
+            and due_session.now - session.closing_at >= self.authorisation_timeout
+        ):
             async with self.database.transaction() as tx:
                 await expire_undecided(tx, session, self.authorisation_timeout)
 
@@ -179,9 +189,9 @@ class SessionInquirer:
     async def _abandon_selection(self, session: Session) -> None:
         """Mark an `opening` session as closing, so that the buyer can select a method again."""
         async with self.database.transaction() as tx:
-            _, now = await payment_store.lock_one(tx, session.payment_id)
-            current = await session_store.lock(tx, session.id)
-            if current.status is SessionStatus.OPENING:
+            _, now = await payment_store.lock_payment(tx, session.payment_id)
+            locked_session = await session_store.lock(tx, session.id)
+            if locked_session.status is SessionStatus.OPENING:
                 await session_store.mark_closing(tx, [session.id], now)
 
     async def _escalate(self, session: Session) -> bool:
@@ -191,9 +201,9 @@ class SessionInquirer:
         unwatched chain need no case, because they end when the chain is read again.
         """
         async with self.database.transaction() as tx:
-            payment, now = await payment_store.lock_one(tx, session.payment_id)
-            current = await session_store.lock(tx, session.id)
-            if current.status is SessionStatus.ENDED:
+            payment, now = await payment_store.lock_payment(tx, session.payment_id)
+            locked_session = await session_store.lock(tx, session.id)
+            if locked_session.status is SessionStatus.ENDED:
                 return True
             chain = session.quote.chain
             if chain is not None and not await chain_watch_store.is_watched(tx, chain):
@@ -201,7 +211,7 @@ class SessionInquirer:
             origin = session_origin(payment, session.id)
             await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
             is_due = payment.session_id == session.id and payment.is_past_expiry(now)
-            return not (is_due and current.status is SessionStatus.CLOSING)
+            return not (is_due and locked_session.status is SessionStatus.CLOSING)
 
 
 def _next_delay_s(session: Session, result: SessionResult, gap_s: float) -> float:
@@ -211,11 +221,11 @@ def _next_delay_s(session: Session, result: SessionResult, gap_s: float) -> floa
         CLOSING_DELAYS_S if session.status is SessionStatus.CLOSING else OPEN_INQUIRY_DELAYS_S
     )
     delay_s = delays_s[min(session.inquiries, len(delays_s) - 1)]
-    is_deciding = (
+    is_authorising = (
         isinstance(result, SessionReport) and result.state is GatewaySessionState.AUTHORISING
     )
     # The payment's expiry may depend on this decision.
-    is_urgent = is_deciding and session.status is SessionStatus.CLOSING
+    is_urgent = is_authorising and session.status is SessionStatus.CLOSING
     return max(gap_s, min(delay_s, AUTHORISING_DELAY_S) if is_urgent else delay_s)
 
 
@@ -225,5 +235,5 @@ async def escalate_to_operator(database: Database, payment_id: UUID, session_id:
     The payment stays open.
     """
     async with database.transaction() as tx:
-        payment, _ = await payment_store.lock_one(tx, payment_id)
+        payment, _ = await payment_store.lock_payment(tx, payment_id)
         await open_case(tx, CaseKind.RECONCILIATION, session_origin(payment, session_id))

@@ -46,7 +46,7 @@ from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.quotes.model import (
     QuoteCountry,
     QuoteRefusal,
-    can_hold_exactly,
+    can_represent_exactly,
     explain_method,
     make_quotes,
     resolve_quote_country,
@@ -121,7 +121,7 @@ async def select_quote(
     await require_open_checkout(context.database, snapshot)
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     merchant = setup.merchant
-    methods = setup.methods_without(await accounts.get_unavailable_ids())
+    methods = setup.methods_with_disabled_accounts(await accounts.get_unavailable_ids())
     quote = _quote_selection(
         setup, methods, snapshot.payment, selection, restrictions, viewer_country
     )
@@ -142,9 +142,9 @@ async def select_quote(
             make_session_call(session, GatewayRequestKind.CREATE_SESSION),
             lambda gateway, account: gateway.create_session(account, request),
         )
-    selected = await opener.apply_response(session, result)
-    _require_opened(selected, result)
-    return selected
+    selected_session = await opener.apply_response(session, result)
+    _require_current_session(selected_session, result)
+    return selected_session
 
 
 def _quote_selection(
@@ -171,9 +171,9 @@ def _quote_selection(
         restrictions,
     )
     _require_usable_token(payment, method)
-    selected = find_payable_methods(merchant.market, [method])
+    payable_methods = find_payable_methods(merchant.market, [method])
     quotes = make_quotes(
-        payment, merchant, selected, quote_country, selection.currency, setup.tax_rates
+        payment, merchant, payable_methods, quote_country, selection.currency, setup.tax_rates
     )
     if not quotes:
         raise _no_price_error(setup, payment, method, quote_country, selection.currency)
@@ -214,7 +214,7 @@ def _require_usable_token(payment: Payment, method: PaymentMethod) -> None:
             ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE,
             f"{method.token} is not available on {method.chain}",
         )
-    if not can_hold_exactly(payment, method.token, method.token_decimals):
+    if not can_represent_exactly(payment, method.token, method.token_decimals):
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT,
             f"{method.token} on {method.chain} has {method.token_decimals} decimals",
@@ -262,7 +262,7 @@ def _build_request(
 ) -> GatewaySessionRequest:
     urls = context.urls
     query = f"?{urlencode({'lang': selection.locale})}" if selection.locale else ""
-    page = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
+    page_url = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
     merchant_url = selection.return_url or merchant.return_url or ""
     quote = session.quote
     return GatewaySessionRequest(
@@ -274,7 +274,7 @@ def _build_request(
         description=f"{merchant.name} {ids.format_id(ids.PAYMENT, payment.id)}",
         opened_at=session.opened_at,
         expires_at=payment.expires_at,
-        return_url=page if urls.checkout_base else merchant_url,
+        return_url=page_url if urls.checkout_base else merchant_url,
         callback_url=f"{urls.api_base}/callbacks/{quote.provider}/{quote.account_id}",
         locale=selection.locale,
         payer_email=_email_for_gateway(selection.payer_email or payment.payer_email),
@@ -284,17 +284,19 @@ def _build_request(
 
 
 def _email_for_gateway(email: str | None) -> str | None:
-    """Return the address in a form that every gateway accepts, or None if there is none."""
+    """Return the address as an ASCII mailbox, which every gateway accepts, or None."""
     mailbox = to_mailbox(email) if email is not None else None
     return mailbox if mailbox is not None and mailbox.isascii() else None
 
 
-def _require_opened(selected: SelectedSession, result: CreateSessionResult) -> None:
-    payment, session = selected.payment, selected.session
+def _require_current_session(
+    selected_session: SelectedSession, result: CreateSessionResult
+) -> None:
+    payment, session = selected_session.payment, selected_session.session
     if payment.session_id == session.id:
         return
     if isinstance(result, SessionCreated):
-        require_open(payment, selected.now)
+        require_open(payment, selected_session.now)
         raise RefusedError(
             ErrorCode.CONFLICT,
             "another payment method was selected at the same time",

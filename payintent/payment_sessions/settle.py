@@ -39,7 +39,7 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
 
     Locks the payments, then the sessions.
     """
-    locked = await settlement_store.lock_records(
+    records = await settlement_store.lock_records(
         tx,
         [item.payment_id for item in reports],
         {
@@ -50,23 +50,25 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
     settlements = [
         settlement
         for item in reports
-        if (settlement := await _decide_report(tx, locked, item)) is not None
+        if (settlement := await _decide_report(tx, records, item)) is not None
     ]
-    changed_payments = await apply_settlements(tx, settlements, locked.now)
+    changed_payments = await apply_settlements(tx, settlements, records.now)
     selected_payments = [
         settlement.payment for settlement in settlements if settlement.payment is not None
     ]
-    current = locked.payments | {
+    current_payments = records.payments | {
         payment.id: payment for payment in (*selected_payments, *changed_payments)
     }
-    return [current[item.payment_id] for item in reports]
+    return [current_payments[item.payment_id] for item in reports]
 
 
-async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settlement | None:
+async def _decide_report(
+    tx: Tx, records: LockedRecords, item: ReportedSession
+) -> Settlement | None:
     """Decide the effect of a report; returns None if its money is already recorded."""
     report = item.report
-    payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
-    stored_capture = report.capture and locked.captures.get(
+    payment, session = records.payments[item.payment_id], records.sessions[item.session_id]
+    stored_capture = report.capture and records.captures.get(
         (session.quote.account_id, report.capture.reference)
     )
     if stored_capture is not None and not stored_capture.is_unassigned:
@@ -77,9 +79,9 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
         # A capture that was stored without its session, and has refunds, cannot pay the payment.
         report, stored_capture = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
-        [payment] = await complete_selections(tx, [(payment, session)], locked.now)
+        [payment] = await complete_selections(tx, [(payment, session)], records.now)
         session = replace(session, status=SessionStatus.OPEN)
-    return _build_settlement(tx.id_generator, payment, session, report, stored_capture, locked.now)
+    return _build_settlement(tx.id_generator, payment, session, report, stored_capture, records.now)
 
 
 async def _is_already_stored(

@@ -69,7 +69,7 @@ async def lock_records(
     `references` maps session ids to capture references in the session's account. Payments are
     locked in a separate statement, so that the next statement sees all their earlier settlements.
     """
-    locked = (
+    locked_payments = (
         await payment_store.lock(tx, payment_ids)
         if payment_ids
         else LockedPayments([], await current_time(tx))
@@ -100,7 +100,7 @@ async def lock_records(
         list(references.values()),
     )
     return LockedRecords(
-        payments={payment.id: payment for payment in locked.payments},
+        payments={payment.id: payment for payment in locked_payments.payments},
         sessions={row["s_id"]: session_store.from_row(row) for row in rows},
         captures={
             (row["s_account_id"], row["reference"]): StoredCapture(
@@ -109,7 +109,7 @@ async def lock_records(
             for row in rows
             if row["capture_id"] is not None
         },
-        now=locked.now,
+        now=locked_payments.now,
     )
 
 
@@ -175,8 +175,8 @@ def _ledger_entries(item: Settlement) -> list[LedgerEntry]:
     charges = NO_CHARGES
     if capture.credited and item.session is not None:
         charges = get_quoted_charges(item.session.quote.price, capture.amount_minor)
-    derive = make_assignment_entries if capture.is_stored else make_capture_entries
-    return derive(money, capture.amount_minor, charges)
+    make_entries = make_assignment_entries if capture.is_stored else make_capture_entries
+    return make_entries(money, capture.amount_minor, charges)
 
 
 async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[NewCase]:

@@ -36,7 +36,7 @@ async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
 
 
 async def cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger = PaymentTrigger.CANCEL) -> None:
-    payment, now = await payment_store.lock_one(tx, payment_id)
+    payment, now = await payment_store.lock_payment(tx, payment_id)
     if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(now):
         status = (
             PaymentStatus.EXPIRED if payment.status is PaymentStatus.PENDING else payment.status

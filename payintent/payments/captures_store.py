@@ -26,13 +26,13 @@ class LockedCapture:
     amount_minor: int
     reserved_minor: int
     remaining_minor: int  # neither refunded nor reserved
-    undisputed_minor: int  # the part of `remaining_minor` that no dispute holds
+    undisputed_minor: int  # the portion of `remaining_minor` that is not disputed
     credited: bool
     chain: str | None
     payer: bytes | None  # the sender's chain address, until it is erased
     approval_above_minor: int | None  # daily amount above which a second operator must approve
     token_decimals: int | None
-    merchant_approval_above: Decimal | None  # the merchant's own threshold; gateway captures only
+    merchant_approval_above: Decimal | None  # the merchant's threshold; gateway captures only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class SettledCapture:
     is_stored: bool = False  # already stored, without a session
 
 
-async def add_unknown(
+async def add_without_session(
     tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
 ) -> MoneyOrigin | None:
     """Store a capture of an unknown session; return its origin, or None if it is already stored."""
@@ -125,9 +125,9 @@ async def assign_to_sessions(tx: Tx, captures: Sequence[SettledCapture]) -> None
 async def complete_reference(
     tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_unused: bool
 ) -> bool:
-    """Return whether a session already has this capture; keep the longer of the two references.
+    """Return whether a session already has this capture, and store the longer reference.
 
-    Some gateway responses contain only a prefix of the reference, which is stored with a final dot.
+    Some gateway responses contain only a prefix of the reference; it is stored with a trailing dot.
     `is_unused` is False if another capture has this reference. The session must be locked.
     """
     capture = await tx.row(

@@ -19,7 +19,7 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.encryption import EncryptionKeyError
 
-_LIST_ATTEMPTS_MAX = 5  # payments that replace expired payments on a page may themselves be due
+_LIST_ATTEMPTS_MAX = 5  # payments that replace expired payments on a page may also be due
 
 
 class PaymentLookup:
@@ -91,11 +91,11 @@ async def list_merchant_payments(
         await expire_if_due(database, *due_ids)
         source = database  # the replica may lag behind
     page = snapshots[:limit]
-    last = page[-1].payment if len(snapshots) > limit else None
+    last_payment = page[-1].payment if len(snapshots) > limit else None
     if PaymentStatus.EXPIRED not in payment_filter.statuses:
         page = [snapshot for snapshot in page if not _is_due(snapshot)]
     page = [snapshot for snapshot in page if payment_store.is_readable(snapshot.payment)]
-    return page, last and (last.created_at, last.id)
+    return page, last_payment and (last_payment.created_at, last_payment.id)
 
 
 async def foreign_object_error(

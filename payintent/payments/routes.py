@@ -21,11 +21,11 @@ from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.limits import RateLimitExceededError
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import (
-    ConcurrentCreates,
+    ConcurrentCreateRequests,
     CreatedPayment,
-    RefusedCreate,
+    InvalidCreateRequest,
     replay_create,
-    replay_refused,
+    replay_invalid_request,
 )
 from payintent.payments.lookup import PaymentLookup, list_merchant_payments
 from payintent.payments.schemas import read_create_request, read_payment_filter
@@ -41,10 +41,10 @@ class PaymentRoutes:
     api: MerchantApi
     settings: Settings
     database: Database
-    lists: ReadDatabase
+    read_database: ReadDatabase
     lookup: PaymentLookup
     screening: FraudScreening
-    concurrent_creates: ConcurrentCreates
+    concurrent_create_requests: ConcurrentCreateRequests
 
     def routes(self) -> list[Route]:
         return [
@@ -63,19 +63,19 @@ class PaymentRoutes:
         merchant = await self.api.authenticator.authenticate(request)
         try:
             await self.api.apply_limit(request, merchant, RateLimitClass.CREATE)
-        except RateLimitExceededError as exceeded:
-            result = await self._replay_above_limit(request, merchant, exceeded)
+        except RateLimitExceededError as limit_error:
+            result = await self._replay_above_limit(request, merchant, limit_error)
         else:
-            create = await read_create_request(request, merchant, self.settings)
+            create_request = await read_create_request(request, merchant, self.settings)
             try:
-                if isinstance(create, RefusedCreate):
-                    result = await replay_refused(self.database, create)
+                if isinstance(create_request, InvalidCreateRequest):
+                    result = await replay_invalid_request(self.database, create_request)
                 else:
-                    result = await self.concurrent_creates.run_once(
-                        create, partial(self.screening.create_payment, create)
+                    result = await self.concurrent_create_requests.run_once(
+                        create_request, partial(self.screening.create_payment, create_request)
                     )
-            except FraudDeniedError as denied:
-                if denied.replayed:
+            except FraudDeniedError as denial_error:
+                if denial_error.replayed:
                     await self._count_as_read(request, merchant)
                 raise
             if result.replayed:
@@ -96,7 +96,7 @@ class PaymentRoutes:
         """List payments, newest first; `next_cursor` is present if there are more."""
         payment_filter = read_payment_filter(request.query_params, merchant.merchant_id)
         snapshots, next_position = await list_merchant_payments(
-            self.database, self.lists, payment_filter
+            self.database, self.read_database, payment_filter
         )
         base = self.settings.checkout_base
         page: dict[str, object] = {
@@ -126,23 +126,28 @@ class PaymentRoutes:
         await self.api.apply_limit(request, merchant, RateLimitClass.READ)
 
     async def _replay_above_limit(
-        self, request: Request, merchant: AuthenticatedMerchant, exceeded: RateLimitExceededError
+        self, request: Request, merchant: AuthenticatedMerchant, limit_error: RateLimitExceededError
     ) -> CreatedPayment:
         try:
             await self.api.limiter.take_lookup_token(merchant)
         except RateLimitExceededError:
-            raise exceeded from None
-        create = await read_create_request(request, merchant, self.settings)
-        attempt = create.attempt if isinstance(create, RefusedCreate) else create
+            raise limit_error from None
+        create_request = await read_create_request(request, merchant, self.settings)
+        attempt = (
+            create_request.attempt
+            if isinstance(create_request, InvalidCreateRequest)
+            else create_request
+        )
         result = await replay_create(self.database, attempt)
         if result is None:
-            raise exceeded
+            raise limit_error
         return result
 
 
 async def respond_to_denial(_: Request, error: Exception) -> Response:
     """Respond to a fraud denial with status 200 (spec section 7.4)."""
-    denied = cast("FraudDeniedError", error)
+    denial_error = cast("FraudDeniedError", error)
     return json_response(
-        denial_fields(denied.denial), headers=REPLAYED_HEADERS if denied.replayed else None
+        denial_fields(denial_error.denial),
+        headers=REPLAYED_HEADERS if denial_error.replayed else None,
     )

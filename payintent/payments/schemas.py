@@ -26,7 +26,7 @@ from payintent.http.bodies import MetadataDecoder, nesting_depth, read_idempoten
 from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.model import require_accepting_payments
-from payintent.payments.create import OPERATION, RefusedCreate
+from payintent.payments.create import OPERATION, InvalidCreateRequest
 from payintent.payments.idempotency_store import request_fingerprint
 from payintent.payments.list_store import PaymentFilter
 from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentStatus
@@ -147,11 +147,11 @@ _STRING_DECODER = msgspec.json.Decoder(str)
 
 async def read_create_request(
     request: Request, merchant: AuthenticatedMerchant, settings: Settings
-) -> CreatePaymentRequest | RefusedCreate:
+) -> CreatePaymentRequest | InvalidCreateRequest:
     """Read and validate a `POST /payments` request.
 
     Raises `BAD_REQUEST` for a malformed request. A well-formed request with invalid values is
-    returned as a `RefusedCreate`, because its key may already have a result.
+    returned as a `InvalidCreateRequest`, because its key may already have a result.
     """
     key = read_idempotency_key(request.headers)
     if key is None:
@@ -162,7 +162,7 @@ async def read_create_request(
 
 def _parse_create_request(
     key: UUID, body: CreatePaymentBody, merchant: AuthenticatedMerchant, settings: Settings
-) -> CreatePaymentRequest | RefusedCreate:
+) -> CreatePaymentRequest | InvalidCreateRequest:
     _check_body(body)
     metadata = read_metadata(body.metadata, settings)
     amount = _decode_string(body.amount)
@@ -198,7 +198,7 @@ def _parse_create_request(
     try:
         return _validate_create_request(attempt, body, amount, metadata.text, merchant, settings)
     except RefusedError as refusal:
-        return RefusedCreate(attempt, refusal)
+        return InvalidCreateRequest(attempt, refusal)
 
 
 def _validate_create_request(
@@ -210,11 +210,14 @@ def _validate_create_request(
     settings: Settings,
 ) -> CreatePaymentRequest:
     """Validate a create request; raises the error of the first check that fails."""
-    payable, pegged = merchant.payable_currencies, body.include_pegged_assets is not False
+    payable_currencies, pegged = (
+        merchant.payable_currencies,
+        body.include_pegged_assets is not False,
+    )
     require_accepting_payments(merchant.activation)
-    require_payable_currency(body.currency, payable, pegged=pegged)
+    require_payable_currency(body.currency, payable_currencies, pegged=pegged)
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
-    _check_token_decimals(amount, body.currency, payable)
+    _check_token_decimals(amount, body.currency, payable_currencies)
     check_optional_country(body.country)
     return CreatePaymentRequest(
         merchant_id=attempt.merchant_id,
@@ -276,7 +279,9 @@ def check_refund_texts(body: CreateRefundBody) -> None:
     check_text("destination", body.destination, _DESTINATION_MAX)
 
 
-def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
+def _check_token_decimals(
+    amount: Decimal, currency: str, payable_currencies: Mapping[str, int]
+) -> None:
     """Raise `INVALID_AMOUNT` if none of the merchant's tokens can represent the amount.
 
     `payable` maps each currency to the maximum number of decimals that the merchant's methods
@@ -284,7 +289,7 @@ def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, 
     """
     if not CURRENCIES[currency].is_crypto:
         return
-    decimals = payable[currency]
+    decimals = payable_currencies[currency]
     if to_smallest_unit(amount, decimals) is None:
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT, f"{currency} amounts must have at most {decimals} decimals"

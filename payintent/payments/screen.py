@@ -66,10 +66,10 @@ class FraudScreening:
             if not velocity_rules:
                 _raise_if_denied(rules.evaluate(subject))
             return await self.creator.create(request, check if velocity_rules else None)
-        except FraudDeniedError as denied:
-            if denied.replayed:
+        except FraudDeniedError as error:
+            if error.replayed:
                 raise
-            return await self._store_denial(request, denied.denial)
+            return await self._store_denial(request, error.denial)
 
     async def screen_checkout(
         self,
@@ -139,12 +139,12 @@ class FraudScreening:
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
         """Store a denial with its key and raise it, or return the key's earlier result."""
-        first = FirstRequest(
+        first_request = FirstRequest(
             request_hash=request.request_hash, denial=msgspec.json.encode(denial).decode()
         )
         async with self.database.transaction() as tx:
             is_new = await idempotency_store.claim_key(
-                tx, request.merchant_id, OPERATION, request.key, first
+                tx, request.merchant_id, OPERATION, request.key, first_request
             )
             if is_new:
                 await fraud_store.record_denial(

@@ -47,7 +47,7 @@ _NEWEST = NewestPayments(
 async def list_positions(database: Executor, payment_filter: PaymentFilter) -> list[Position]:
     """List the positions of payments that match the indexed conditions, newest first.
 
-    The conditions that make a filter narrow (`is_narrow`) are not applied.
+    Unindexed filters (`has_unindexed_filters`) are not applied.
     """
     query, arguments = _NEWEST.build(payment_filter)
     rows = await database.fetch(query, *arguments)
@@ -210,9 +210,9 @@ async def list_records(
     database: Executor, payment_ids: Sequence[UUID], payment_filter: PaymentFilter
 ) -> list[PaymentRecord]:
     """List the given payments that match a filter, newest first."""
-    _, *last = payment_filter.bounds()
+    _, *cursor = payment_filter.bounds()
     rows = await _RECORDS.page(
-        database, tuple(last), **asdict(payment_filter), payment_ids=payment_ids
+        database, tuple(cursor), **asdict(payment_filter), payment_ids=payment_ids
     )
     return [_record_from_row(row, database.payer_sealing) for row in rows]
 
@@ -282,7 +282,9 @@ async def find_order_payments(
 
 async def list_order_ids(database: Executor, payment_ids: Iterable[str | None]) -> dict[str, str]:
     """Return the order ids of the payments that have one, by payment id."""
-    parsed = {ids.parse_id(ids.PAYMENT, payment_id) for payment_id in payment_ids if payment_id}
+    payment_uuids = {
+        ids.parse_id(ids.PAYMENT, payment_id) for payment_id in payment_ids if payment_id
+    }
     rows = await database.fetch(
         """
         SELECT id, payment_order_id(metadata) AS order_id,
@@ -290,7 +292,7 @@ async def list_order_ids(database: Executor, payment_ids: Iterable[str | None]) 
         FROM payment
         WHERE id = ANY($1::uuid[])
         """,
-        list(parsed),
+        list(payment_uuids),
     )
     order_ids = {
         ids.format_id(ids.PAYMENT, row["id"]): _read_order_id(row, database.payer_sealing)

@@ -32,7 +32,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         "refunded_amount": format_amount(
             payment.refunded_amount, currency.amount_decimals, trim=currency.is_crypto
         ),
-        **optional_term_fields(payment),
+        **shared_option_fields(payment),
         "tax_manager": payment.tax_manager,
         "created_at": format_timestamp(payment.created_at),
         "updated_at": format_timestamp(payment.updated_at),
@@ -46,7 +46,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
     return fields
 
 
-def optional_term_fields(payment: Payment) -> dict[str, Any]:
+def shared_option_fields(payment: Payment) -> dict[str, Any]:
     """Return the optional create fields that both the merchant and the buyer can read."""
     return {"include_pegged_assets": payment.include_pegged_assets}
 

@@ -29,14 +29,14 @@ class DueSession:
 
     session: Session
     now: datetime
-    has_returned: bool  # the buyer has returned from the gateway's page
+    buyer_has_returned: bool  # the buyer has returned from the gateway's page
 
 
 async def find_account_id(database: Executor, session_id: UUID) -> int | None:
     return await database.value("SELECT account_id FROM session WHERE id = $1", session_id)
 
 
-async def find_unfinished(database: Executor, account_id: int, reference: str) -> UUID | None:
+async def find_unfinished_id(database: Executor, account_id: int, reference: str) -> UUID | None:
     """Return the id of the account's unfinished session with this gateway reference."""
     return await database.value(
         """
@@ -154,7 +154,7 @@ async def claim_due(
         busy_accounts,
     )
     return [
-        DueSession(session=from_row(row), now=row["now"], has_returned=row["has_returned"])
+        DueSession(session=from_row(row), now=row["now"], buyer_has_returned=row["has_returned"])
         for row in rows
     ]
 
@@ -200,10 +200,10 @@ async def mark_unresponsive(database: Executor, session_id: UUID) -> None:
     )
 
 
-async def is_read_past(database: Executor, chain: str, time: datetime) -> bool:
+async def is_chain_read_past(database: Executor, chain: str, time: datetime) -> bool:
     """Return whether a chain is watched and has been read past a time.
 
-    A block counts as read if it is final or two endpoints agree on it.
+    A block is considered read if it is final or two endpoints agree on it.
     """
     row = await database.row(
         """
@@ -233,8 +233,8 @@ async def record_return(database: Executor, session_id: UUID, interval_s: float)
     return row is not None
 
 
-async def record_form_shown(database: Executor, session_id: UUID) -> bool:
-    """Record that the page shows the gateway's form; return False if it was shown before."""
+async def record_form_display(database: Executor, session_id: UUID) -> bool:
+    """Record that the gateway's form is displayed; return False if it was displayed before."""
     row = await database.row(
         """
         UPDATE session

@@ -149,7 +149,7 @@ async def test_only_the_arrows_of_the_domain_can_be_drawn(scene: Scene) -> None:
             assert refusal in {None, "payment_arrow"}
             if refusal is None:
                 drawn.add((before, after))
-    arrows = {(before, arrow.to) for (before, _), arrow in TRANSITIONS.items()}
+    arrows = {(before, arrow.new_status) for (before, _), arrow in TRANSITIONS.items()}
     assert {pair for pair in drawn if pair[0] is not pair[1]} == {
         pair for pair in arrows if pair[0] is not pair[1]
     }

@@ -8,7 +8,7 @@ import pytest
 
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import GatewayPackageError, load_gateway_packages
-from payintent.service import BUILT_IN
+from payintent.service import BUILT_IN_PROVIDERS
 from tests.support.example_package import entry_points_in
 
 HTTP = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)
@@ -57,13 +57,15 @@ def _install(site: Path, package: str, name: str, value: str) -> None:
 
 def _refusal(site: Path) -> str:
     with pytest.raises(GatewayPackageError) as refused:
-        load_gateway_packages(HTTP, BUILT_IN, entry_points_in(site))
+        load_gateway_packages(HTTP, BUILT_IN_PROVIDERS, entry_points_in(site))
     return str(refused.value)
 
 
 def test_a_package_brings_a_gateway(site: Path) -> None:
     _install(site, "acme-pay", "acme", "acme_gateways:Acme")
-    [(name, gateway)] = load_gateway_packages(HTTP, BUILT_IN, entry_points_in(site)).items()
+    [(name, gateway)] = load_gateway_packages(
+        HTTP, BUILT_IN_PROVIDERS, entry_points_in(site)
+    ).items()
     assert (name, gateway.provider) == ("acme", "acme")
 
 

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import GROUP, load_gateway_packages
 from payintent.gateways.port import Gateway
-from payintent.service import BUILT_IN
+from payintent.service import BUILT_IN_PROVIDERS
 from tests.docs.reading import blocks, page
 
 MODULE = "examplepay"
@@ -79,7 +79,9 @@ def loading_example(folder: Path) -> Generator[Callable[[GatewayHttpClient], Gat
         sys.path.append(str(folder))
         invalidate_caches()
         try:
-            return load_gateway_packages(http, BUILT_IN, entry_points_in(folder))["example"]
+            return load_gateway_packages(http, BUILT_IN_PROVIDERS, entry_points_in(folder))[
+                "example"
+            ]
         finally:
             sys.path.remove(str(folder))
 

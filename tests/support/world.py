@@ -242,11 +242,11 @@ class Api:
         await self._client.close()
 
     @property
-    def parts(self) -> RouteContext:
+    def route_context(self) -> RouteContext:
         """Look inside the process that serves."""
         assert self._app is not None
-        assert self._app.parts is not None
-        return self._app.parts
+        assert self._app.route_context is not None
+        return self._app.route_context
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
         """Send a request; `json`, `data`, `headers` as aiohttp has them."""
