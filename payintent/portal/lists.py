@@ -47,7 +47,7 @@ from payintent.webhooks.operations import replay_own_event
 
 _CALLS_MAX = 100
 _KEYS_MAX = 1_000
-_PAGE_LINES = 100
+_PAGE_LINES_MAX = 100
 _NO_EVENT = "no such event"
 
 
@@ -57,7 +57,10 @@ async def get_portal_refunds(visit: MemberVisit) -> Response:
     refunds = await _list_refunds(visit, query)
     rows = [
         refund_fields(refund)
-        | {"by": describe_requester(refund.requested_by), "at": refund.created_at}
+        | {
+            "requester": describe_requester(refund.requested_by),
+            "requested_at": refund.created_at,
+        }
         for refund in refunds[:PAGE_ROWS]
     ]
     return visit.render(
@@ -147,7 +150,7 @@ async def get_event(visit: MemberVisit) -> Response:
         delivery=delivery,
         payment_id=delivery.payment_id,
         attempts=await outbox_store.list_attempts(database, event.id),
-        replayed="replayed" in visit.request.query_params,
+        is_replayed="replayed" in visit.request.query_params,
     )
 
 
@@ -183,8 +186,8 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
     if requested_country is not None and requested_country not in COUNTRIES:
         raise BadRequestError("This country does not exist.")
     setup = await visit.context.merchants.get(visit.merchant_id)
-    restrictions = await visit.context.policies.get_restrictions()
-    markets = tuple(market for _, market in setup.payable.methods)
+    restrictions = await visit.context.policies.restrictions()
+    markets = tuple(market for _, market in setup.payable_methods.methods)
     countries = list_payable(setup.merchant.market, markets, restrictions, None)
     country = requested_country or next((code for code, _ in countries), "")
     currencies = dict(list_payable(setup.merchant.market, markets, restrictions, country))
@@ -197,7 +200,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
         currencies=currencies.get(country, []),
         methods=[
             method
-            for method, market in setup.payable.methods
+            for method, market in setup.payable_methods.methods
             if _is_available_in(market, country) and (method.token is None or has_crypto)
         ],
         has_crypto=has_crypto,
@@ -252,12 +255,12 @@ async def get_portal_statements(visit: MemberVisit) -> Response:
 async def get_portal_statement(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     offset = read_offset_cursor(visit.request.query_params.get("cursor"))
-    lines = await statement_store.list_lines(database, statement, offset, _PAGE_LINES + 1)
+    lines = await statement_store.list_lines(database, statement, offset, _PAGE_LINES_MAX + 1)
     next_query = None
-    if len(lines) > _PAGE_LINES:
-        next_query = urlencode({"cursor": write_offset_cursor(offset + _PAGE_LINES)})
+    if len(lines) > _PAGE_LINES_MAX:
+        next_query = urlencode({"cursor": write_offset_cursor(offset + _PAGE_LINES_MAX)})
     view = statements.make_statement_view(statement)
-    line_views = [statements.make_line_view(statement, line) for line in lines[:_PAGE_LINES]]
+    line_views = [statements.make_line_view(statement, line) for line in lines[:_PAGE_LINES_MAX]]
     return visit.render(
         "statement.html",
         f"Statement for {view.day}",

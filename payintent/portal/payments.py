@@ -49,15 +49,15 @@ _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
 #: Query parameter that opens the filter form. It is closed by default because it is slow on phones.
 _SHOW_FILTERS = "filters"
-#: Shown if a form was submitted again with changes, for example after the back button.
-_KEY_REUSED = (
+#: Shown if a form was changed and submitted again, for example after using the back button.
+_REUSED_KEY_MESSAGE = (
     "You have already requested another refund with this form; it is listed here. "
     "Send the form again to request this refund too."
 )
 
 
 def describe_requester(requested_by: str) -> str:
-    """Describe who requested a refund. Only the merchant's own keys and members are named."""
+    """Describe a refund's requester. Only the merchant's own keys and members are identified."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
         return "automatic refund policy"
@@ -159,15 +159,15 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
 async def get_portal_payments(visit: MemberVisit) -> Response:
     query = visit.request.query_params
     text = query.get("q", "").strip()
-    problem = None
+    refusal: RefusedError | None = None
     try:
         rows, next_query = await (_search_payments(visit, text) if text else _list_payments(visit))
-    except RefusedError as refusal:
-        rows, next_query, problem = [], None, refusal
+    except RefusedError as error:
+        rows, next_query, refusal = [], None, error
     return visit.render(
         "payments.html",
         "Payments",
-        status=http_status(problem) if problem else 200,
+        status=http_status(refusal) if refusal else 200,
         rows=rows,
         next_query=next_query,
         text=text,
@@ -175,7 +175,7 @@ async def get_portal_payments(visit: MemberVisit) -> Response:
         filters={name: _filter_value(name, query.get(name, "")) for name in _FILTERS},
         statuses=list(PaymentStatus),
         currencies=list(CURRENCIES),
-        problem_text=problem and problem.message,
+        problem_text=refusal and refusal.message,
     )
 
 
@@ -265,7 +265,7 @@ async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[obje
 
 
 def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
-    """Return the fields that the list template reads. Search results have them as attributes."""
+    """Return the list template's fields. Search results provide the same fields as attributes."""
     payment = snapshot.payment
     return {
         "id": ids.format_id(ids.PAYMENT, payment.id),
@@ -283,7 +283,7 @@ async def _load_payment(visit: MemberVisit) -> PaymentSnapshot:
 
 
 async def _find_payment(visit: MemberVisit, payment_id: str) -> PaymentSnapshot:
-    """Return a payment; raise `NOT_FOUND` also if it belongs to another merchant."""
+    """Return a payment; raise `NOT_FOUND` if it does not exist or belongs to another merchant."""
     lookup = visit.context.payment_lookup
     try:
         return await lookup.get_merchant_payment(
@@ -316,7 +316,7 @@ async def _payment_page(
         metadata=payment.metadata,
         history=[_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
         refunds=[
-            refund_fields(refund) | {"by": describe_requester(refund.requested_by)}
+            refund_fields(refund) | {"requester": describe_requester(refund.requested_by)}
             for refund in refunds
         ],
         cases=[format_case(case) for case in cases],
@@ -324,7 +324,7 @@ async def _payment_page(
         is_on_chain=snapshot.session is not None and snapshot.session.quote.chain is not None,
         key=(not is_key_reused and visit.form.get("key")) or str(uuid4()),
         form_values=visit.form,
-        problem_text=_KEY_REUSED if is_key_reused else refusal and refusal.message,
+        problem_text=_REUSED_KEY_MESSAGE if is_key_reused else refusal and refusal.message,
     )
 
 

@@ -29,7 +29,7 @@ from payintent.runtime.log import get_logger
 _log = get_logger("portal")
 _ACCESS_PAGE = "/merchant/access"
 _NO_SUCH_PASSKEY = "You have no such passkey."
-_NOT_ADDED = "This passkey could not be added. Try again."
+_PASSKEY_NOT_ADDED = "This passkey could not be added. Try again."
 _SIGN_IN_FAILED = "The sign-in failed. Try again, or request a new link."
 _LINK_FAILED = "This link is not valid. Links work once, within 72 hours. Request a new link."
 
@@ -72,7 +72,7 @@ async def post_portal_sign_in(request: Request) -> Response:
     try:
         credential = form.get("credential", "")
         async with context.attempts.attempt(request, MEMBER):
-            token = await _sign_in_by_passkey(context, visitor, credential)
+            token = await _sign_in_with_passkey(context, visitor, credential)
     except UnauthorizedError:
         return _sign_in_page(request, context, next_path, _SIGN_IN_FAILED)
     return _enter_portal(context, token, next_path)
@@ -95,7 +95,7 @@ async def post_link(request: Request) -> Response:
     link: str = request.path_params["token"]
     try:
         async with context.attempts.attempt(request, MEMBER):
-            token, next_path = await _sign_in_by_link(context, link)
+            token, next_path = await _sign_in_with_link(context, link)
     except UnauthorizedError:
         return _link_page(request, context, _LINK_FAILED)
     return _enter_portal(context, token, next_path)
@@ -114,7 +114,7 @@ async def post_portal_sign_out(visit: MemberVisit) -> Response:
     return response
 
 
-async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: str) -> str:
+async def _sign_in_with_passkey(context: PortalContext, visitor: str, credential: str) -> str:
     """Verify a passkey, open a session and return its cookie.
 
     Raises `UnauthorizedError` if the passkey is not accepted.
@@ -144,7 +144,7 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
     return token
 
 
-async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]:
+async def _sign_in_with_link(context: PortalContext, link: str) -> tuple[str, str]:
     """Redeem a link, open a session, and return its cookie and the path of the next page.
 
     Raises `UnauthorizedError` if the link is not accepted.
@@ -233,13 +233,13 @@ async def post_passkey(visit: MemberVisit) -> Response:
         )
     except PasskeyError as error:
         _log.warning("passkey_refused", member=str(session.member_id), why=str(error))
-        return await _access_page(visit, _NOT_ADDED)
+        return await _access_page(visit, _PASSKEY_NOT_ADDED)
     async with context.database.transaction() as tx:
         is_added = await member_store.add_passkey(
             tx, tx.id_generator.new_id(), session.member_id, passkey.public_key, passkey.use
         )
     if not is_added:
-        return await _access_page(visit, _NOT_ADDED)
+        return await _access_page(visit, _PASSKEY_NOT_ADDED)
     _log.info("passkey_added", member=str(session.member_id))
     return visits.redirect(_ACCESS_PAGE)
 

@@ -58,7 +58,7 @@ _FAILURE_MESSAGES: Mapping[type[Exception], str] = {
     BodyTooLargeError: "This form is too long.",
     InvalidTextError: "This text cannot be stored.",
     StorageUnavailableError: "This is temporarily unavailable. Try again in a few seconds.",
-    LockTimeoutError: "Another request is working on this. Try again.",
+    LockTimeoutError: "Another request is changing the same data. Try again.",
     EncryptionKeyError: "This cannot be displayed. Contact your payment service provider.",
     Exception: "Something went wrong. Try again, or contact your payment service provider.",
 }
@@ -79,8 +79,8 @@ _POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.csp_so
 def render_portal_page(
     request: Request, template: str, fields: dict[str, Any], status: int = 200
 ) -> Response:
-    common: dict[str, Any] = {"scripts": [], "asset": PORTAL_FILES.url, "style": _STYLE}
-    html = _templates.get_template(template).render({**common, **fields})
+    common_fields: dict[str, Any] = {"scripts": [], "asset": PORTAL_FILES.url, "style": _STYLE}
+    html = _templates.get_template(template).render({**common_fields, **fields})
     headers = {**HEADERS, "Content-Security-Policy": _POLICY}
     return html_response(request, html, headers, status)
 
@@ -101,8 +101,8 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
         return has_right(self.session.role, MemberRight(right))
 
     def render(self, template: str, title: str, /, *, status: int = 200, **fields: Any) -> Response:
-        common: dict[str, Any] = {"title": title, "visit": self, "session": self.session}
-        return render_portal_page(self.request, template, common | fields, status)
+        common_fields: dict[str, Any] = {"title": title, "visit": self, "session": self.session}
+        return render_portal_page(self.request, template, common_fields | fields, status)
 
 
 MemberHandler = Callable[[MemberVisit], Awaitable[Response]]
@@ -124,7 +124,7 @@ def session_digest(encryption: Encryption, token: str) -> bytes:
 def _failure_page(request: Request, failure: Failure) -> Response:
     message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
     fields = {"title": "Something went wrong", "message": message}
-    return render_portal_page(request, "sorry.html", fields, failure.status)
+    return render_portal_page(request, "error.html", fields, failure.status)
 
 
 #: Decorates routes that do not require a session; renders errors as pages.

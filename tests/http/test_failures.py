@@ -56,7 +56,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     ),
     "portal": (
         *("Try again in a few seconds.", "Try again in a few seconds."),
-        *("Another request is working on this.", "This text cannot be stored."),
+        *("Another request is changing the same data.", "This text cannot be stored."),
         *("This form is too long.", "Contact your payment service provider."),
         *("slow down", "no such checkout", "Something went wrong."),
     ),
