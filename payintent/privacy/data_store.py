@@ -73,13 +73,13 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
 
 
 def _unseal(
-    decrypt: Callable[[UUID, str], str | None], row_id: UUID, sealed: str, unreadable: T
+    decrypt: Callable[[UUID, str], str | None], row_id: UUID, sealed: str, fallback: T
 ) -> str | T:
-    """Decrypt a value; return `unreadable` if it cannot be decrypted."""
+    """Decrypt a value; return `fallback` if it cannot be decrypted."""
     try:
         return decrypt(row_id, sealed) or ""
     except EncryptionKeyError:
-        return unreadable
+        return fallback
 
 
 def _to_raw_json(text: str) -> msgspec.Raw:
@@ -188,7 +188,7 @@ async def find_blocking_payment(
                 WHEN EXISTS (SELECT FROM capture c JOIN refund f ON f.capture_id = c.id
                     WHERE c.payment_id = p.id AND f.destination IS NOT NULL
                         AND f.created_at > clock() - interval '1 day')
-                    THEN 'has a refund of the last 24 hours, which counts towards the threshold'
+                    THEN 'has a refund from the last 24 hours, which counts towards a refund limit'
                 WHEN EXISTS (SELECT FROM money_case m
                     WHERE m.payment_id = p.id AND m.status = 'OPEN') THEN 'has an open case'
                 WHEN EXISTS (SELECT FROM capture c JOIN dispute q ON q.capture_id = c.id
@@ -271,7 +271,7 @@ _ERASE_RECEIPTS: LiteralString = """
     SET payer = NULL
     WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
 """
-# Only logs that settled or repeated a refund; other logs may still be reclassified.
+# Only logs that settled or repeated a refund are erased; other logs may still be reclassified.
 _ERASE_CHAIN_REFUNDS: LiteralString = """
     UPDATE chain_refund
     SET destination = NULL

@@ -206,11 +206,11 @@ async def prune_step(database: Database, days: Mapping[RetentionRule, int], limi
     for rule, period in days.items():
         if period == 0:
             continue
-        pruned = await prune(database, rule, period, limit)
-        if pruned:
-            PRUNED.labels(rule).inc(pruned)
-            _log.info("retention_pruned", rule=rule, count=pruned, days=period)
-        has_more |= pruned == limit
+        pruned_count = await prune(database, rule, period, limit)
+        if pruned_count:
+            PRUNED.labels(rule).inc(pruned_count)
+            _log.info("retention_pruned", rule=rule, count=pruned_count, days=period)
+        has_more |= pruned_count == limit
     if has_more:
         await pause_after_batch(started_s)
     return has_more

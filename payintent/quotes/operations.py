@@ -47,7 +47,7 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
         quote_country = resolve_quote_country(
             payment,
             setup.merchant,
-            setup.payable,
+            setup.payable_methods,
             self.country,
             None,
             await PolicyCache(context.database, max_age_s=0).get_restrictions(),
@@ -79,7 +79,8 @@ def _explain(
     quotes = explain_method(payment, setup.merchant, method, quote_country, setup.tax_rates)
     if not quotes:
         currencies = ", ".join(method.currencies)
-        return [_make_explanation(method, "", f"it accepts {currencies}, not {payment.currency}")]
+        reason = f"the method accepts {currencies}, not {payment.currency}"
+        return [_make_explanation(method, "", reason)]
     return [
         _make_explanation(method, currency, "", quote.price.total_amount)
         if isinstance(quote, Quote)
@@ -95,9 +96,9 @@ def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_avail
     if not method.enabled:
         return "the method is disabled"
     if not method.account_enabled:
-        return "its account or provider is disabled, or its chain is not watched"
+        return "the account or provider is disabled, or the chain is not watched"
     if not is_available:
-        return "its gateway is unavailable; see `provider health`"
+        return "the gateway is unavailable; see `provider health`"
     return ""
 
 

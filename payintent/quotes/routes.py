@@ -30,7 +30,7 @@ class CatalogRoutes:
     api: MerchantApi
     catalogs: Catalogs
     viewers: ViewerReader
-    country_header: str  # set by the edge network; responses vary by it
+    country_header: str  # set by the edge network; listed in `Vary`
 
     def routes(self) -> list[Route]:
         return [self.api.route("GET", "/v1/catalog", self.get_catalog)]

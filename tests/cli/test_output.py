@@ -194,7 +194,7 @@ def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings:
         patch.setenv("PAYINTENT_KEYRING", old)
         said = shop.run("keyring", "show")
         assert (said.status, said.err) == (
-            *(1, "payintent: the key ring lacks key 'k2', which is still needed\n"),
+            *(1, "payintent: the key ring lacks key 'k2', which is still in use\n"),
         )
 
 

@@ -42,7 +42,7 @@ EMAIL = "Zora@example.com"
 #: Spaces, an escape, and a number as the merchant wrote it: all of it is kept.
 METADATA = '{"title": "Zora\'s book",  "odd":"\\u00e9","n":1.50,"order_id":"A-77"}'
 WORDS = (EMAIL, EMAIL.lower(), "Zora's book", "A-77")
-_SETTLED_S = -60.0  # what was created just now too
+_MIN_AGE_S = -60.0  # what was created just now too
 _KEYS = {name: base64.b64encode(name.encode() * 32).decode() for name in ("b", "c")}
 
 
@@ -76,7 +76,7 @@ async def bought(world: World) -> Payment:
 
 
 async def seal_all(world: World) -> None:
-    sealer = PayerDataSealer(world.database, _SETTLED_S)
+    sealer = PayerDataSealer(world.database, _MIN_AGE_S)
     while await sealer.step():
         pass
 
@@ -202,7 +202,7 @@ async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(wor
     try:
         async with process(world) as killed, connection.transaction():
             await connection.execute("SELECT FROM payment WHERE id = $1 FOR UPDATE", old[2].id)
-            sealer = PayerDataSealer(killed.service.database, _SETTLED_S, batch=1)
+            sealer = PayerDataSealer(killed.service.database, _MIN_AGE_S, batch=1)
             sealing = asyncio.create_task(sealer.step())
             while await sealed_payments(world) < 2:
                 await asyncio.sleep(0.01)

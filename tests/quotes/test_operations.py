@@ -164,7 +164,7 @@ async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World)
     assert await reasons(world, payment, "US") == {
         ("Card", "USD"): "0.30 USD is less than the minimum of 0.50 USD",
         ("Transfer", ""): "the method is disabled",
-        ("Yen only", ""): "it accepts JPY, not USD",
+        ("Yen only", ""): "the method accepts JPY, not USD",
         ("Thai only", "USD"): "the method, its account or its gateway is not available in US",
     }
     assert (await reasons(world, payment, "JP"))["Card", "USD"] == "USD is not used in JP"
@@ -180,7 +180,7 @@ async def test_a_gateway_that_does_not_answer_is_the_reason(world: World) -> Non
         await health.record_result(world.account_id, GatewayChannel.SESSIONS, silence)
     assert await offers(world, payment, "TH") == []
     for row in await explain(world, payment, "TH"):
-        assert row.reason == "its gateway is unavailable; see `provider health`"
+        assert row.reason == "the gateway is unavailable; see `provider health`"
 
 
 @pytest.mark.parametrize("country", ["TH", "US", "JP", "SG", "PH"])
