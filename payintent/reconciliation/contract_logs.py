@@ -1,7 +1,7 @@
 """Read a contract's logs as reconciliation lines, in bounded ranges.
 
-If an endpoint omits logs of known captures or refunds, a second endpoint is queried before they are
-reported as differences.
+If an endpoint omits logs of known captures or refunds, a second endpoint is queried before the
+captures or refunds are reported as differences.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -48,18 +48,20 @@ async def read_range(
     that both have read. Raises `ChainUnavailableError` if too few endpoints respond.
     """
     names = list(reversed(reader.names))
-    first = await _read_from_any(reader, names, contract, start, last)
-    remaining = [name for name in names if name != first.endpoint]
-    if not remaining or not await is_incomplete(first):
-        return first
-    second = await _read_from_any(reader, remaining, contract, start, first.last_block)
-    return _merge_ranges(first, second)
+    first_range = await _read_from_any(reader, names, contract, start, last)
+    remaining_names = [name for name in names if name != first_range.endpoint]
+    if not remaining_names or not await is_incomplete(first_range):
+        return first_range
+    second_range = await _read_from_any(
+        reader, remaining_names, contract, start, first_range.last_block
+    )
+    return _merge_ranges(first_range, second_range)
 
 
 async def _read_from_any(
     reader: RpcChainReader, names: Sequence[str], contract: bytes, start: int, last: int
 ) -> LogRange:
-    failure = ChainUnavailableError("there is no endpoint")
+    failure = ChainUnavailableError("no endpoint is configured")
     for name in names:
         try:
             return await _read_from(reader, name, contract, start, last)
@@ -114,7 +116,7 @@ async def _read_from(
 def make_lines(
     log_range: LogRange,
     receiver: bytes,
-    refunders: Sequence[bytes],
+    refund_senders: Sequence[bytes],
     currencies: Mapping[bytes, str],
     decimals: Mapping[str, int],
 ) -> list[ProviderFileLine]:
@@ -128,7 +130,7 @@ def make_lines(
         *(
             ("refund", log, UUID(bytes=log.refund_id))
             for log in log_range.refunded
-            if log.sender in refunders
+            if log.sender in refund_senders
         ),
     ]
     lines = list[ProviderFileLine]()

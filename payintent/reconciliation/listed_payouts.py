@@ -37,7 +37,7 @@ class PayoutTally:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutComparison:
     tally: PayoutTally = PayoutTally()
-    new: Sequence[ListedPayout] = ()
+    new_payouts: Sequence[ListedPayout] = ()
     cases: Sequence[NewCase] = ()  # for payouts that differ; not open yet
 
 
@@ -52,10 +52,10 @@ def separate_payouts(
         if isinstance(line, ProviderFileLine):
             yield line
             continue
-        first = payouts.setdefault(line.payout.reference, line)
-        if first is not line:
+        first_line = payouts.setdefault(line.payout.reference, line)
+        if first_line is not line:
             raise InvalidProviderFileError(
-                [f"line {line.number}: duplicate of line {first.number}"]
+                [f"line {line.number}: duplicate of line {first_line.number}"]
             )
         if len(payouts) > PAYOUTS_MAX:
             raise InvalidProviderFileError(
@@ -74,14 +74,14 @@ def check_payouts(
         raise BadRequestError(
             f"the file has payouts, and {provider} has several accounts; select one with --account"
         )
-    invalid = [
+    invalid_lines = [
         line for line in lines if currencies is not None and line.payout.currency not in currencies
     ]
-    if invalid:
+    if invalid_lines:
         raise InvalidProviderFileError(
             [
                 f"line {line.number}: {provider} does not support {line.payout.currency}"
-                for line in invalid[:PROBLEMS_MAX]
+                for line in invalid_lines[:PROBLEMS_MAX]
             ]
         )
 
@@ -112,7 +112,7 @@ async def compare_payouts(
 
     A recorded payout that differs is unchanged and gets a case.
     """
-    new, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
+    new_payouts, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
     references = [payout.reference for payout in payouts]
     records = await gateway_payout_store.find_latest(tx, account_id, references)
     owner = await gateway_payout_store.find_paying_account(tx, account_id)
@@ -124,7 +124,7 @@ async def compare_payouts(
             recorded_by is None
             or await _record_payout(tx, account_id, merchant_id, payout, recorded_by)
         ):
-            new.append(payout)
+            new_payouts.append(payout)
             continue
         if record is None:  # it was recorded concurrently
             current_records = await gateway_payout_store.find_latest(
@@ -143,12 +143,12 @@ async def compare_payouts(
             cases.append(case)
     tally = PayoutTally(
         lines=len(payouts),
-        new=len(new),
-        repeated=len(payouts) - len(new) - reversed_count - len(cases),
+        new=len(new_payouts),
+        repeated=len(payouts) - len(new_payouts) - reversed_count - len(cases),
         reversed=reversed_count,
         different=len(cases),
     )
-    return PayoutComparison(tally=tally, new=new, cases=cases)
+    return PayoutComparison(tally=tally, new_payouts=new_payouts, cases=cases)
 
 
 def describe_payout(payout: ListedPayout) -> str:
