@@ -53,7 +53,7 @@ class CreateRefundRequest:
     reason: str | None = None
     destination: str | None = None  # an address on the capture's chain
 
-    def to_idempotent(self, key: UUID) -> IdempotentRequest:
+    def to_idempotent_request(self, key: UUID) -> IdempotentRequest:
         payment_id = str(self.payment_id)
         return IdempotentRequest(
             merchant_id=self.merchant_id,
@@ -132,7 +132,7 @@ class RefundCreator:
         refund_id: UUID,
         unavailable_channels: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        payment, now = await payment_store.lock_one(tx, request.payment_id)
+        payment, now = await payment_store.lock_payment(tx, request.payment_id)
         if payment.status not in _REFUNDABLE:
             raise RefusedError(
                 ErrorCode.INVALID_PAYMENT_STATE,
@@ -240,13 +240,15 @@ async def _claim_key(
     tx: Tx, request: CreateRefundRequest, key: UUID, refund_id: UUID
 ) -> Refund | None:
     """Claim the key for this request, or return the refund that was created with it."""
-    idempotent = request.to_idempotent(key)
+    idempotent_request = request.to_idempotent_request(key)
     payment_id = request.payment_id
-    first_use = await claim_or_match(tx, request.operation, idempotent, payment_id, refund_id)
-    if first_use is None:
+    first_request = await claim_or_match(
+        tx, request.operation, idempotent_request, payment_id, refund_id
+    )
+    if first_request is None:
         return None
-    assert first_use.refund_id is not None  # noqa: S101 - the key is stored with its refund
-    return await refund_store.get(tx, first_use.refund_id)
+    assert first_request.refund_id is not None  # noqa: S101 - the key is stored with its refund
+    return await refund_store.get(tx, first_request.refund_id)
 
 
 def _parse_refund_amount(
@@ -286,8 +288,10 @@ def _find_undisputed_remainder(
     )
     decimals = (capabilities.decimals if capabilities else None) or {}
     currency = CURRENCIES[payment.currency]
-    places = min(currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals))
-    return undisputed_amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
+    decimal_places = min(
+        currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals)
+    )
+    return undisputed_amount.quantize(Decimal(1).scaleb(-decimal_places), ROUND_DOWN)
 
 
 def _to_gateway_units(

@@ -1,4 +1,4 @@
-"""Choose a refund's destination, and whether a second operator must approve the refund."""
+"""Choose a refund's destination, and decide whether a second operator must approve the refund."""
 
 from payintent.core.errors import BadRequestError, UnprocessableError
 from payintent.core.money import TENDER

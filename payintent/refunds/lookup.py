@@ -17,7 +17,7 @@ async def get_merchant_refund(
 ) -> Refund:
     """Return a merchant's refund of a payment.
 
-    Raises the same errors as `get_merchant_payment`. Refunds of cases are not found, since they
+    Raises the same errors as `get_merchant_payment`. Refunds of cases are excluded, because they
     belong to the operator and do not reduce a payment's amount.
     """
     refund = await refund_store.get(database, refund_id) if refund_id else None

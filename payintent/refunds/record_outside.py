@@ -153,9 +153,9 @@ async def _open_case(
     if case_id is not None:
         _log.error("outside_refund", case=ids.format_id(ids.CASE, case_id))
         return case_id
-    earlier_id = await case_store.find_by_subject(
+    existing_id = await case_store.find_by_subject(
         tx, CaseKind.OUTSIDE_REFUND, report.reference, reported_capture.origin.session_id
     )
-    assert earlier_id is not None  # noqa: S101 - the case already exists
-    await case_store.add_note(tx, earlier_id, remark)
-    return earlier_id
+    assert existing_id is not None  # noqa: S101 - the case already exists
+    await case_store.add_note(tx, existing_id, remark)
+    return existing_id

@@ -94,14 +94,14 @@ async def _lock_open_case(tx: Tx, case: CaseRecord) -> None:
     if case.capture_id is not None:
         await capture_store.lock(tx, case.capture_id)
     await case_store.lock(tx, case.id)
-    current = await case_store.get(tx, case.id)
-    assert current is not None  # noqa: S101 - cases are never deleted
-    if current.status != "OPEN":
-        raise ConflictError(f"the case is already {current.status}")
-    if current.refund_id is not None and current.refund_status != RefundStatus.FAILED:
-        refund_id = ids.format_id(ids.REFUND, current.refund_id)
+    current_case = await case_store.get_state(tx, case.id)
+    assert current_case is not None  # noqa: S101 - cases are never deleted
+    if current_case.status != "OPEN":
+        raise ConflictError(f"the case is already {current_case.status}")
+    if current_case.refund_id is not None and current_case.refund_status != RefundStatus.FAILED:
+        refund_id = ids.format_id(ids.REFUND, current_case.refund_id)
         raise ConflictError(f"this case's money is already being refunded: {refund_id}")
-    if current.capture_id != case.capture_id:
+    if current_case.capture_id != case.capture_id:
         raise ConflictError("money has just arrived for this case; review it again")
 
 

@@ -36,8 +36,8 @@ from payintent.refunds.model import RefundStatus
 class RefundRoutes:
     api: MerchantApi
     database: Database
-    payments: PaymentLookup
-    refunds: RefundCreator
+    payment_lookup: PaymentLookup
+    refund_creator: RefundCreator
     body_bytes_max: int
 
     def routes(self) -> list[Route]:
@@ -60,7 +60,7 @@ class RefundRoutes:
         schemas.check_refund_texts(body)
         amount = schemas.read_refund_amount(body.amount)
         payment = await self._get_payment(request, merchant)
-        created_refund = await self.refunds.create(
+        created_refund = await self.refund_creator.create(
             CreateRefundRequest(
                 merchant_id=merchant.merchant_id,
                 payment_id=payment.id,
@@ -81,16 +81,23 @@ class RefundRoutes:
         limit = read_limit(request.query_params.get("limit"))
         before = read_id_cursor(request.query_params.get("cursor"))
         payment = await self._get_payment(request, merchant)
-        refunds = await refund_lists.list_for_payment(self.database, payment.id, before, limit + 1)
-        return page_response(refunds, limit, refund_fields, lambda last: write_id_cursor(last.id))
+        refund_creator = await refund_lists.list_for_payment(
+            self.database, payment.id, before, limit + 1
+        )
+        return page_response(
+            refund_creator, limit, refund_fields, lambda last: write_id_cursor(last.id)
+        )
 
     async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /refunds?status=&updated_since=&limit=&cursor=`: most recently updated first."""
         limit = read_limit(request.query_params.get("limit"))
         refund_filter = read_refund_filter(request.query_params, merchant.merchant_id)
-        refunds = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
+        refund_creator = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
         return page_response(
-            refunds, limit, refund_fields, lambda last: write_time_cursor(last.updated_at, last.id)
+            refund_creator,
+            limit,
+            refund_fields,
+            lambda last: write_time_cursor(last.updated_at, last.id),
         )
 
     async def get_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -100,7 +107,7 @@ class RefundRoutes:
 
     async def _get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Payment:
         payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-        snapshot = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
+        snapshot = await self.payment_lookup.get_merchant_payment(merchant.merchant_id, payment_id)
         return snapshot.payment
 
 

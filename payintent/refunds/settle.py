@@ -29,7 +29,7 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
     payment, refund, now = await lock_refund(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
-        await _succeed(tx, payment, refund, report, now)
+        await _apply_success(tx, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refund_store.mark_failed(
             tx, refund, RefundFailureReason.DECLINED, report.reference, now
@@ -49,14 +49,14 @@ async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, 
     assert unlocked_refund is not None  # noqa: S101 - refunds are never deleted
     payment = None
     if unlocked_refund.payment_id is not None:
-        payment, now = await payment_store.lock_one(tx, unlocked_refund.payment_id)
+        payment, now = await payment_store.lock_payment(tx, unlocked_refund.payment_id)
     else:
         now = await current_time(tx)
     await capture_store.lock(tx, unlocked_refund.capture_id)
     return payment, await refund_store.lock(tx, refund_id), now
 
 
-async def _succeed(
+async def _apply_success(
     tx: Tx, payment: Payment | None, refund: Refund, report: RefundReport, now: datetime
 ) -> None:
     await refund_store.mark_succeeded(tx, refund, report.reference, now)
@@ -66,10 +66,10 @@ async def _succeed(
         await case_store.close_refunded_cases(tx, refund.capture_id, refund.requested_by, note)
     if refund.amount is None or payment is None:
         return
-    is_full = payment.refunded_amount + refund.amount == payment.amount
+    is_final = payment.refunded_amount + refund.amount == payment.amount
     transition = TransitionRequest(
         payment=payment,
-        trigger=PaymentTrigger.FINAL_REFUND if is_full else PaymentTrigger.PARTIAL_REFUND,
+        trigger=PaymentTrigger.FINAL_REFUND if is_final else PaymentTrigger.PARTIAL_REFUND,
         at=now,
         refund_amount=refund.amount,
     )
@@ -102,5 +102,5 @@ def refund_origin(refund: Refund) -> MoneyOrigin:
     return MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,
-        session_id=None,  # known from the capture
+        session_id=None,  # taken from the capture
     )

@@ -180,7 +180,7 @@ async def test_disputed_money_is_not_sent_again(
     _, refund = resting
     await world.rows("UPDATE capture SET disputed_minor = 1")
     assert await refusal(world, refund) == (
-        *(ErrorCode.CONFLICT, "a dispute holds the money of this refund"),
+        *(ErrorCode.CONFLICT, "this refund's money is held for a dispute"),
     )
 
 
