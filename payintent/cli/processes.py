@@ -19,7 +19,7 @@ from payintent.db import migrations_runner as migrations
 from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.db.hosts import list_hosts
 from payintent.runtime.log import get_logger
-from payintent.runtime.processes.child import usable_cores
+from payintent.runtime.processes.child import count_usable_cores
 from payintent.runtime.processes.handover import BindError, end_trial
 from payintent.runtime.processes.member import Member
 from payintent.runtime.processes.supervisor import Plan, supervise
@@ -51,7 +51,7 @@ def start_processes(
 def get_default_process_count(settings: Settings) -> int:
     """Return the number of usable cores, minus one if PostgreSQL runs on this host."""
     is_shared = any(map(_is_this_host, list_hosts(settings.direct_url)))
-    return max(1, usable_cores() - is_shared)
+    return max(1, count_usable_cores() - is_shared)
 
 
 def _is_this_host(host: str) -> bool:

@@ -48,7 +48,9 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
 
 
 def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | None) -> None:
-    metrics = generate_latest if member is None else partial(generate_latest, member.registry())
+    metrics = (
+        generate_latest if member is None else partial(generate_latest, member.make_registry())
+    )
     operator = build_operator_app(metrics)
     application = build_app(settings, operator=operator)
     servers = {_PUBLIC: make_server(application, settings, *addresses.public)}
@@ -64,7 +66,9 @@ def _share(servers: Mapping[str, DrainingServer], member: Member) -> None:
     """Make the servers listen on the sockets that all processes share."""
     for name, server in servers.items():
         if name == _PUBLIC:
-            server.use_shared_sockets(member.sockets[name], member.connection_share(), member.ready)
+            server.use_shared_sockets(
+                member.sockets[name], member.make_connection_share(), member.report_ready
+            )
         else:
             server.use_shared_sockets(member.sockets[name])
 

@@ -37,8 +37,8 @@ def run_workers(settings: Settings, metrics: Address | None, processes: int | No
     member = start_processes(count, addresses, signal.SIGTERM)
     try:
         if metrics is not None:
-            serve_metrics(member.sockets[_METRICS], member.registry())
-        _run_worker(settings.per_process(count), member.ready)
+            serve_metrics(member.sockets[_METRICS], member.make_registry())
+        _run_worker(settings.per_process(count), member.report_ready)
     finally:
         member.close()
 

@@ -60,16 +60,16 @@ class Encryption:
         name = self.current_key_name.encode()
         return bytes([len(name)]) + name
 
-    def key_name_of(self, sealed: bytes) -> str:
-        return sealed[1 : 1 + sealed[0]].decode()
+    def key_name_of(self, sealed_value: bytes) -> str:
+        return sealed_value[1 : 1 + sealed_value[0]].decode()
 
-    def decrypt(self, sealed: bytes, context: str) -> bytes:
+    def decrypt(self, sealed_value: bytes, context: str) -> bytes:
         """Decrypt a value; raises `EncryptionKeyError` if it was encrypted for another context."""
-        name, encrypted = self.key_name_of(sealed), sealed[1 + sealed[0] :]
+        name, payload = self.key_name_of(sealed_value), sealed_value[1 + sealed_value[0] :]
         if name not in self._ciphers:
             raise EncryptionKeyError(f"the key ring has no key named {name!r}")
         try:
-            nonce, ciphertext = encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:]
+            nonce, ciphertext = payload[:_NONCE_BYTES], payload[_NONCE_BYTES:]
             return self._ciphers[name].decrypt(nonce, ciphertext, context.encode())
         except InvalidTag as error:
             message = f"{context} was encrypted with another key or for another row"
@@ -93,7 +93,7 @@ def decrypt_credentials(
 
 
 def load_encryption(settings: Settings) -> Encryption:
-    """Load the pepper and the key ring from the settings; raises `EncryptionKeyError`."""
+    """Load the pepper and the key ring; raises `EncryptionKeyError` if a setting is invalid."""
     keys: dict[str, bytes] = {}
     for entry in settings.keyring.get_secret_value().split(","):
         name, _, encoded = entry.strip().partition(":")

@@ -69,11 +69,11 @@ def exact_url(text: str) -> "URL":
     """
     from yarl import URL  # imported here because most commands send no requests
 
-    scheme, _, rest = text.partition("#")[0].partition("://")
-    authority = rest.partition("/")[0].partition("?")[0]
+    scheme, _, remainder = text.partition("#")[0].partition("://")
+    authority = remainder.partition("/")[0].partition("?")[0]
     if not scheme or not authority:
         raise ValueError("the URL must be absolute")
-    origin, target = URL(f"{scheme}://{authority}/"), rest.removeprefix(authority)
+    origin, target = URL(f"{scheme}://{authority}/"), remainder.removeprefix(authority)
     if not origin.raw_host:
         raise ValueError("the URL has no host")
     return URL.build(

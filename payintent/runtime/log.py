@@ -106,8 +106,8 @@ _ESCAPE = "payintent.escape"
 def configure_standard_streams() -> None:
     r"""Escape characters that standard output or error cannot encode, such as `\u2713`.
 
-    The escapes are those of JSON, so printed JSON stays equivalent. Undecodable bytes in standard
-    input are replaced.
+    JSON escapes are used, so printed JSON remains equivalent. Undecodable bytes in standard input
+    are replaced.
     """
     codecs.register_error(_ESCAPE, _escape_unencodable)
     for stream, errors in (

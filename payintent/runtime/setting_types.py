@@ -117,7 +117,7 @@ _PRIVATE_NETWORKS = [
 def _check_private_networks(text: str) -> str:
     for item in split_list(_check_networks(text)):
         network = parse_ip_network(item)
-        if not any(_is_subnet(network, private) for private in _PRIVATE_NETWORKS):
+        if not any(_is_subnet(network, private_network) for private_network in _PRIVATE_NETWORKS):
             raise ValueError(
                 f"contains {item!r}, which is not a private network: public networks are always "
                 "allowed, link-local and reserved networks are never allowed"
@@ -125,11 +125,11 @@ def _check_private_networks(text: str) -> str:
     return text
 
 
-def _is_subnet(network: Network, outer: Network) -> bool:
+def _is_subnet(network: Network, outer_network: Network) -> bool:
     return (
-        network.version == outer.version
-        and network.network_address in outer
-        and network.broadcast_address in outer
+        network.version == outer_network.version
+        and network.network_address in outer_network
+        and network.broadcast_address in outer_network
     )
 
 
@@ -142,7 +142,7 @@ def _check_ports(text: str) -> str:
 
 @cache
 def make_tls_context(ca_file: str) -> ssl.SSLContext:
-    """Create a TLS client context that trusts the system's authorities and a file's authorities."""
+    """Create a TLS client context that trusts the authorities of the system and of a file."""
     context = ssl.create_default_context()
     context.load_verify_locations(cafile=ca_file)
     return context
@@ -155,7 +155,7 @@ def _check_ca_file(path: str) -> str:
     except ssl.SSLError as error:
         raise ValueError("must be a file with a certificate in PEM format") from error
     except OSError as error:
-        raise ValueError(f"names a file that cannot be read: {error.strerror}") from error
+        raise ValueError(f"refers to a file that cannot be read: {error.strerror}") from error
     return path
 
 

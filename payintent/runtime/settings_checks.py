@@ -1,4 +1,4 @@
-"""Checks of the environment: invalid and unknown settings, unsuitable addresses, old Pythons."""
+"""Find invalid or unknown settings, unsuitable addresses and outdated Python versions."""
 
 import re
 import stat
@@ -37,17 +37,17 @@ def variable_name(field: str) -> str:
 
 def describe_problems(error: ValidationError) -> list[str]:
     """Describe each problem and the allowed values. String values are not quoted."""
-    missing: list[str] = []
+    missing_names: list[str] = []
     lines: list[str] = []
     for item in error.errors(include_url=False):
         field = _field_name(item["loc"])
         if item["type"] == "missing" or item["type"] == "string_too_short":
-            missing.append(variable_name(field))
+            missing_names.append(variable_name(field))
         else:
             lines.append(
                 _describe_problem(field, item["msg"].removeprefix("Value error, "), item["input"])
             )
-    return [f"{name} is missing" for name in missing] + lines
+    return [f"{name} is missing" for name in missing_names] + lines
 
 
 def _field_name(location: tuple[int | str, ...]) -> str:
@@ -103,12 +103,12 @@ def find_unknown_settings(environ: Mapping[str, str]) -> list[str]:
 
 def _is_set_by_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
     """Return whether a name consists of a service's prefix and one of Kubernetes' suffixes."""
-    services = (
+    prefixes = (
         host.removesuffix(_KUBERNETES_HOST) for host in environ if host.endswith(_KUBERNETES_HOST)
     )
     return any(
-        name.startswith(service) and _KUBERNETES_SUFFIX.fullmatch(name, len(service))
-        for service in services
+        name.startswith(prefix) and _KUBERNETES_SUFFIX.fullmatch(name, len(prefix))
+        for prefix in prefixes
     )
 
 
@@ -170,7 +170,7 @@ def find_endpoint_problems(settings: Settings) -> Iterable[str]:
         if not all(_is_protected(url) for url in urls):
             yield f"{name} must be https or on this machine"
         if len({_host(url) for url in urls}) < _ENDPOINTS_MIN:
-            yield f"{name} needs two endpoints at different hosts"
+            yield f"{name} needs two endpoints on different hosts"
     for chain, url in settings.signers.items():
         if not _is_protected(url):
             yield f"PAYINTENT_SIGNER_{chain.upper()} must be https or on this machine"

@@ -1,8 +1,8 @@
 """Hand over a supervisor's state to the new program that replaces it on SIGHUP.
 
-The supervisor executes its command line again, and thereby the installed program, under the same
-process id. Sockets, board and processes are kept. Before that, it starts a trial of the new program
-with the same command line and settings; the trial ends before it has any effect.
+The supervisor re-executes its command line under the same process id, which starts the newly
+installed program with the existing sockets, board and processes. Before the re-execution, a trial
+starts the new program with the same command line and settings, and exits before it has any effect.
 """
 
 import os
@@ -68,7 +68,7 @@ def receive_handover() -> Handover | None:
 
 
 def execute_new_program(handover: Handover) -> None:
-    """Execute the installed program in this process. Raises `OSError`; otherwise never returns."""
+    """Execute the installed program in this process. Returns only by raising `OSError`."""
     command = _command_line()
     set_inheritable(handover, inheritable=True)
     try:
