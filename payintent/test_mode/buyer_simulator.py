@@ -69,7 +69,7 @@ class BuyerSimulator:
         raise `IDEMPOTENCY_CONFLICT` and the errors of `select_quote`.
         """
         payment = snapshot.payment
-        if await self._is_repeated(payment, request):
+        if await self._is_key_used(payment, request):
             return await self._repeat_callbacks(snapshot)
         if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
             raise _wrong_status_error(payment)
@@ -80,7 +80,7 @@ class BuyerSimulator:
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
         """Apply an action of the buyer's bank to a paid payment. See `pay` for the result."""
-        if await self._is_repeated(snapshot.payment, request):
+        if await self._is_key_used(snapshot.payment, request):
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session
         if session is None or session.quote.provider != TEST_PROVIDER:
@@ -93,23 +93,23 @@ class BuyerSimulator:
         Raises `INVALID_CHECKOUT_STATE` if the session does not accept the action.
         """
         async with self.selection.database.transaction() as tx:
-            after = await _apply_action(tx, session_id, action)
-            if after is None:
+            updated_session = await _apply_action(tx, session_id, action)
+            if updated_session is None:
                 raise RefusedError(
                     ErrorCode.INVALID_CHECKOUT_STATE, "this session no longer accepts a card"
                 )
-        await self._send_callbacks(after)
-        return after
+        await self._send_callbacks(updated_session)
+        return updated_session
 
     async def _apply(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
         async with self.selection.database.transaction() as tx:
             is_new = request.key is None or await _claim_key(tx, payment, request, request.key)
-            after = await _apply_action(
+            updated_session = await _apply_action(
                 tx, session_id, request.action if is_new else _leave_unchanged
             )
-            if after is None:
+            if updated_session is None:
                 raise _wrong_status_error(payment)
-        await self._send_callbacks(after)
+        await self._send_callbacks(updated_session)
         return is_new
 
     async def _repeat_callbacks(self, snapshot: PaymentSnapshot) -> bool:
@@ -122,20 +122,29 @@ class BuyerSimulator:
                 await self._send_callbacks(session)
         return False
 
-    async def _is_repeated(self, payment: Payment, request: TestRequest) -> bool:
+    async def _is_key_used(self, payment: Payment, request: TestRequest) -> bool:
         if request.key is None:
             return False
-        first = await idempotency_store.find_first_request(
+        first_request = await idempotency_store.find_first_request(
             self.selection.database, payment.merchant_id, request.operation, request.key
         )
-        if first is None:
+        if first_request is None:
             return False
-        require_match(first, request.to_idempotent_request(payment.merchant_id, request.key))
+        require_match(
+            first_request, request.to_idempotent_request(payment.merchant_id, request.key)
+        )
         return True
 
     async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
         setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
-        method = next((m for m in setup.methods if m.provider == TEST_PROVIDER and m.enabled), None)
+        method = next(
+            (
+                method
+                for method in setup.methods
+                if method.provider == TEST_PROVIDER and method.enabled
+            ),
+            None,
+        )
         if method is None:
             raise RefusedError(
                 ErrorCode.PAYMENT_METHOD_NOT_FOUND, "the test merchant has no test card method"
@@ -168,7 +177,7 @@ def _build_card_action(number: str, *, approved: bool) -> SessionAction:
 
     def action(session: TestSession, now: datetime) -> TestSession | None:
         is_challenge = session.status is TestSessionStatus.CHALLENGE
-        if is_challenge and TEST_CARDS[number].challenge:
+        if is_challenge and TEST_CARDS[number].requires_challenge:
             return answer_challenge(session, approved=approved)
         new_session = enter_test_card(session, number, now)
         if new_session is None or new_session.status is not TestSessionStatus.CHALLENGE:
@@ -187,11 +196,11 @@ def _leave_unchanged(session: TestSession, _now: datetime) -> TestSession:
 
 
 async def _apply_action(tx: Tx, session_id: UUID, action: SessionAction) -> TestSession | None:
-    current = await test_mode_store.lock_session(tx, session_id)
-    after = action(current.session, current.now) if current else None
-    if after is not None:
-        await test_mode_store.update_session(tx, after)
-    return after
+    locked_session = await test_mode_store.lock_session(tx, session_id)
+    updated_session = action(locked_session.session, locked_session.now) if locked_session else None
+    if updated_session is not None:
+        await test_mode_store.update_session(tx, updated_session)
+    return updated_session
 
 
 async def _claim_key(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:

@@ -40,8 +40,8 @@ from payintent.gateways.port import (
 from payintent.merchants.provisioning import SIGNING_SECRET, TEST_PROVIDER
 from payintent.test_mode import store as test_store
 from payintent.test_mode.model import (
+    NO_RESPONSE_MINOR,
     REJECTED_MINOR,
-    UNANSWERED_MINOR,
     TestCallback,
     TestGatewayRefund,
     TestSession,
@@ -91,7 +91,7 @@ class TestGateway:
                 expires_at=request.expires_at,
             ),
         )
-        if session.amount_minor == UNANSWERED_MINOR:
+        if session.amount_minor == NO_RESPONSE_MINOR:
             detail = "the test gateway does not respond for this amount"
             return OutcomeUnknown(detail=detail, is_throttled=True)
         return SessionCreated.redirect(
@@ -173,7 +173,7 @@ def write_callback(
 
 
 def _is_consistent(message: TestCallback) -> bool:
-    """Return whether a message can be stored and has a capture exactly if its state needs one."""
+    """Return whether a message can be stored, and has a capture if and only if it is captured."""
     report, dispute = message.report, message.dispute
     texts, amounts = [message.id], list[int]()
     if report is not None:

@@ -42,14 +42,14 @@ def _join_deliveries(candidates: KeysetList, order: LiteralString = "w.event_id"
         state="d.state = {}",
         since="e.occurred_at >= {}",
         until="e.occurred_at < {}",
-        attempted="NOT {} OR d.attempts > 0",
+        has_attempts="NOT {} OR d.attempts > 0",
     )
 
 
-def _list_by_merchant(deliveries: LiteralString) -> KeysetList:
+def _list_by_merchant(clause: LiteralString) -> KeysetList:
     """Select candidates merchant by merchant, using a partial index.
 
-    `deliveries` is the condition and the order, which must match the index.
+    `clause` consists of the condition and the order, which must match the index.
     """
     return _join_deliveries(
         KeysetList(
@@ -61,7 +61,7 @@ def _list_by_merchant(deliveries: LiteralString) -> KeysetList:
             ) m
             CROSS JOIN LATERAL (
                 SELECT event_id FROM delivery WHERE merchant_id = m.id AND """
-            + deliveries
+            + clause
             + """
                 LIMIT 10000
             ) o
@@ -91,11 +91,11 @@ async def list_deliveries(
     state: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
-    attempted: bool = False,
+    has_attempts: bool = False,
 ) -> list[DeliveryRecord]:
     """List deliveries, newest first. `before` is the last event ID of the previous page.
 
-    `attempted` restricts the list to deliveries with at least one attempt.
+    `has_attempts` restricts the list to deliveries with at least one attempt.
     """
     if state in {"dead", "skipped"}:
         deliveries = _MISSED_DELIVERIES
@@ -111,7 +111,7 @@ async def list_deliveries(
         state=state,
         since=since,
         until=until,
-        attempted=attempted,
+        has_attempts=has_attempts,
     )
     return [_to_record(row) for row in rows]
 

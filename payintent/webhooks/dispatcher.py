@@ -214,7 +214,9 @@ class Dispatcher:
             batch = [await self._finished_attempts.get()]
             while len(batch) < _RECORD_MAX and not self._finished_attempts.empty():
                 batch.append(self._finished_attempts.get_nowait())
-            await self._record([self._to_attempt_record(finished) for finished in batch])
+            await self._record(
+                [self._to_attempt_record(finished_attempt) for finished_attempt in batch]
+            )
             await self._store_circuits(batch)
             for _ in batch:
                 self._finished_attempts.task_done()
@@ -239,12 +241,12 @@ class Dispatcher:
         """Store circuit changes for operators. The dispatcher itself never reads them."""
         reports = [
             CircuitReport(
-                merchant_id=finished.delivery.merchant_id,
-                open_s=finished.change.open_s,
-                detail=f"{finished.attempt.outcome}: {finished.attempt.detail}".removesuffix(": "),
+                merchant_id=finished_attempt.delivery.merchant_id,
+                open_s=finished_attempt.change.open_s,
+                detail=_describe_attempt(finished_attempt.attempt),
             )
-            for finished in batch
-            if finished.change is not None
+            for finished_attempt in batch
+            if finished_attempt.change is not None
         ]
         try:
             if reports:
@@ -252,14 +254,18 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - deliveries do not depend on stored circuits
             _log_failure("outbox_away", error)
 
-    def _to_attempt_record(self, finished: _FinishedAttempt) -> AttemptRecord:
-        delivery, attempt = finished.delivery, finished.attempt
+    def _to_attempt_record(self, finished_attempt: _FinishedAttempt) -> AttemptRecord:
+        delivery, attempt = finished_attempt.delivery, finished_attempt.attempt
         is_last = attempt.succeeded or attempt.is_gone
         wait_s = next_retry_wait_s(
             delivery.attempts + 1, attempt.retry_after_s, self._random_value()
         )
         attempt_id = self._outbox.database.id_generator.new_id()
         return to_record(attempt_id, delivery, attempt, None if is_last else wait_s)
+
+
+def _describe_attempt(attempt: AttemptResult) -> str:
+    return f"{attempt.outcome}: {attempt.detail}".removesuffix(": ")
 
 
 def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:

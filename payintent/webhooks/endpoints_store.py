@@ -42,7 +42,7 @@ class EndpointRecord:
     slowest_ms: int | None
     open_since: datetime | None  # None: the circuit is closed
     open_until: datetime | None  # when the next attempt may be made
-    trips: int  # how many times in a row the circuit has opened
+    trips: int  # consecutive openings of the circuit
     open_detail: str | None  # outcome of the attempt that opened the circuit
     last_at: datetime | None
     last_outcome: str | None

@@ -45,7 +45,7 @@ class FeedEvent:
     body: str
     state: str
     attempts: int
-    next_at: datetime  # meaningful only if the delivery is pending
+    next_at: datetime  # only meaningful if the delivery is pending
     delivered_at: datetime | None
 
 
@@ -125,7 +125,7 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
 
 
 async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCursor) -> bool:
-    """Return whether the feed has this event at this position, or had it before retention."""
+    """Return whether this event is at this position, or was before retention deleted it."""
     if cursor.number == 0:
         return True
     row = await database.row(
@@ -212,13 +212,13 @@ async def read_page(
     )
     if not rows:
         return FeedPage(events=(), cursor=after, has_more=False)
-    matching = [row for row in rows if row["id"] is not None]
+    matching_rows = [row for row in rows if row["id"] is not None]
     events = [
         build(FeedEvent, row, body=body)
-        for row, body in decrypt_bodies(matching[:limit], "id", database.payer_sealing)
+        for row, body in decrypt_bodies(matching_rows[:limit], "id", database.payer_sealing)
     ]
-    if len(matching) > limit:
-        last = matching[limit - 1]
+    if len(matching_rows) > limit:
+        last = matching_rows[limit - 1]
         cursor = FeedCursor(last["feed_position"], last["id"])
         return FeedPage(events=events, cursor=cursor, has_more=True)
     cursor = FeedCursor(rows[0]["last_position"], rows[0]["last_id"])

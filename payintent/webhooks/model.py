@@ -56,7 +56,7 @@ class AttemptOutcome(StrEnum):
     CONNECT_ERROR = "connect_error"
     BLOCKED = "blocked"  # the egress rules forbid the URL or its address
     TLS_ERROR = "tls_error"
-    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or oversized headers
+    BAD_RESPONSE = "bad_answer"  # not HTTP, truncated, or oversized headers
     REDIRECT = "redirect"  # redirects are not followed
 
 

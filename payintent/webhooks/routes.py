@@ -117,7 +117,7 @@ class EventFeedRoutes:
         return replace(page, has_more=page.has_more or has_unnumbered_events)
 
     async def _wait_for_page(self, request: Request, feed_request: FeedRequest) -> FeedPage:
-        """Re-read whenever the merchant has new events, until some match the request.
+        """Re-read whenever the merchant has new events, until any of them match the request.
 
         Waiting does not occupy an admission slot or a database connection. The page is empty if the
         wait times out, the client disconnects, or the process stops.

@@ -43,20 +43,20 @@ class ResponseHead:
     """Records the first bytes of the response to the current task's request."""
 
     def __init__(self) -> None:
-        self.received = bytearray()
+        self.content = bytearray()
         _current_head.set(self)
 
     def status(self) -> int | None:
         """Return the final response's status, or None if its status line is incomplete."""
-        at = 0
-        while match := _STATUS_LINE.match(self.received, at):
+        offset = 0
+        while match := _STATUS_LINE.match(self.content, offset):
             status = int(match[1])
             if status >= _FINAL_STATUS_MIN:
                 return status
-            head_end = self.received.find(_HEAD_END, match.end() - 2)
+            head_end = self.content.find(_HEAD_END, match.end() - 2)
             if head_end < 0:
                 return None
-            at = head_end + len(_HEAD_END)
+            offset = head_end + len(_HEAD_END)
         return None
 
 
@@ -83,8 +83,8 @@ class _Connection(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._head is not None:
-            received = self._head.received
-            received += data[: _HEAD_BYTES_MAX - len(received)]
+            content = self._head.content
+            content += data[: _HEAD_BYTES_MAX - len(content)]
         super().data_received(data)
 
 
@@ -97,7 +97,7 @@ RETRY_AFTER_DIGITS_MAX = 9
 _RETRY_AFTER_CHARS_MAX = 64  # the longest HTTP date has 33 characters
 
 _SUCCESS, _REDIRECT, _CLIENT_ERROR = 200, 300, 400
-_TOO_MANY, _UNAVAILABLE = 429, 503
+_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE = 429, 503
 
 
 class _ClientResolver(CheckedResolver, AbstractResolver):
@@ -159,12 +159,12 @@ class WebhookSender:
             if _header_bytes(response) > HEADER_BYTES_MAX:
                 response.close()
                 return _success_result(response.status) or AttemptResult(
-                    outcome=AttemptOutcome.BAD_ANSWER,
+                    outcome=AttemptOutcome.BAD_RESPONSE,
                     status=response.status,
                     detail="the response headers are too large",
                 )
-            answer = await self._read_answer(response)
-            return self._to_result(response, answer)
+            body_start = await self._read_body_start(response)
+            return self._to_result(response, body_start)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -201,7 +201,7 @@ class WebhookSender:
             )
         return self._session
 
-    async def _read_answer(self, response: aiohttp.ClientResponse) -> str:
+    async def _read_body_start(self, response: aiohttp.ClientResponse) -> str:
         """Read the response body up to the limit. NUL is replaced, as PostgreSQL rejects it."""
         chunks: list[bytes] = []
         remaining = self._settings.webhook_answer_bytes_max
@@ -210,33 +210,33 @@ class WebhookSender:
             remaining -= len(chunk)
         if not response.content.at_eof():
             response.close()
-        start = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
-        return start.decode("utf-8", errors="replace").replace("\0", "\ufffd")
+        body_start = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
+        return body_start.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
-    def _to_result(self, response: aiohttp.ClientResponse, answer: str) -> AttemptResult:
+    def _to_result(self, response: aiohttp.ClientResponse, body_start: str) -> AttemptResult:
         status = response.status
         if status < _SUCCESS:
             return AttemptResult(
-                outcome=AttemptOutcome.BAD_ANSWER, status=status, detail="no final response"
+                outcome=AttemptOutcome.BAD_RESPONSE, status=status, detail="no final response"
             )
         if status < _REDIRECT:
-            return AttemptResult(outcome=AttemptOutcome.DELIVERED, status=status, answer=answer)
+            return AttemptResult(outcome=AttemptOutcome.DELIVERED, status=status, answer=body_start)
         if status < _CLIENT_ERROR:
             detail = (
                 f"redirect to {_location_host(response.headers.get('Location', ''))}, not followed"
             )
             return AttemptResult(
-                outcome=AttemptOutcome.REDIRECT, status=status, detail=detail, answer=answer
+                outcome=AttemptOutcome.REDIRECT, status=status, detail=detail, answer=body_start
             )
         retry_after_s = None
-        if status in (_TOO_MANY, _UNAVAILABLE):
+        if status in (_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE):
             header = response.headers.get("Retry-After", "")
             retry_after_s = _parse_retry_after(header, self._clock())
         return AttemptResult(
             outcome=AttemptOutcome.HTTP_ERROR,
             status=status,
             detail=f"HTTP {status}",
-            answer=answer,
+            answer=body_start,
             retry_after_s=retry_after_s,
         )
 
@@ -262,10 +262,10 @@ _ERRORS: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
     (TimeoutError, AttemptOutcome.TIMEOUT, "the response timed out"),
     (
         aiohttp.ServerDisconnectedError,
-        AttemptOutcome.BAD_ANSWER,
+        AttemptOutcome.BAD_RESPONSE,
         "the connection was closed without a response",
     ),
-    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_ANSWER, "the response was truncated"),
+    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_RESPONSE, "the response was truncated"),
 )
 
 
@@ -282,7 +282,7 @@ def _classify_error(error: Exception) -> tuple[AttemptOutcome, str]:
             return outcome, detail
     if isinstance(error, OSError):
         return AttemptOutcome.CONNECT_ERROR, _describe_os_error(error)
-    return AttemptOutcome.BAD_ANSWER, f"the response could not be read ({type(error).__name__})"
+    return AttemptOutcome.BAD_RESPONSE, f"the response could not be read ({type(error).__name__})"
 
 
 def _classify_connect_error(error: aiohttp.ClientConnectorError) -> tuple[AttemptOutcome, str]:
