@@ -299,7 +299,7 @@ def count_connections_max(settings: Settings, processes: int) -> int:
     also uses a connection for `/readyz`. A worker process also uses two connections for
     reconciliation locks, and one connection per watched chain for the chain's lock.
     """
-    share = settings.connections_per_process(processes)
+    share = settings.count_connections_per_process(processes)
     return processes * (share + 3 + share + 4 + len(settings.endpoints))
 
 

@@ -39,7 +39,7 @@ from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.model import RefundStep
 from payintent.refunds.operations import ListRefunds, ShowRefund
-from payintent.runtime.encryption import proposal_context
+from payintent.runtime.encryption import make_proposal_context
 
 _WAITING = "WAITING"
 _REFUND = "refund"
@@ -327,8 +327,8 @@ def _decrypt_operation(context: OperationContext, proposal: Proposal) -> ChangeO
         or proposal.sealed is None
         or not issubclass(operation_type, ChangeOperation)
     ):
-        raise incompatible_error
-    encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
+        raise incompatible
+    encryption_context = make_proposal_context(proposal.id, proposal.action, proposal.proposed_by)
     fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:
         return msgspec.json.decode(fields, type=operation_type)

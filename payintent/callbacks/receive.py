@@ -29,7 +29,7 @@ from payintent.gateways.port import (
 )
 from payintent.payment_sessions.settle import (
     ReportedSession,
-    reported_amount_note,
+    make_reported_amount_note,
     settle_session,
     settle_sessions,
 )
@@ -260,7 +260,7 @@ async def _add_unknown_capture(tx: Tx, delivery: _CallbackDelivery) -> None:
         CaseKind.UNKNOWN_REFERENCE,
         origin,
         capture_id=capture_id,
-        note="; ".join(filter(None, [note, reported_amount_note(money)])),
+        note="; ".join(filter(None, [note, make_reported_amount_note(money)])),
     )
     assert case_id is not None  # noqa: S101 - the capture is new
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))

@@ -19,9 +19,9 @@ from payintent.merchants.model import Merchant, Quote
 from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
-from payintent.payments.serialization import shared_option_fields
+from payintent.payments.serialization import make_shared_option_fields
 from payintent.runtime.json_format import format_timestamp
-from payintent.test_mode.model import card_page_url
+from payintent.test_mode.model import make_card_page_url
 
 _POLL_MS = 2_000
 _PRODUCT_TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
@@ -59,7 +59,7 @@ def checkout_fields(
             support_url=web_url(merchant.support_url),
             terms_url=web_url(merchant.terms_url),
         ),
-        **shared_option_fields(payment),
+        **make_shared_option_fields(payment),
         "server_time": format_timestamp(now),
         "can": {
             "select": is_open,
@@ -120,7 +120,7 @@ def _with_current_urls(
         url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
         return action | {"onchain_session": onchain | {"url": url}}
     if session.quote.provider == TEST_PROVIDER:
-        url = card_page_url(urls.pages_base, session.id)
+        url = make_card_page_url(urls.pages_base, session.id)
         return action | {"redirect": action["redirect"] | {"url": url}}
     return action
 

@@ -17,7 +17,7 @@ from payintent.http.egress import (
     check_callback_url,
     checked_socket,
 )
-from payintent.runtime.http_session import encode_invalid_characters, exact_url
+from payintent.runtime.http_session import encode_invalid_characters, make_exact_url
 from payintent.runtime.version import API_VERSION
 
 USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
@@ -155,7 +155,7 @@ class PictureFetcher:
             target = check_callback_url(encode_invalid_characters(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):
                 raise PictureUnavailableError("the URL must use https")
-            request = self._open_session().get(exact_url(target.url), allow_redirects=False)
+            request = self._open_session().get(make_exact_url(target.url), allow_redirects=False)
             async with request as response:
                 if response.status == _OK:
                     return await _read_body(response)

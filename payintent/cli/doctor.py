@@ -44,7 +44,7 @@ from payintent.runtime.encryption import (
     decrypt_credentials,
     load_encryption,
 )
-from payintent.runtime.log import error_location
+from payintent.runtime.log import get_error_location
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
     UnusableAddressError,
@@ -77,7 +77,7 @@ def doctor() -> None:
     try:
         _check_all(report)
     except Exception as error:  # noqa: BLE001 - print a line instead of a traceback
-        location = error_location(error)[-1:]
+        location = get_error_location(error)[-1:]
         report.fail("doctor", f"internal error: {type(error).__name__} at {location}")
     if report.has_failures:
         raise typer.Exit(1)

@@ -42,7 +42,7 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
     count = processes or get_default_process_count(settings)
     member = start_processes(count, by_name, RETIRE_SIGNAL)
     try:
-        _serve_api(settings.per_process(count), addresses, member)
+        _serve_api(settings.make_process_settings(count), addresses, member)
     finally:
         member.close()
 

@@ -38,7 +38,7 @@ def run_workers(settings: Settings, metrics: Address | None, processes: int | No
     try:
         if metrics is not None:
             serve_metrics(member.sockets[_METRICS], member.make_registry())
-        _run_worker(settings.per_process(count), member.report_ready)
+        _run_worker(settings.make_process_settings(count), member.report_ready)
     finally:
         member.close()
 

@@ -21,7 +21,7 @@ from payintent.db.locks import hold_advisory_lock
 from payintent.operators import proposals_store
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.operators.proposals_store import Proposal
-from payintent.runtime.encryption import proposal_context
+from payintent.runtime.encryption import make_proposal_context
 
 _PAGE = 1_000
 _LOCK = "config"
@@ -404,7 +404,7 @@ async def _load_approval_ids(
         page = await proposals_store.list_waiting(context.database, after, _PAGE)
         for proposal in page:
             if proposal.action in actions and proposal.sealed is not None:
-                encryption_context = proposal_context(
+                encryption_context = make_proposal_context(
                     proposal.id, proposal.action, proposal.proposed_by
                 )
                 fields = context.encryption.decrypt(proposal.sealed, encryption_context)

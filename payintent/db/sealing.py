@@ -46,7 +46,7 @@ class PayerSealing:
     def email_to_store(self, payment_id: UUID, email: str | None) -> str | None:
         if not self.is_on or email is None:
             return email
-        digest = self._encryption.search_digest(email.lower(), "email")
+        digest = self._encryption.compute_search_digest(email.lower(), "email")
         return self._encrypt(email, _email_context(payment_id), digest)
 
     def metadata_to_store(self, payment_id: UUID, metadata: str) -> str:
@@ -54,7 +54,9 @@ class PayerSealing:
         if not self.is_on or metadata == _EMPTY:
             return metadata
         order_id = order_id_of(metadata)
-        digest = "" if order_id is None else self._encryption.search_digest(order_id, "order")
+        digest = (
+            "" if order_id is None else self._encryption.compute_search_digest(order_id, "order")
+        )
         return f'"{self._encrypt(metadata, _metadata_context(payment_id), digest)}"'
 
     def body_to_store(self, event_id: UUID, body: str) -> str:
@@ -85,11 +87,11 @@ class PayerSealing:
 
     def digests_of_email(self, email: str) -> Sequence[str]:
         """Return the digests of an e-mail address, one for each key."""
-        return self._encryption.search_digests(email.lower(), "email")
+        return self._encryption.compute_search_digests(email.lower(), "email")
 
     def digests_of_order(self, order_id: str) -> Sequence[str]:
         """Return the digests of an order id, one for each key."""
-        return self._encryption.search_digests(order_id, "order")
+        return self._encryption.compute_search_digests(order_id, "order")
 
     def has_current_form(self, stored_value: str | None) -> bool:
         """Return whether a value has the form in which it would now be stored.

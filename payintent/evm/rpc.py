@@ -16,7 +16,7 @@ import msgspec
 from prometheus_client import Counter
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.runtime.http_session import HttpSession, exact_url
+from payintent.runtime.http_session import HttpSession, make_exact_url
 from payintent.runtime.log import get_logger
 from payintent.runtime.waiting import release_slot
 
@@ -248,7 +248,7 @@ class RpcEndpoint:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.open().post(
-                    exact_url(self._url), data=body, allow_redirects=False
+                    make_exact_url(self._url), data=body, allow_redirects=False
                 ) as response,
             ):
                 if response.status == _TOO_MANY_REQUESTS:

@@ -36,7 +36,7 @@ from payintent.operators.operation import (
     ReadOperation,
     copy_fields,
 )
-from payintent.runtime.encryption import account_context
+from payintent.runtime.encryption import make_account_context
 
 _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 
@@ -390,7 +390,7 @@ async def _set_credentials(
     """Encrypt and store credentials, bound to the account's id, provider and base URL."""
     sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
-        account_context(account_id, account.provider, account.base_url),
+        make_account_context(account_id, account.provider, account.base_url),
     )
     await account_store.set_credentials(tx, account_id, sealed)
 

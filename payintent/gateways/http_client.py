@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from payintent.gateways.port import AccountProblem, NotContacted, OutcomeUnknown
-from payintent.runtime.http_session import HttpSession, exact_url
+from payintent.runtime.http_session import HttpSession, make_exact_url
 from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class GatewayHttpClient:
         try:
             async with self._session.open().request(
                 method,
-                exact_url(url),
+                make_exact_url(url),
                 data=body,
                 headers={"Accept-Encoding": "identity", **headers},
                 allow_redirects=False,

@@ -13,7 +13,7 @@ from payintent.mail import store as mail_store
 from payintent.mail.message import Mail, MailKind, UnsendableMailError, compose, retry_delay_s
 from payintent.mail.smtp_client import SendOutcome, SendResult, SmtpClient
 from payintent.mail.store import MailRecord
-from payintent.runtime.encryption import Encryption, EncryptionKeyError, mail_context
+from payintent.runtime.encryption import Encryption, EncryptionKeyError, make_mail_context
 from payintent.runtime.log import get_logger
 
 _log = get_logger("mail")
@@ -78,7 +78,7 @@ class MailSender:
             assert record.payment_id is not None  # noqa: S101 - the constraint `mail_content`
             return await self._compose_receipt(record.payment_id)
         assert record.sealed is not None  # noqa: S101 - the constraint `mail_content`
-        content = self._encryption.decrypt(record.sealed, mail_context(record.id))
+        content = self._encryption.decrypt(record.sealed, make_mail_context(record.id))
         return msgspec.json.decode(content, type=Mail)
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.mail.message import RETENTION_DAYS, Mail, MailKind
-from payintent.runtime.encryption import Encryption, mail_context
+from payintent.runtime.encryption import Encryption, make_mail_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,5 +114,5 @@ async def add_mail(
     tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, mail: Mail
 ) -> None:
     """Store a mail, to be sent once the transaction has committed."""
-    sealed = encryption.encrypt(msgspec.json.encode(mail), mail_context(mail_id))
+    sealed = encryption.encrypt(msgspec.json.encode(mail), make_mail_context(mail_id))
     await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)

@@ -14,7 +14,7 @@ from payintent.merchants.model import encode_secret
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import LIST_LIMIT_MAX, MerchantId, option
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
-from payintent.runtime.encryption import callback_secret_context
+from payintent.runtime.encryption import make_callback_secret_context
 
 _SECRET_BYTES = 32
 _OVERLAP_DEFAULT_S = 24 * 3600
@@ -103,7 +103,7 @@ async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: in
         "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
         secret_id,
         merchant_id,
-        context.encryption.encrypt(secret, callback_secret_context(merchant_id, secret_id)),
+        context.encryption.encrypt(secret, make_callback_secret_context(merchant_id, secret_id)),
     )
     return encode_secret(secret)
 

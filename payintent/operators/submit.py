@@ -25,7 +25,7 @@ from payintent.operators.operation import (
     to_json_value,
 )
 from payintent.operators.proposals_store import Proposal
-from payintent.runtime.encryption import proposal_context
+from payintent.runtime.encryption import make_proposal_context
 
 R = TypeVar("R")
 T = TypeVar("T", bound=msgspec.Struct)
@@ -167,7 +167,7 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             merchant_id=merchant_id,
             sealed=context.encryption.encrypt(
                 msgspec.json.encode(operation),
-                proposal_context(proposal_id, operation.action, context.actor_name),
+                make_proposal_context(proposal_id, operation.action, context.actor_name),
             ),
             changes=changes,
             proposed_by=context.actor_name,

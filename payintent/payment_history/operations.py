@@ -16,7 +16,7 @@ from payintent.payment_history.timeline import TimelinePage, read_timeline, read
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Session
 from payintent.payments.operations import PaymentId
-from payintent.payments.serialization import payment_fields
+from payintent.payments.serialization import make_payment_fields
 from payintent.payments.store import require_payment
 from payintent.runtime.json_format import format_timestamp
 
@@ -78,7 +78,7 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
             _case_fields(case) for case in await case_lists.list_for_payment(database, payment.id)
         ],
     }
-    return payment_fields(payment, snapshot.session) | details
+    return make_payment_fields(payment, snapshot.session) | details
 
 
 def _session_fields(session: Session) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts.health import get_availability
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
-from payintent.payments.captures_store import session_origin
+from payintent.payments.captures_store import make_session_origin
 from payintent.payments.model import (
     Payment,
     PaymentStatus,
@@ -111,7 +111,7 @@ async def _expire_with_case(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
     [payment] = await apply_transitions(tx, [transition])
-    origin = session_origin(payment, session.id)
+    origin = make_session_origin(payment, session.id)
     case_id = await open_case(tx, CaseKind.UNDECIDED, origin, note=note)
     assert case_id is not None  # noqa: S101 - a payment expires once
     return payment, case_id
@@ -123,7 +123,7 @@ class StrandedSession:
     reason: str  # why its gateway or chain is considered unavailable
 
 
-async def _unavailability_reason(
+async def _describe_unavailability(
     database: Executor, session: Session, providers: Collection[str]
 ) -> str:
     """Return why the session's gateway is unavailable; raises `CONFLICT` if it is available."""
@@ -162,7 +162,9 @@ async def require_stranded_session(
     if session.status is SessionStatus.ENDED:
         raise ConflictError("the payment's session has ended; the payment will end automatically")
     if chain is None:
-        return StrandedSession(session, await _unavailability_reason(database, session, providers))
+        return StrandedSession(
+            session, await _describe_unavailability(database, session, providers)
+        )
     if await chain_watch_store.is_watched(database, chain):
         raise ConflictError(f"{chain} is watched, so its blocks decide the payment")
     return StrandedSession(session, f"{chain} is not watched")

@@ -29,7 +29,7 @@ from payintent.payment_sessions.expire import expire_undecided
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
-from payintent.payments.captures_store import session_origin
+from payintent.payments.captures_store import make_session_origin
 from payintent.payments.model import Session, SessionStatus
 from payintent.payments.sessions_store import DueSession
 from payintent.runtime import tracing
@@ -110,7 +110,7 @@ class SessionInquirer:
     async def _inquire(self, due_session: DueSession) -> None:
         session = due_session.session
         age_s = (due_session.now - session.opened_at).total_seconds()
-        gap_s = self._gap_s(session)
+        gap_s = self._get_inquiry_gap_s(session)
         if (
             session.status is SessionStatus.OPEN
             and age_s < gap_s
@@ -130,7 +130,7 @@ class SessionInquirer:
                 session=ids.format_id(ids.SESSION, session.id),
                 why=result.detail,
             )
-        delay_s: float | None = _next_delay_s(session, result, gap_s)
+        delay_s: float | None = _choose_next_delay_s(session, result, gap_s)
         if session.status is SessionStatus.OPENING:
             await self._abandon_selection(session)
         elif age_s > ESCALATE_AFTER_S and await self._escalate(session):
@@ -158,7 +158,7 @@ class SessionInquirer:
             async with self.database.transaction() as tx:
                 await expire_undecided(tx, session, self.authorisation_timeout)
 
-    def _gap_s(self, session: Session) -> float:
+    def _get_inquiry_gap_s(self, session: Session) -> float:
         gateway = self.accounts.gateway(session.quote.provider)
         return gateway.capabilities.inquiry_gap_s if gateway else 0
 
@@ -167,7 +167,7 @@ class SessionInquirer:
             await session_store.mark_unresponsive(self.database, session.id)
 
     async def _call_gateway(self, session: Session) -> SessionResult:
-        reference = await self._gateway_ref(session)
+        reference = await self._make_gateway_ref(session)
         if session.status is SessionStatus.CLOSING:
             return await self.accounts.call(
                 make_session_call(session, GatewayRequestKind.CLOSE_SESSION),
@@ -178,7 +178,7 @@ class SessionInquirer:
             lambda gateway, account: gateway.inquire(account, reference),
         )
 
-    async def _gateway_ref(self, session: Session) -> GatewaySessionRef:
+    async def _make_gateway_ref(self, session: Session) -> GatewaySessionRef:
         """Return the gateway reference, with the order id if the session has no reference yet."""
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
@@ -208,13 +208,13 @@ class SessionInquirer:
             chain = session.quote.chain
             if chain is not None and not await chain_watch_store.is_watched(tx, chain):
                 return False
-            origin = session_origin(payment, session.id)
+            origin = make_session_origin(payment, session.id)
             await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
             is_due = payment.session_id == session.id and payment.is_past_expiry(now)
             return not (is_due and locked_session.status is SessionStatus.CLOSING)
 
 
-def _next_delay_s(session: Session, result: SessionResult, gap_s: float) -> float:
+def _choose_next_delay_s(session: Session, result: SessionResult, gap_s: float) -> float:
     if gap_s and isinstance(result, OutcomeUnknown) and result.is_throttled:
         gap_s = max(gap_s, THROTTLED_DELAY_S)
     delays_s = (
@@ -236,4 +236,4 @@ async def escalate_to_operator(database: Database, payment_id: UUID, session_id:
     """
     async with database.transaction() as tx:
         payment, _ = await payment_store.lock_payment(tx, payment_id)
-        await open_case(tx, CaseKind.RECONCILIATION, session_origin(payment, session_id))
+        await open_case(tx, CaseKind.RECONCILIATION, make_session_origin(payment, session_id))

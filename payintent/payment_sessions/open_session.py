@@ -82,7 +82,7 @@ class SessionOpener:
     async def check_selection_limit(self, payment: Payment, now: datetime) -> None:
         """Raise `RATE_LIMITED` after too many selections. The current session can still be paid."""
         if await self._counts.run(payment.id) >= SELECTIONS_MAX:
-            raise _limit_error(payment, now)
+            raise _make_limit_error(payment, now)
 
     async def store(self, selection: NewSelection) -> Session:
         """Store a session as `opening`.
@@ -175,7 +175,7 @@ class SessionOpener:
         created_sessions = [
             (
                 records.payments[response.session.payment_id],
-                _with_response(records, response, response.result),
+                _add_response(records, response, response.result),
             )
             for response in batch
             if isinstance(response.result, SessionCreated)
@@ -211,7 +211,7 @@ async def _store_sessions(
     payments_by_id = {payment.id: payment for payment in locked_payments.payments}
     for result in await session_store.add(tx, sessions_to_add, FIRST_INQUIRY_S, SELECTIONS_MAX):
         if result.earlier_count >= SELECTIONS_MAX:
-            outcomes[result.payment_id] = _limit_error(
+            outcomes[result.payment_id] = _make_limit_error(
                 payments_by_id[result.payment_id], locked_payments.now
             )
         elif not result.is_stored:
@@ -268,7 +268,7 @@ def _lock_timeout_ms(batch: Sequence[object]) -> int | None:
     return LOCK_TIMEOUT_MS if len(batch) > 1 else None
 
 
-def _limit_error(payment: Payment, now: datetime) -> RefusedError:
+def _make_limit_error(payment: Payment, now: datetime) -> RefusedError:
     return RefusedError(
         ErrorCode.RATE_LIMITED,
         f"a payment method can be selected at most {SELECTIONS_MAX} times per payment",
@@ -276,7 +276,7 @@ def _limit_error(payment: Payment, now: datetime) -> RefusedError:
     )
 
 
-def _with_response(
+def _add_response(
     records: LockedRecords, response: GatewayResponse, result: SessionCreated
 ) -> Session:
     next_action = msgspec.json.encode(result.next_action).decode()

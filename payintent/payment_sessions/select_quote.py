@@ -121,19 +121,19 @@ async def select_quote(
     await require_open_checkout(context.database, snapshot)
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     merchant = setup.merchant
-    methods = setup.methods_with_disabled_accounts(await accounts.get_unavailable_ids())
+    methods = setup.get_methods_with_disabled_accounts(await accounts.get_unavailable_ids())
     quote = _quote_selection(
         setup, methods, snapshot.payment, selection, restrictions, viewer_country
     )
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
-        raise _unavailable_error()
+        raise _make_unavailable_error()
     await opener.check_selection_limit(snapshot.payment, snapshot.now)
     await _inquire_current_session(context, snapshot)
     payment = snapshot.payment
     async with accounts.buyer_calls.enter(make_buyer_call(payment.merchant_id, payment.id, quote)):
         if not await accounts.health.allows_request(quote.account_id, GatewayChannel.SESSIONS):
-            raise _unavailable_error()
+            raise _make_unavailable_error()
         session = await opener.store(
             NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)
         )
@@ -161,7 +161,7 @@ def _quote_selection(
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     if not method.account_enabled or not accepts_payments(merchant.activation):
-        raise _unavailable_error()
+        raise _make_unavailable_error()
     quote_country = resolve_quote_country(
         payment,
         merchant,
@@ -176,7 +176,7 @@ def _quote_selection(
         payment, merchant, payable_methods, quote_country, selection.currency, setup.tax_rates
     )
     if not quotes:
-        raise _no_price_error(setup, payment, method, quote_country, selection.currency)
+        raise _make_no_price_error(setup, payment, method, quote_country, selection.currency)
     expected_total = selection.expected_total_amount
     total = quotes[0].price.total_amount
     if expected_total is not None and Decimal(expected_total) != Decimal(total):
@@ -184,7 +184,7 @@ def _quote_selection(
     return quotes[0]
 
 
-def _no_price_error(
+def _make_no_price_error(
     setup: MerchantSetup,
     payment: Payment,
     method: PaymentMethod,
@@ -201,7 +201,7 @@ def _no_price_error(
     )
 
 
-def _unavailable_error() -> RefusedError:
+def _make_unavailable_error() -> RefusedError:
     return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is currently unavailable")
 
 
@@ -277,13 +277,13 @@ def _build_request(
         return_url=page_url if urls.checkout_base else merchant_url,
         callback_url=f"{urls.api_base}/callbacks/{quote.provider}/{quote.account_id}",
         locale=selection.locale,
-        payer_email=_email_for_gateway(selection.payer_email or payment.payer_email),
+        payer_email=_to_gateway_email(selection.payer_email or payment.payer_email),
         payment_id=payment.id,
         order_id=order_id_of(payment.metadata),
     )
 
 
-def _email_for_gateway(email: str | None) -> str | None:
+def _to_gateway_email(email: str | None) -> str | None:
     """Return the address as an ASCII mailbox, which every gateway accepts, or None."""
     mailbox = to_mailbox(email) if email is not None else None
     return mailbox if mailbox is not None and mailbox.isascii() else None

@@ -12,7 +12,7 @@ from payintent.payment_sessions.replace_session import complete_selections
 from payintent.payment_sessions.settlement_rules import completes_selection, decide_settlement
 from payintent.payment_sessions.store import LockedRecords, Settlement, StoredCapture
 from payintent.payments import captures_store as capture_store
-from payintent.payments.captures_store import SettledCapture, session_origin
+from payintent.payments.captures_store import SettledCapture, make_session_origin
 from payintent.payments.model import Payment, Session, SessionStatus, TransitionRequest
 from payintent.payments.transitions import apply_transitions
 from payintent.refunds.create import auto_refund_case
@@ -123,7 +123,7 @@ async def apply_settlements(
     return changed_payments
 
 
-def reported_amount_note(capture: Capture | None) -> str:
+def make_reported_amount_note(capture: Capture | None) -> str:
     """Return a case note with the reported amount if minor units cannot represent it."""
     if capture is None or capture.verbatim is None:
         return ""
@@ -139,7 +139,7 @@ def _build_settlement(
     now: datetime,
 ) -> Settlement:
     decision = decide_settlement(payment, session, report, now)
-    origin, capture = session_origin(payment, session.id), None
+    origin, capture = make_session_origin(payment, session.id), None
     if report.capture is not None:
         capture = SettledCapture(
             id=stored_capture.id if stored_capture else id_generator.new_id(),
@@ -158,6 +158,6 @@ def _build_settlement(
         session=session,
         capture=capture,
         case_id=id_generator.new_id(),
-        note=reported_amount_note(report.capture),
+        note=make_reported_amount_note(report.capture),
         is_uncertain=report.capture is not None and report.capture.uncertain,
     )

@@ -145,7 +145,9 @@ async def write_settlements(
 
 async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
     settled_captures = [item.capture for item in settlements if item.capture]
-    entries = [entry for item in settlements if item.capture for entry in _ledger_entries(item)]
+    entries = [
+        entry for item in settlements if item.capture for entry in _make_ledger_entries(item)
+    ]
     new_captures = [capture for capture in settled_captures if not capture.is_stored]
     await capture_store.add(
         tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
@@ -161,7 +163,7 @@ async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetim
         await ledger_store.record_disputes(tx, assigned_ids)
 
 
-def _ledger_entries(item: Settlement) -> list[LedgerEntry]:
+def _make_ledger_entries(item: Settlement) -> list[LedgerEntry]:
     capture = item.capture
     assert capture is not None  # noqa: S101 - checked by the caller
     money = CapturedMoney(

@@ -313,7 +313,7 @@ async def qualifies_for_auto_refund(
     return bool(qualifies)
 
 
-def session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
+def make_session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
     return MoneyOrigin(
         merchant_id=payment.merchant_id, payment_id=payment.id, session_id=session_id
     )

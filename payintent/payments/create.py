@@ -90,7 +90,7 @@ class PaymentCreator:
                     await check(tx)
                     times = await new_store.create(tx, new_payment)
         except LockTimeoutError as error:
-            raise _request_in_progress_error() from error
+            raise _make_in_progress_error() from error
         except StorageUnavailableError as error:
             return await _resolve_unknown_outcome(self._database, request, error)
         if times is not None:
@@ -132,7 +132,7 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
     assert first_request.payment_id is not None  # noqa: S101 - guaranteed by idempotency_outcome
     snapshot = await payment_store.get(database, first_request.payment_id)
     assert snapshot is not None  # noqa: S101 - written in the same statement
-    payment = as_originally_created(snapshot.payment, request.expires_in_s)
+    payment = reconstruct_created_payment(snapshot.payment, request.expires_in_s)
     return CreatedPayment(payment, first_request.country, replayed=True)
 
 
@@ -146,7 +146,7 @@ async def replay_invalid_request(
     return result
 
 
-def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
+def reconstruct_created_payment(payment: Payment, expires_in_s: int) -> Payment:
     """Return a payment as it was when it was created.
 
     `expires_at` is computed from the request, because advancing a test clock changes the column.
@@ -243,10 +243,10 @@ async def _wait_for(running_request: asyncio.Future[_Outcome], seconds: float) -
     try:
         return await asyncio.wait_for(asyncio.shield(running_request), max(0.0, seconds))
     except TimeoutError:
-        raise _request_in_progress_error() from None
+        raise _make_in_progress_error() from None
 
 
-def _request_in_progress_error() -> RefusedError:
+def _make_in_progress_error() -> RefusedError:
     return RefusedError(
         ErrorCode.CONFLICT,
         "another request with this Idempotency-Key is in progress; try again",

@@ -99,7 +99,7 @@ async def delete_old_keys(database: Executor, limit: int) -> int:
     return len(rows)
 
 
-def request_fingerprint(operation: str, **fields: object) -> bytes:
+def compute_request_fingerprint(operation: str, **fields: object) -> bytes:
     """Return the fingerprint version and the SHA-256 digest of a request's parsed values.
 
     `fields` must include defaults. None is omitted, so that adding a field does not change the

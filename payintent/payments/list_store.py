@@ -53,7 +53,7 @@ class PaymentFilter:
         properties = (self.amount_min, self.amount_max, *session_fields, *end_fields)
         return self.unselected or any(value is not None for value in properties)
 
-    def bounds(self) -> tuple[datetime, datetime, UUID]:
+    def get_bounds(self) -> tuple[datetime, datetime, UUID]:
         """Return the earliest creation time, and the earlier of `created_before` and `before`."""
         until = (self.created_before, UUID(int=0)) if self.created_before else _MAX_POSITION
         return self.created_from or _MIN_TIME, *min(until, self.before or _MAX_POSITION)
@@ -77,19 +77,19 @@ class NewestPayments:
 
     def __init__(self, merchants: LiteralString, limit: LiteralString = "$5") -> None:
         """`merchants` is a FROM item aliased as `m`; `limit` is the maximum per merchant."""
-        self.unfiltered_query: LiteralString = _newest_query(
+        self.unfiltered_query: LiteralString = _build_newest_query(
             merchants, "", "created_at DESC, id DESC", limit
         )
         combinations: LiteralString = merchants + _COMBINATIONS
         order: LiteralString = "created_at DESC NULLS LAST, id DESC"
-        self.status_query: LiteralString = _newest_query(combinations, _MATCHES, order, "$5")
+        self.status_query: LiteralString = _build_newest_query(combinations, _MATCHES, order, "$5")
         order = "created_at DESC, id DESC NULLS LAST"
         condition: LiteralString = " AND payer_uid = $8" + _MATCHES
-        self.payer_query: LiteralString = _newest_query(combinations, condition, order, "$5")
+        self.payer_query: LiteralString = _build_newest_query(combinations, condition, order, "$5")
 
     def build(self, payment_filter: PaymentFilter) -> tuple[LiteralString, tuple[object, ...]]:
         """Return the query and arguments for a filter."""
-        arguments = (payment_filter.merchant_id, *payment_filter.bounds(), payment_filter.limit)
+        arguments = (payment_filter.merchant_id, *payment_filter.get_bounds(), payment_filter.limit)
         codes, statuses = list(payment_filter.currencies), list(payment_filter.statuses)
         if payment_filter.payer_uid is not None:
             return self.payer_query, (
@@ -103,7 +103,7 @@ class NewestPayments:
         return self.status_query, (*arguments, codes, statuses)
 
 
-def _newest_query(
+def _build_newest_query(
     source: LiteralString, condition: LiteralString, order: LiteralString, limit: LiteralString
 ) -> LiteralString:
     return (

@@ -48,7 +48,7 @@ class PaymentLookup:
             raise NotFoundError("no such payment")
         if snapshot.payment.merchant_id != merchant_id:
             owner = snapshot.payment.merchant_id
-            raise await foreign_object_error(self._database, merchant_id, owner, "payment")
+            raise await make_foreign_object_error(self._database, merchant_id, owner, "payment")
         tracing.follow_payment(snapshot.payment.id)
         return await self._expire_if_due(_require_readable(snapshot))
 
@@ -98,7 +98,7 @@ async def list_merchant_payments(
     return page, last_payment and (last_payment.created_at, last_payment.id)
 
 
-async def foreign_object_error(
+async def make_foreign_object_error(
     database: Database, merchant_id: int, owner_id: int, noun: str
 ) -> RefusedError:
     """Return `FORBIDDEN` if both merchants are in the same mode, otherwise `NOT_FOUND`."""

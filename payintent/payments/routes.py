@@ -30,7 +30,11 @@ from payintent.payments.create import (
 from payintent.payments.lookup import PaymentLookup, list_merchant_payments
 from payintent.payments.schemas import read_create_request, read_payment_filter
 from payintent.payments.screen import FraudScreening
-from payintent.payments.serialization import denial_fields, merchant_payment_fields, payment_fields
+from payintent.payments.serialization import (
+    make_denial_fields,
+    make_merchant_payment_fields,
+    make_payment_fields,
+)
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.settings import Settings
@@ -82,7 +86,7 @@ class PaymentRoutes:
                 await self._count_as_read(request, merchant)
         payment = result.payment
         tracing.follow_payment(payment.id, is_new=not result.replayed)
-        fields = payment_fields(payment, None)
+        fields = make_payment_fields(payment, None)
         if base := self.settings.checkout_base:
             query = f"?country={result.country}" if result.country else ""
             fields["checkout_url"] = f"{base}/{payment.checkout_id}{query}"
@@ -90,7 +94,7 @@ class PaymentRoutes:
 
     async def get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         snapshot = await self._get_payment(request, merchant)
-        return json_response(merchant_payment_fields(snapshot, self.settings.checkout_base))
+        return json_response(make_merchant_payment_fields(snapshot, self.settings.checkout_base))
 
     async def list_payments(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """List payments, newest first; `next_cursor` is present if there are more."""
@@ -100,7 +104,7 @@ class PaymentRoutes:
         )
         base = self.settings.checkout_base
         page: dict[str, object] = {
-            "data": [merchant_payment_fields(snapshot, base) for snapshot in snapshots]
+            "data": [make_merchant_payment_fields(snapshot, base) for snapshot in snapshots]
         }
         if next_position is not None:
             page["next_cursor"] = write_time_cursor(*next_position)
@@ -148,6 +152,6 @@ async def respond_to_denial(_: Request, error: Exception) -> Response:
     """Respond to a fraud denial with status 200 (spec section 7.4)."""
     denial_error = cast("FraudDeniedError", error)
     return json_response(
-        denial_fields(denial_error.denial),
+        make_denial_fields(denial_error.denial),
         headers=REPLAYED_HEADERS if denial_error.replayed else None,
     )

@@ -27,7 +27,7 @@ from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.model import require_accepting_payments
 from payintent.payments.create import OPERATION, InvalidCreateRequest
-from payintent.payments.idempotency_store import request_fingerprint
+from payintent.payments.idempotency_store import compute_request_fingerprint
 from payintent.payments.list_store import PaymentFilter
 from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentStatus
 from payintent.runtime.settings import Settings
@@ -170,7 +170,7 @@ def _parse_create_request(
     attempt = CreateAttempt(
         merchant_id=merchant.merchant_id,
         key=key,
-        request_hash=request_fingerprint(
+        request_hash=compute_request_fingerprint(
             OPERATION,
             currency=body.currency,
             amount=trim_zeros(amount),

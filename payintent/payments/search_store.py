@@ -210,7 +210,7 @@ async def list_records(
     database: Executor, payment_ids: Sequence[UUID], payment_filter: PaymentFilter
 ) -> list[PaymentRecord]:
     """List the given payments that match a filter, newest first."""
-    _, *cursor = payment_filter.bounds()
+    _, *cursor = payment_filter.get_bounds()
     rows = await _RECORDS.page(
         database, tuple(cursor), **asdict(payment_filter), payment_ids=payment_ids
     )

@@ -39,7 +39,7 @@ from payintent.portal.visits import (
     redirect,
 )
 from payintent.refunds import list_store as refund_lists
-from payintent.refunds.lookup import refund_fields
+from payintent.refunds.lookup import make_refund_fields
 from payintent.refunds.model import Refund
 from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
@@ -56,7 +56,7 @@ async def get_portal_refunds(visit: MemberVisit) -> Response:
     query = _read_query(visit)
     refunds = await _list_refunds(visit, query)
     rows = [
-        refund_fields(refund)
+        make_refund_fields(refund)
         | {
             "requester": describe_requester(refund.requested_by),
             "requested_at": refund.created_at,
@@ -279,7 +279,7 @@ async def get_statement_csv(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     return StreamingResponse(
         statements.export_lines(database, statement, "csv"),
-        headers=HEADERS | _attachment_header(statement, "csv"),
+        headers=HEADERS | _make_attachment_header(statement, "csv"),
         media_type="text/csv",
     )
 
@@ -289,12 +289,12 @@ async def get_statement_pdf(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     return Response(
         await statements.draw_pdf(database, statement),
-        headers=HEADERS | _attachment_header(statement, "pdf"),
+        headers=HEADERS | _make_attachment_header(statement, "pdf"),
         media_type="application/pdf",
     )
 
 
-def _attachment_header(statement: Statement, extension: str) -> dict[str, str]:
+def _make_attachment_header(statement: Statement, extension: str) -> dict[str, str]:
     name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{extension}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 

@@ -55,7 +55,7 @@ class PasskeyVerifier:
             if parameters.alg in _ALGORITHMS
         ]
 
-    def registration_options(
+    def make_registration_options(
         self, session: MemberSession, passkeys: list[Passkey], challenge: bytes
     ) -> dict[str, Any]:
         options, _ = self._server.register_begin(
@@ -71,7 +71,7 @@ class PasskeyVerifier:
         )
         return dict(options.public_key)
 
-    def sign_in_options(self, challenge: bytes) -> dict[str, Any]:
+    def make_sign_in_options(self, challenge: bytes) -> dict[str, Any]:
         """Return the browser's sign-in options, which do not identify any member or passkey."""
         options, _ = self._server.authenticate_begin(
             user_verification=webauthn.UserVerificationRequirement.REQUIRED, challenge=challenge

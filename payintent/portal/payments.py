@@ -33,12 +33,12 @@ from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import SearchPayments
 from payintent.payments.schemas import read_payment_filter
-from payintent.payments.serialization import payment_fields
+from payintent.payments.serialization import make_payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.portal.visits import PAGE_ROWS, MemberVisit, member_page, redirect
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import CreateRefundRequest
-from payintent.refunds.lookup import refund_fields
+from payintent.refunds.lookup import make_refund_fields
 
 _MEMBER_PARTS = 3
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -68,7 +68,7 @@ def describe_requester(requested_by: str) -> str:
     return parts[2] if "@" in parts[2] else f"API key {parts[2]}"
 
 
-def _history_row(entry: HistoryEntry) -> dict[str, object]:
+def _make_history_row(entry: HistoryEntry) -> dict[str, object]:
     title, format_details = _FORMATS[entry.what]
     return {
         "at": entry.at,
@@ -114,7 +114,7 @@ def _describe_refund(details: Details) -> str:
     )
 
 
-def _no_details(_: Details) -> str:
+def _omit_details(_: Details) -> str:
     return ""
 
 
@@ -124,7 +124,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
         lambda details: f"{payment_amount(details)} for the buyer {details['payer_uid']}",
     ),
     "selected": ("Payment method selected", _describe_selection),
-    "returned": ("Buyer returned from the gateway", _no_details),
+    "returned": ("Buyer returned from the gateway", _omit_details),
     "posted": ("Transaction submitted", _describe_transaction),
     "seen": ("Transaction seen, not final yet", _describe_transaction),
     "gone": ("Block replaced", _describe_transaction),
@@ -132,8 +132,8 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "captured": ("Money received", lambda details: _describe_amount(details) or ""),
     "paid": ("Paid", payment_amount),
     "failed": ("Failed", lambda details: details["failure_reason"]),
-    "expired": ("Expired", _no_details),
-    "cancelled": ("Cancelled", _no_details),
+    "expired": ("Expired", _omit_details),
+    "cancelled": ("Cancelled", _omit_details),
     "event": ("Event", lambda details: join_parts(details["type"], details["state"])),
     "attempt": ("Webhook", describe_attempt),
     "refund": ("Refund requested", _describe_refund),
@@ -172,7 +172,7 @@ async def get_portal_payments(visit: MemberVisit) -> Response:
         next_query=next_query,
         text=text,
         shows_filters=any(name in query for name in (_SHOW_FILTERS, *_FILTERS)),
-        filters={name: _filter_value(name, query.get(name, "")) for name in _FILTERS},
+        filters={name: _clean_filter_value(name, query.get(name, "")) for name in _FILTERS},
         statuses=list(PaymentStatus),
         currencies=list(CURRENCIES),
         problem_text=refusal and refusal.message,
@@ -181,7 +181,7 @@ async def get_portal_payments(visit: MemberVisit) -> Response:
 
 @member_page()
 async def get_portal_payment(visit: MemberVisit) -> Response:
-    return await _payment_page(visit, await _load_payment(visit))
+    return await _render_payment_page(visit, await _load_payment(visit))
 
 
 @member_page(MemberRight.REFUND)
@@ -207,7 +207,7 @@ async def post_refund_form(visit: MemberVisit) -> Response:
             )
         )
     except RefusedError as refusal:
-        return await _payment_page(visit, snapshot, refusal)
+        return await _render_payment_page(visit, snapshot, refusal)
     return redirect(visit.request.url.path.removesuffix("/refunds"))
 
 
@@ -215,24 +215,24 @@ async def _list_payments(visit: MemberVisit) -> tuple[Sequence[object], str | No
     context, params = visit.context, visit.request.query_params
     query = {name: params[name] for name in (*_FILTERS, "cursor") if params.get(name)}
     payment_filter = replace(
-        read_payment_filter(_days_to_times(query), visit.merchant_id), limit=PAGE_ROWS
+        read_payment_filter(_convert_days_to_times(query), visit.merchant_id), limit=PAGE_ROWS
     )
     snapshots, next_cursor = await list_merchant_payments(
         context.database, context.read_database, payment_filter
     )
-    rows = [_payment_row(snapshot) for snapshot in snapshots]
+    rows = [_make_payment_row(snapshot) for snapshot in snapshots]
     if next_cursor is None:
         return rows, None
     return rows, urlencode(query | {"cursor": write_time_cursor(*next_cursor)})
 
 
-def _filter_value(name: str, text: str) -> str:
+def _clean_filter_value(name: str, text: str) -> str:
     if name.startswith("created_") and not _DAY.fullmatch(text):
         return ""
     return text
 
 
-def _days_to_times(query: dict[str, str]) -> dict[str, str]:
+def _convert_days_to_times(query: dict[str, str]) -> dict[str, str]:
     """Convert the dates to UTC times. The range includes the last day."""
     times = {
         name: f"{_read_day(query[name], days)}T00:00:00Z"
@@ -264,7 +264,7 @@ async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[obje
     return rows, urlencode({"q": text, "before": rows[-1].id})
 
 
-def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
+def _make_payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
     """Return the list template's fields. Search results provide the same fields as attributes."""
     payment = snapshot.payment
     return {
@@ -295,7 +295,7 @@ async def _find_payment(visit: MemberVisit, payment_id: str) -> PaymentSnapshot:
         raise NotFoundError("no such payment") from None
 
 
-async def _payment_page(
+async def _render_payment_page(
     visit: MemberVisit, snapshot: PaymentSnapshot, refusal: RefusedError | None = None
 ) -> Response:
     payment = snapshot.payment
@@ -310,13 +310,13 @@ async def _payment_page(
         "payment.html",
         "Payment",
         status=http_status(refusal) if refusal else 200,
-        payment=payment_fields(payment, snapshot.session),
+        payment=make_payment_fields(payment, snapshot.session),
         quote=None if snapshot.session is None else snapshot.session.quote,
         order_id=order_id_of(payment.metadata),
         metadata=payment.metadata,
-        history=[_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
+        history=[_make_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
         refunds=[
-            refund_fields(refund) | {"requester": describe_requester(refund.requested_by)}
+            make_refund_fields(refund) | {"requester": describe_requester(refund.requested_by)}
             for refund in refunds
         ],
         cases=[format_case(case) for case in cases],

@@ -108,27 +108,27 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 MemberHandler = Callable[[MemberVisit], Awaitable[Response]]
 
 
-def session_cookie(settings: Settings) -> forms.SignInCookie:
+def make_session_cookie(settings: Settings) -> forms.SignInCookie:
     return forms.SignInCookie("payintent_merchant", _is_secure(settings), SESSION_HOURS * 3_600)
 
 
-def visitor_cookie(settings: Settings) -> forms.SignInCookie:
+def make_visitor_cookie(settings: Settings) -> forms.SignInCookie:
     """Return the cookie that binds forms and challenges to a browser before it signs in."""
     return forms.SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
 
 
-def session_digest(encryption: Encryption, token: str) -> bytes:
+def compute_session_digest(encryption: Encryption, token: str) -> bytes:
     return encryption.digest(f"member session:{token}")
 
 
-def _failure_page(request: Request, failure: Failure) -> Response:
+def _render_failure_page(request: Request, failure: Failure) -> Response:
     message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
     fields = {"title": "Something went wrong", "message": message}
     return render_portal_page(request, "error.html", fields, failure.status)
 
 
 #: Decorates routes that do not require a session; renders errors as pages.
-portal_page = render_failures(_failure_page)
+portal_page = render_failures(_render_failure_page)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
@@ -139,7 +139,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
         @wraps(handler)
         async def respond(request: Request) -> Response:
             context = get_portal_context(request)
-            token = session_cookie(context.settings).read(request)
+            token = make_session_cookie(context.settings).read(request)
             session = await find_member_session(context, token)
             if session is None or token is None:
                 return _redirect_to_sign_in(request)
@@ -163,7 +163,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
 async def find_member_session(context: PortalContext, token: str | None) -> MemberSession | None:
     if token is None:
         return None
-    digest = session_digest(context.encryption, token)
+    digest = compute_session_digest(context.encryption, token)
     return await session_store.find(context.database, digest)
 
 
@@ -181,7 +181,7 @@ async def read_portal_form(
     return form
 
 
-def safe_next_path(text: str | None) -> str:
+def get_safe_next_path(text: str | None) -> str:
     """Return `text` if it is the path of a portal page, otherwise the path of the payment list."""
     if text is None or not text.startswith("/merchant/") or len(text) > _NEXT_CHARS_MAX:
         return _PAYMENTS_PAGE
@@ -208,9 +208,9 @@ async def _rotate(
 ) -> None:
     """Replace the session cookie. The previous value remains valid for one minute."""
     new_token = forms.make_token()
-    digests = [session_digest(context.encryption, value) for value in (token, new_token)]
+    digests = [compute_session_digest(context.encryption, value) for value in (token, new_token)]
     if await session_store.rotate(context.database, session.id, *digests):
-        session_cookie(context.settings).set(response, new_token)
+        make_session_cookie(context.settings).set(response, new_token)
 
 
 def _is_secure(settings: Settings) -> bool:

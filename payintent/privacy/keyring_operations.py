@@ -17,11 +17,11 @@ from payintent.privacy import seals_store
 from payintent.runtime.encryption import (
     Encryption,
     EncryptionKeyError,
-    account_context,
-    callback_secret_context,
     decrypt_credentials,
-    mail_context,
-    proposal_context,
+    make_account_context,
+    make_callback_secret_context,
+    make_mail_context,
+    make_proposal_context,
 )
 
 _BATCH_SIZE = 500
@@ -92,7 +92,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             encryption,
             tx,
             encryption_keys.lock_callback_secrets_after,
-            lambda row: callback_secret_context(row.merchant_id, row.id),
+            lambda row: make_callback_secret_context(row.merchant_id, row.id),
             encryption_keys.replace_callback_secret,
         )
         credentials = await _reencrypt_accounts(encryption, tx)
@@ -100,14 +100,14 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             encryption,
             tx,
             proposals_store.lock_sealed_after,
-            lambda row: proposal_context(row.id, row.action, row.proposed_by),
+            lambda row: make_proposal_context(row.id, row.action, row.proposed_by),
             proposals_store.replace_sealed,
         )
         await _reencrypt(
             encryption,
             tx,
             mail_store.lock_sealed_after,
-            lambda row: mail_context(row.id),
+            lambda row: make_mail_context(row.id),
             mail_store.replace_sealed,
         )
         names = [key.name for key in await encryption_keys.list_keys(tx)]
@@ -163,7 +163,7 @@ async def _reencrypt(
     while batch := await lock_after(tx, after, _BATCH_SIZE):
         for row in batch:
             assert row.sealed is not None  # noqa: S101 - the queries select only sealed rows
-            if encryption.key_name_of(row.sealed) != encryption.current_key_name:
+            if encryption.get_key_name(row.sealed) != encryption.current_key_name:
                 context = encryption_context(row)
                 secret = encryption.decrypt(row.sealed, context)
                 await replace(tx, row.id, encryption.encrypt(secret, context))
@@ -178,7 +178,7 @@ async def _reencrypt_accounts(encryption: Encryption, tx: Tx) -> int:
         for row in batch:
             credentials = _decrypt_if_stale(encryption, row)
             if credentials is not None:
-                encryption_context = account_context(row.id, row.provider, row.base_url)
+                encryption_context = make_account_context(row.id, row.provider, row.base_url)
                 sealed = encryption.encrypt(credentials, encryption_context)
                 await account_store.set_credentials(tx, row.id, sealed)
                 count += 1
@@ -196,5 +196,7 @@ def _decrypt_if_stale(
     credentials, is_bound = decrypt_credentials(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )
-    is_stale = not is_bound or encryption.key_name_of(account.sealed) != encryption.current_key_name
+    is_stale = (
+        not is_bound or encryption.get_key_name(account.sealed) != encryption.current_key_name
+    )
     return credentials if is_stale else None

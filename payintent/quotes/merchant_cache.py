@@ -28,7 +28,9 @@ class MerchantSetup:
     payable_methods: PayableMethods  # empty if the merchant does not accept payments
     tax_rates: Mapping[str, Decimal]
 
-    def methods_with_disabled_accounts(self, account_ids: Collection[int]) -> list[PaymentMethod]:
+    def get_methods_with_disabled_accounts(
+        self, account_ids: Collection[int]
+    ) -> list[PaymentMethod]:
         """Return all methods, with `account_enabled` set to False for the given accounts."""
         return [
             replace(method, account_enabled=False) if method.account_id in account_ids else method
@@ -39,7 +41,7 @@ class MerchantSetup:
         if not account_ids or not accepts_payments(self.merchant.activation):
             return self.payable_methods
         return find_payable_methods(
-            self.merchant.market, self.methods_with_disabled_accounts(account_ids)
+            self.merchant.market, self.get_methods_with_disabled_accounts(account_ids)
         )
 
 

@@ -74,7 +74,7 @@ def _explain(
     *,
     is_available: bool,
 ) -> list[QuoteExplanation]:
-    if reason := _unavailable_reason(setup, method, is_available=is_available):
+    if reason := _describe_unavailability(setup, method, is_available=is_available):
         return [_make_explanation(method, "", reason)]
     quotes = explain_method(payment, setup.merchant, method, quote_country, setup.tax_rates)
     if not quotes:
@@ -89,7 +89,9 @@ def _explain(
     ]
 
 
-def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_available: bool) -> str:
+def _describe_unavailability(
+    setup: MerchantSetup, method: PaymentMethod, *, is_available: bool
+) -> str:
     """Return why a method cannot be used, or "" if it can."""
     if not accepts_payments(setup.merchant.activation):
         return f"the merchant is {setup.merchant.activation}"

@@ -77,14 +77,14 @@ class PublicRoutes:
 @lru_cache(maxsize=1)  # a process has a single origin
 def _encode_countries(origin: str | None) -> tuple[bytes, str]:
     countries = [
-        {"country_code": code, "name": name, "metadata": _country_metadata(origin, code)}
+        {"country_code": code, "name": name, "metadata": _make_country_metadata(origin, code)}
         for code, name in sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
     ]
     body = encode_json({"countries": countries})
     return body, f'"{sha256(body).hexdigest()}"'
 
 
-def _country_metadata(origin: str | None, country: str) -> dict[str, str]:
+def _make_country_metadata(origin: str | None, country: str) -> dict[str, str]:
     if not origin:  # the configured API base is not a valid URL
         return {}
     return {"image_url": f"{origin}/c/static/flags/{country.lower()}.svg"}

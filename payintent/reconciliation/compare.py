@@ -219,7 +219,7 @@ class ReconciliationInput:
     currencies: frozenset[str] | None = None  # supported by the gateway; None: any
     lists_disputes: bool = False  # the file contains every dispute of the period
 
-    def for_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
+    def adapt_to_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
         """Return a copy with the file layouts and currencies of the gateway, if it is installed."""
         if capabilities is None:
             return self

@@ -91,7 +91,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 def _normalize(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
     """Convert the times to UTC, and add the gateway's file layouts and currencies."""
     return replace(
-        comparison.for_gateway(context.capabilities(comparison.provider)),
+        comparison.adapt_to_gateway(context.capabilities(comparison.provider)),
         since=to_utc("since", comparison.since),
         until=to_utc("until", comparison.until),
     )

@@ -115,7 +115,7 @@ async def _compare(
     comparison: ReconciliationInput,
 ) -> None:
     """Compare, open cases and end the run in one transaction; do nothing if the claim is lost."""
-    comparison = comparison.for_gateway(context.capabilities(comparison.provider))
+    comparison = comparison.adapt_to_gateway(context.capabilities(comparison.provider))
     async with context.database.transaction() as tx:
         if not await runs_store.lock(tx, run):
             return

@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 import aiohttp
 
 from payintent.reconciliation.runs_store import SourceFile
-from payintent.runtime.http_session import HttpSession, exact_url
+from payintent.runtime.http_session import HttpSession, make_exact_url
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import release_slot
 
@@ -136,7 +136,7 @@ class S3Credentials:
     secret_key: str = field(repr=False)
 
 
-def canonical_query(query: Mapping[str, str]) -> str:
+def encode_canonical_query(query: Mapping[str, str]) -> str:
     """Encode a query in canonical form. The request must be signed and sent with this encoding."""
     pairs = sorted((quote(name, safe=""), quote(value, safe="")) for name, value in query.items())
     return "&".join(f"{name}={value}" for name, value in pairs)
@@ -162,7 +162,7 @@ def sign_get(
     signed_headers |= {"host": host} | amz_headers
     names = ";".join(sorted(signed_headers))
     lines = "".join(f"{name}:{signed_headers[name]}\n" for name in sorted(signed_headers))
-    request = f"GET\n{path}\n{canonical_query(query)}\n{lines}\n{names}\n{_EMPTY_SHA256}"
+    request = f"GET\n{path}\n{encode_canonical_query(query)}\n{lines}\n{names}\n{_EMPTY_SHA256}"
     scope = f"{timestamp[:8]}/{credentials.region}/s3/aws4_request"
     digest = hashlib.sha256(request.encode()).hexdigest()
     key = f"AWS4{credentials.secret_key}".encode()
@@ -261,11 +261,11 @@ class S3Source:
             headers=headers,
             at=datetime.now(UTC),
         )
-        url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
+        url = f"{self._origin}{path}" + (f"?{encode_canonical_query(query)}" if query else "")
         release_slot()
         try:
             async with self._session.open().get(
-                exact_url(url), headers=signed_headers, allow_redirects=False
+                make_exact_url(url), headers=signed_headers, allow_redirects=False
             ) as response:
                 if response.status != _OK:
                     raise SourceUnavailableError(f"the store returned status {response.status}")

@@ -21,7 +21,7 @@ from payintent.members.model import member_name
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
-from payintent.payments.idempotency_store import claim_or_match, request_fingerprint
+from payintent.payments.idempotency_store import claim_or_match, compute_request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus
 from payintent.refunds import store as refund_store
 from payintent.refunds.destination import choose_destination_and_step
@@ -58,7 +58,7 @@ class CreateRefundRequest:
         return IdempotentRequest(
             merchant_id=self.merchant_id,
             key=key,
-            request_hash=request_fingerprint(
+            request_hash=compute_request_fingerprint(
                 self.operation,
                 payment=payment_id,
                 amount=trim_zeros(self.amount),
@@ -121,11 +121,11 @@ class RefundCreator:
         if request.key is not None:
             existing_refund = await _claim_key(tx, request, request.key, refund_id)
             if existing_refund is not None:
-                return CreatedRefund(as_originally_accepted(existing_refund), replayed=True)
-        refund = await self._reserve(tx, request, refund_id, unavailable_channels)
+                return CreatedRefund(reconstruct_accepted_refund(existing_refund), replayed=True)
+        refund = await self._reserve_amount(tx, request, refund_id, unavailable_channels)
         return CreatedRefund(refund, replayed=False)
 
-    async def _reserve(
+    async def _reserve_amount(
         self,
         tx: Tx,
         request: CreateRefundRequest,
@@ -176,7 +176,7 @@ class RefundCreator:
         )
 
 
-def as_originally_accepted(refund: Refund) -> Refund:
+def reconstruct_accepted_refund(refund: Refund) -> Refund:
     """Return a refund as it was when its request was accepted."""
     return replace(
         refund,
@@ -257,16 +257,16 @@ def _parse_refund_amount(
     """Return the requested amount as a number and as text, by default the full remainder."""
     if raw is None:
         if refundable_amount == 0:
-            raise _remainder_error(payment, refundable_amount)
+            raise _make_remainder_error(payment, refundable_amount)
         return refundable_amount, format_payment_amount(refundable_amount, payment.currency)
     # Amounts above the remainder have a separate error code.
     amount = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
     if amount > refundable_amount:
-        raise _remainder_error(payment, refundable_amount)
+        raise _make_remainder_error(payment, refundable_amount)
     return amount, raw
 
 
-def _remainder_error(payment: Payment, remainder: Decimal) -> RefusedError:
+def _make_remainder_error(payment: Payment, remainder: Decimal) -> RefusedError:
     text = format_payment_amount(remainder, payment.currency)
     return RefusedError(
         ErrorCode.REFUND_EXCEEDS_REMAINING,
@@ -308,14 +308,14 @@ def _to_gateway_units(
     unit = 1
     if capabilities is not None:
         if capabilities.refunds is RefundSupport.NONE:
-            raise _unsupported_error("does not support refunds")
+            raise _make_unsupported_error("does not support refunds")
         if capabilities.refunds is RefundSupport.FULL_ONLY and amount != payment.amount:
-            raise _unsupported_error("supports full refunds only")
+            raise _make_unsupported_error("supports full refunds only")
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
             # The full remainder is always refundable, since it was collected at this precision.
             if amount != remainder and to_smallest_unit(amount, decimals) is None:
-                raise _unsupported_error(
+                raise _make_unsupported_error(
                     f"only supports {capture.currency} refunds with up to {decimals} decimal places"
                 )
             unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
@@ -329,9 +329,9 @@ def _to_gateway_units(
     if amount_minor > capture.undisputed_minor:  # the rest is disputed
         amount_minor = capture.undisputed_minor // unit * unit
     if amount_minor == 0:
-        raise _unsupported_error("cannot refund such a small amount")
+        raise _make_unsupported_error("cannot refund such a small amount")
     return amount_minor
 
 
-def _unsupported_error(problem: str) -> RefusedError:
+def _make_unsupported_error(problem: str) -> RefusedError:
     return UnprocessableError(f"the provider of this payment {problem}")

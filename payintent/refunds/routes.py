@@ -28,7 +28,7 @@ from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import MerchantRefundFilter
-from payintent.refunds.lookup import get_merchant_refund, refund_fields
+from payintent.refunds.lookup import get_merchant_refund, make_refund_fields
 from payintent.refunds.model import RefundStatus
 
 
@@ -71,7 +71,7 @@ class RefundRoutes:
                 destination=body.destination,
             )
         )
-        fields = refund_fields(created_refund.refund)
+        fields = make_refund_fields(created_refund.refund)
         return json_response(fields, 201, REPLAYED_HEADERS if created_refund.replayed else None)
 
     async def list_payment_refunds(
@@ -85,7 +85,7 @@ class RefundRoutes:
             self.database, payment.id, before, limit + 1
         )
         return page_response(
-            refund_creator, limit, refund_fields, lambda last: write_id_cursor(last.id)
+            refund_creator, limit, make_refund_fields, lambda last: write_id_cursor(last.id)
         )
 
     async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -96,14 +96,14 @@ class RefundRoutes:
         return page_response(
             refund_creator,
             limit,
-            refund_fields,
+            make_refund_fields,
             lambda last: write_time_cursor(last.updated_at, last.id),
         )
 
     async def get_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
         refund = await get_merchant_refund(self.database, merchant.merchant_id, refund_id)
-        return json_response(refund_fields(refund))
+        return json_response(make_refund_fields(refund))
 
     async def _get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Payment:
         payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])

@@ -32,7 +32,7 @@ from payintent.gateways.port import (
 from payintent.payments import sessions_store as session_store
 from payintent.refunds import store as refund_store
 from payintent.refunds.model import OUTSIDE, RefundStep
-from payintent.refunds.settle import lock_refund, refund_origin, settle_refund
+from payintent.refunds.settle import lock_refund, make_refund_origin, settle_refund
 from payintent.refunds.store import DueRefund
 from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
@@ -219,7 +219,7 @@ class RefundSender:
             case_id = await open_case(
                 tx,
                 CaseKind.RECONCILIATION,
-                refund_origin(refund),
+                make_refund_origin(refund),
                 capture_id=refund.capture_id,
                 refund_id=refund.id,
             )

@@ -87,7 +87,7 @@ async def _report_contradiction(tx: Tx, refund: Refund) -> None:
     case_id = await open_case(
         tx,
         kind,
-        refund_origin(refund),
+        make_refund_origin(refund),
         capture_id=refund.capture_id,
         refund_id=refund.id,
         note=note,
@@ -98,7 +98,7 @@ async def _report_contradiction(tx: Tx, refund: Refund) -> None:
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)
 
 
-def refund_origin(refund: Refund) -> MoneyOrigin:
+def make_refund_origin(refund: Refund) -> MoneyOrigin:
     return MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,

@@ -61,7 +61,7 @@ class HttpSession:
 _VALID_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
-def exact_url(text: str) -> "URL":
+def make_exact_url(text: str) -> "URL":
     """Return a URL whose path and query the client sends byte for byte.
 
     Only characters that are invalid in a request line are encoded: spaces, control characters and

@@ -79,7 +79,7 @@ def _add_ids(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping
     return entry
 
 
-def error_location(error: BaseException) -> list[str]:
+def get_error_location(error: BaseException) -> list[str]:
     """Return an error's stack without its message, because the message may quote a database row."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
@@ -89,7 +89,7 @@ def _format_error(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMa
     error = entry.pop("exc_info", None)
     if isinstance(error, BaseException):
         entry["error"] = type(error).__name__
-        entry["where"] = error_location(error)
+        entry["where"] = get_error_location(error)
     return entry
 
 

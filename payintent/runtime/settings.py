@@ -57,7 +57,7 @@ FEED_DAYS = 30  # how far back a merchant's first read of the event feed starts
 _CONNECTIONS_MIN = 4  # per process, so that a long transaction does not block other work
 
 
-def _database_names(field: str) -> AliasChoices:
+def _list_database_names(field: str) -> AliasChoices:
     """Return the names of a database setting, whose prefix is optional."""
     return AliasChoices(field, field.upper(), f"PAYINTENT_{field.upper()}")
 
@@ -74,13 +74,13 @@ class Settings(BaseSettings):
     database_url: str = Field(
         min_length=1,
         repr=False,  # it contains a password
-        validation_alias=_database_names("database_url"),
+        validation_alias=_list_database_names("database_url"),
     )
     """PostgreSQL connection URL. `PAYINTENT_DATABASE_URL` is also accepted."""
     database_direct_url: str | None = Field(
         default=None,
         repr=False,
-        validation_alias=_database_names("database_direct_url"),
+        validation_alias=_list_database_names("database_direct_url"),
     )
     """Connection URL that bypasses a connection pooler. It is used for LISTEN, locks and
     migrations. Default: `DATABASE_URL`.
@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     database_read_url: str | None = Field(
         default=None,
         repr=False,
-        validation_alias=_database_names("database_read_url"),
+        validation_alias=_list_database_names("database_read_url"),
     )
     """Connection URL of a streaming replica for lists and reports. If unset, lists are read from
     `DATABASE_URL`.
@@ -479,14 +479,14 @@ class Settings(BaseSettings):
             raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must exceed PAYINTENT_WEBHOOK_TIMEOUT_S")
         return self
 
-    def connections_per_process(self, processes: int) -> int:
+    def count_connections_per_process(self, processes: int) -> int:
         """Return the number of database connections for each of several processes."""
         share = ceil(self.database_connections_max / processes)
         return max(share, min(_CONNECTIONS_MIN, self.database_connections_max))
 
-    def per_process(self, processes: int) -> Self:
+    def make_process_settings(self, processes: int) -> Self:
         """Return the settings for each of several processes of an `api` or `worker` command."""
-        connections = self.connections_per_process(processes)
+        connections = self.count_connections_per_process(processes)
         return self.model_copy(update={"database_connections_max": connections})
 
     @property

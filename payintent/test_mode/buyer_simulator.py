@@ -18,7 +18,11 @@ from payintent.gateways.port import DisputeState
 from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
 from payintent.payments import idempotency_store
-from payintent.payments.idempotency_store import claim_or_match, request_fingerprint, require_match
+from payintent.payments.idempotency_store import (
+    claim_or_match,
+    compute_request_fingerprint,
+    require_match,
+)
 from payintent.payments.model import OPEN, IdempotentRequest, Payment, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
 from payintent.test_mode import store as test_mode_store
@@ -50,7 +54,7 @@ class TestRequest:
         return IdempotentRequest(
             merchant_id=merchant_id,
             key=key,
-            request_hash=request_fingerprint(self.operation, fields=self.fields),
+            request_hash=compute_request_fingerprint(self.operation, fields=self.fields),
             raw_fields=(self.operation, *self.fields),
         )
 
@@ -72,7 +76,7 @@ class BuyerSimulator:
         if await self._is_key_used(payment, request):
             return await self._repeat_callbacks(snapshot)
         if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
-            raise _wrong_status_error(payment)
+            raise _make_wrong_status_error(payment)
         session = snapshot.session
         if session is None or not _is_at_test_gateway(session):
             session = await self._select_test_method(snapshot)
@@ -84,7 +88,7 @@ class BuyerSimulator:
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session
         if session is None or session.quote.provider != TEST_PROVIDER:
-            raise _wrong_status_error(snapshot.payment)
+            raise _make_wrong_status_error(snapshot.payment)
         return await self._apply(snapshot.payment, session.id, request)
 
     async def apply_card_action(self, session_id: UUID, action: SessionAction) -> TestSession:
@@ -108,7 +112,7 @@ class BuyerSimulator:
                 tx, session_id, request.action if is_new else _leave_unchanged
             )
             if updated_session is None:
-                raise _wrong_status_error(payment)
+                raise _make_wrong_status_error(payment)
         await self._send_callbacks(updated_session)
         return is_new
 
@@ -212,7 +216,7 @@ def _is_at_test_gateway(session: Session) -> bool:
     return session.quote.provider == TEST_PROVIDER and session.status is SessionStatus.OPEN
 
 
-def _wrong_status_error(payment: Payment) -> RefusedError:
+def _make_wrong_status_error(payment: Payment) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_PAYMENT_STATE,
         f"this is not possible for a payment in {payment.status} status",

@@ -45,8 +45,8 @@ from payintent.test_mode.model import (
     TestCallback,
     TestGatewayRefund,
     TestSession,
-    card_page_url,
     classify_decline,
+    make_card_page_url,
     report_session,
 )
 
@@ -96,7 +96,7 @@ class TestGateway:
             return OutcomeUnknown(detail=detail, is_throttled=True)
         return SessionCreated.redirect(
             ids.format_id(ids.SESSION, session.session_id),
-            card_page_url(self._page_base, session.session_id),
+            make_card_page_url(self._page_base, session.session_id),
             request.expires_at,
         )
 

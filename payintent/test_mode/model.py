@@ -131,7 +131,7 @@ _GATEWAY_STATES = {
 }
 
 
-def card_page_url(pages_base: str, session_id: UUID) -> str:
+def make_card_page_url(pages_base: str, session_id: UUID) -> str:
     return f"{pages_base}/test/card/{ids.format_id(ids.SESSION, session_id)}"
 
 

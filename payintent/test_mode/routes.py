@@ -18,7 +18,7 @@ from payintent.http.responses import REPLAYED_HEADERS, json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.payments.lookup import PaymentLookup
-from payintent.payments.serialization import merchant_payment_fields
+from payintent.payments.serialization import make_merchant_payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime.settings import Settings
 from payintent.test_mode import clock_store
@@ -141,7 +141,7 @@ class TestModeRoutes:
         updated_snapshot = await self.payment_lookup.get_merchant_payment(
             merchant.merchant_id, payment_id
         )
-        fields = merchant_payment_fields(updated_snapshot, self.settings.checkout_base)
+        fields = make_merchant_payment_fields(updated_snapshot, self.settings.checkout_base)
         return json_response(fields, headers=None if is_new else REPLAYED_HEADERS)
 
 

@@ -14,7 +14,11 @@ from payintent.core.ids import unix_ms_of_timed
 from payintent.db.database import Database
 from payintent.merchants import callback_secrets
 from payintent.runtime import tracing
-from payintent.runtime.encryption import Encryption, EncryptionKeyError, callback_secret_context
+from payintent.runtime.encryption import (
+    Encryption,
+    EncryptionKeyError,
+    make_callback_secret_context,
+)
 from payintent.runtime.log import get_logger
 from payintent.runtime.tracing import SpanKind
 from payintent.runtime.waiting import wait_for_event
@@ -22,7 +26,7 @@ from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.model import SIGNATURES_MAX, AttemptResult, CircuitReport, OutgoingDelivery
 from payintent.webhooks.outbox_store import AttemptRecord
-from payintent.webhooks.retry_schedule import next_retry_wait_s
+from payintent.webhooks.retry_schedule import compute_retry_wait_s
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 
@@ -92,7 +96,7 @@ class DatabaseOutbox:
             try:
                 keys[merchant_id] = [
                     self.encryption.decrypt(
-                        secret.sealed, callback_secret_context(merchant_id, secret.id)
+                        secret.sealed, make_callback_secret_context(merchant_id, secret.id)
                     )
                     for secret in sealed.get(merchant_id, [])
                 ]
@@ -257,7 +261,7 @@ class Dispatcher:
     def _to_attempt_record(self, finished_attempt: _FinishedAttempt) -> AttemptRecord:
         delivery, attempt = finished_attempt.delivery, finished_attempt.attempt
         is_last = attempt.succeeded or attempt.is_gone
-        wait_s = next_retry_wait_s(
+        wait_s = compute_retry_wait_s(
             delivery.attempts + 1, attempt.retry_after_s, self._random_value()
         )
         attempt_id = self._outbox.database.id_generator.new_id()

@@ -78,7 +78,7 @@ class EventFeedRoutes:
             page = await self._wait_for_page(request, feed_request)
         return json_response(
             {
-                "data": [feed_event_fields(event) for event in page.events],
+                "data": [make_feed_event_fields(event) for event in page.events],
                 "after": write_feed_cursor(page.cursor),
                 "has_more": page.has_more,
             }
@@ -145,7 +145,7 @@ class EventFeedRoutes:
                 disconnect.cancel()
 
 
-def feed_event_fields(event: FeedEvent) -> dict[str, Any]:
+def make_feed_event_fields(event: FeedEvent) -> dict[str, Any]:
     """Format an event for the feed. The `event` field is the exact webhook body."""
     delivery: dict[str, Any] = {"state": event.state, "attempts": event.attempts}
     if event.state == _PENDING:
@@ -226,7 +226,7 @@ class OperatorWebhookRoutes:
             merchant_id=_read_merchant_id(request),
             state=_read_state(request),
         )
-        return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
+        return json_response({"data": [_make_delivery_fields(delivery) for delivery in deliveries]})
 
     async def replay_event(self, request: Request, actor: Actor) -> Response:
         """`POST /operator/webhooks/{event_id}/replay`: resend the event, keeping its webhook-id."""
@@ -254,6 +254,6 @@ def _read_state(request: Request) -> str | None:
     return state
 
 
-def _delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, Any]:
+def _make_delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, Any]:
     times = {"next_at": delivery.next_at, "occurred_at": delivery.occurred_at}
     return asdict(delivery) | {name: format_timestamp(at) for name, at in times.items()}

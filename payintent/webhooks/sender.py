@@ -27,7 +27,7 @@ from payintent.http.egress import (
     checked_socket,
     egress_rules,
 )
-from payintent.runtime.http_session import exact_url
+from payintent.runtime.http_session import make_exact_url
 from payintent.runtime.settings import Settings
 from payintent.runtime.version import API_VERSION
 from payintent.runtime.waiting import release_slot
@@ -132,7 +132,7 @@ class WebhookSender:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
         except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
-            attempt = _success_result(head.status()) or _failure_result(error)
+            attempt = _make_success_result(head.status()) or _make_failure_result(error)
         return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
 
     async def close(self) -> None:
@@ -154,11 +154,11 @@ class WebhookSender:
         }
         release_slot()
         async with self._open_session().post(
-            exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
+            make_exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
         ) as response:
-            if _header_bytes(response) > HEADER_BYTES_MAX:
+            if _count_header_bytes(response) > HEADER_BYTES_MAX:
                 response.close()
-                return _success_result(response.status) or AttemptResult(
+                return _make_success_result(response.status) or AttemptResult(
                     outcome=AttemptOutcome.BAD_RESPONSE,
                     status=response.status,
                     detail="the response headers are too large",
@@ -222,9 +222,8 @@ class WebhookSender:
         if status < _REDIRECT:
             return AttemptResult(outcome=AttemptOutcome.DELIVERED, status=status, answer=body_start)
         if status < _CLIENT_ERROR:
-            detail = (
-                f"redirect to {_location_host(response.headers.get('Location', ''))}, not followed"
-            )
+            host = _get_location_host(response.headers.get("Location", ""))
+            detail = f"redirect to {host}, not followed"
             return AttemptResult(
                 outcome=AttemptOutcome.REDIRECT, status=status, detail=detail, answer=body_start
             )
@@ -241,7 +240,7 @@ class WebhookSender:
         )
 
 
-def _success_result(status: int | None) -> AttemptResult | None:
+def _make_success_result(status: int | None) -> AttemptResult | None:
     """Return a successful result if the status is 2xx, otherwise None."""
     if status is None or not _SUCCESS <= status < _REDIRECT:
         return None
@@ -252,7 +251,7 @@ def _success_result(status: int | None) -> AttemptResult | None:
     )
 
 
-def _failure_result(error: Exception) -> AttemptResult:
+def _make_failure_result(error: Exception) -> AttemptResult:
     outcome, detail = _classify_error(error)
     return AttemptResult(outcome=outcome, detail=detail[:DETAIL_CHARS_MAX])
 
@@ -309,11 +308,11 @@ def _describe_tls_error(error: Exception) -> str:
     return "the TLS handshake failed"
 
 
-def _header_bytes(response: aiohttp.ClientResponse) -> int:
+def _count_header_bytes(response: aiohttp.ClientResponse) -> int:
     return sum(len(name) + len(value) + len(": \r\n") for name, value in response.raw_headers)
 
 
-def _location_host(location: str) -> str:
+def _get_location_host(location: str) -> str:
     """Return only the host of a `Location` header, because its path may contain secrets."""
     try:
         host = urlsplit(location).hostname or "a relative URL"

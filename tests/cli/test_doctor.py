@@ -18,7 +18,7 @@ from payintent.runtime.settings_checks import (
     find_interpreter_warnings,
     find_unknown_settings,
     list_configured_names,
-    variable_name,
+    make_variable_name,
 )
 from tests.support.authority import Authority
 from tests.support.databases import at_database
@@ -239,9 +239,9 @@ _NUMBERS = [
 
 @pytest.mark.parametrize("value", ["-1", "", "many", "inf", "9e99"])
 def test_every_number_has_bounds_and_says_them(examine: _Doctor, value: str) -> None:
-    found = examine.refusals(**{variable_name(name): value for name in _NUMBERS})
+    found = examine.refusals(**{make_variable_name(name): value for name in _NUMBERS})
     assert len(_NUMBERS) > 50
-    assert [text.split()[0] for _, text in found] == [variable_name(name) for name in _NUMBERS]
+    assert [text.split()[0] for _, text in found] == [make_variable_name(name) for name in _NUMBERS]
     told = rf"\w+ is '{value}' and must be a (whole )?number, (at least|above) \d+ and at most \d+"
     assert [text for _, text in found if not re.fullmatch(told, text)] == []
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from payintent.http.docs.documents import openapi_document
 from payintent.payments.model import PaymentStatus
 from payintent.runtime.settings import Settings
-from payintent.webhooks.model import EventType, event_payload_fields
+from payintent.webhooks.model import EventType, list_event_payload_fields
 from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent_sandbox.emulators.ecpay.cards import CARDS as ECPAY_CARDS
 from payintent_sandbox.emulators.simulator.cards import CARDS
@@ -44,7 +44,7 @@ def test_each_event_is_documented_with_its_fields_in_order() -> None:
         for cells in rows(_WEBHOOKS)
         if cells[0].strip("`").startswith("payment.")
     }
-    assert documented == {kind.value: list(event_payload_fields(kind)) for kind in EventType}
+    assert documented == {kind.value: list(list_event_payload_fields(kind)) for kind in EventType}
 
 
 def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:

@@ -105,7 +105,7 @@ async def test_what_waits_is_sealed_and_moves_to_the_rings_first_key(world: Worl
     [row] = await _waiting(world)
     assert b"dee@shop.test" not in row["sealed"]
     writer = world.service.encryption.current_key_name
-    assert world.service.encryption.key_name_of(row["sealed"]) == writer
+    assert world.service.encryption.get_key_name(row["sealed"]) == writer
     ring = world.service.settings.keyring.get_secret_value()
     changed = world.service.settings.model_copy(
         update={"keyring": SecretStr(f"next:{'A' * 43}=,{ring}")}
@@ -113,7 +113,7 @@ async def test_what_waits_is_sealed_and_moves_to_the_rings_first_key(world: Worl
     service = await open_service(changed, {"fake": FakeGateway()})
     await service.run_operation(RotateKeyring(), ACTOR)
     [row] = await _waiting(world)
-    assert service.encryption.key_name_of(row["sealed"]) == "next"
+    assert service.encryption.get_key_name(row["sealed"]) == "next"
     await mail_sender(service).step()
     await service.close()
     assert await _waiting(world) == []

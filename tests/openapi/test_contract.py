@@ -26,7 +26,7 @@ from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.refunds.model import RefundFailureReason, RefundStatus
 from payintent.runtime.version import API_VERSION, VERSION
 from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
-from payintent.webhooks.model import EventType, event_payload_fields
+from payintent.webhooks.model import EventType, list_event_payload_fields
 from tests.docs.reading import ROOT
 from tests.openapi.conforming import closed, operations
 from tests.support.routes import ROUTES
@@ -218,5 +218,7 @@ def test_its_webhooks_are_the_events_with_their_fields_in_order() -> None:
         assert event["properties"]["type"]["const"] == kind
         payment = _target(_target(event["properties"]["data"])["properties"]["payment"])
         assert (
-            payment["required"] == list(payment["properties"]) == list(event_payload_fields(kind))
+            payment["required"]
+            == list(payment["properties"])
+            == list(list_event_payload_fields(kind))
         )

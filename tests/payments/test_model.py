@@ -14,7 +14,7 @@ from payintent.payments.model import (
     PaymentTrigger,
     find_transition,
 )
-from payintent.webhooks.model import EventType, event_payload_fields
+from payintent.webhooks.model import EventType, list_event_payload_fields
 from tests.support.making import NOW, a_payment
 
 # From | Trigger | To | Also happens, row by row. "(new)" is no state of a payment yet.
@@ -103,7 +103,7 @@ def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: Pay
 )
 def test_an_event_has_the_fields_of_section_6_1_and_no_others(kind: str, own: list[str]) -> None:
     common = ["id", "status", "currency", "amount", "payer_uid"]
-    assert list(event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
+    assert list(list_event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
 
 
 def test_there_are_four_events_and_the_six_reasons_of_section_6_3() -> None:

@@ -15,7 +15,7 @@ from payintent.operators.operation import Actor
 from payintent.payment_history.operations import ShowPayment
 from payintent.payments import store as payment_store
 from payintent.payments.model import PaymentStatus
-from payintent.payments.serialization import event_body
+from payintent.payments.serialization import make_event_body
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from payintent.webhooks.model import EventType
@@ -115,7 +115,7 @@ async def _check_events(service: Service, raw: asyncpg.Connection) -> None:
     for event, seen in zip(events, found, strict=True):
         assert seen is not None
         kind, at = EventType(event["type"]), event["occurred_at"]
-        assert event["body"] == event_body(seen.payment, seen.session, kind, at)
+        assert event["body"] == make_event_body(seen.payment, seen.session, kind, at)
 
 
 async def _check_shown(service: Service, raw: asyncpg.Connection) -> None:

@@ -66,7 +66,7 @@ class Child:
             self.is_ready = self.channel.recv(len(READY)) == READY
         self.is_channel_closed = not self.is_ready
 
-    def next_failures(self) -> int:
+    def count_next_failures(self) -> int:
         """Return the number of consecutive failures after an unexpected end."""
         was_stable = self.is_ready and time.monotonic() - self.started_at >= _STABLE_AFTER_S
         return 1 if was_stable else self.failures + 1

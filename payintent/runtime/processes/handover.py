@@ -57,7 +57,7 @@ def end_trial() -> None:
 
 def start_trial() -> int:
     """Start a trial of the installed program, and return its process id."""
-    command = _command_line()
+    command = _get_command_line()
     return os.posix_spawn(command[0], command, os.environ | {_TRIAL: "1"})
 
 
@@ -69,7 +69,7 @@ def receive_handover() -> Handover | None:
 
 def execute_new_program(handover: Handover) -> None:
     """Execute the installed program in this process. Returns only by raising `OSError`."""
-    command = _command_line()
+    command = _get_command_line()
     set_inheritable(handover, inheritable=True)
     try:
         text = msgspec.json.encode(handover).decode()
@@ -85,7 +85,7 @@ def set_inheritable(handover: Handover, *, inheritable: bool) -> None:
         os.set_inheritable(descriptor, inheritable)
 
 
-def _command_line() -> list[str]:
+def _get_command_line() -> list[str]:
     """Return this process's command line, which starts the currently installed program."""
     if Path(sys.argv[0]).is_absolute() and os.access(sys.argv[0], os.X_OK):
         return list(sys.argv)

@@ -265,7 +265,9 @@ class _Supervisor:
         by_channel = {
             child.channel: child for child in self._children.values() if child.is_starting
         }
-        signals, readable = self._signals.wait(by_channel, self._next_event_at() - time.monotonic())
+        signals, readable = self._signals.wait(
+            by_channel, self._compute_next_event_at() - time.monotonic()
+        )
         for channel in readable:
             by_channel[channel].read_channel()
             self._has_served |= by_channel[channel].is_ready
@@ -278,7 +280,7 @@ class _Supervisor:
             self._roll()
         self._kill_overdue()
 
-    def _next_event_at(self) -> float:
+    def _compute_next_event_at(self) -> float:
         starts = [at for at, _ in self._starts] if self._may_start() else []
         kills = [child.kill_at for child in self._children.values()]
         return min([*starts, *kills, time.monotonic() + _WAIT_MAX_S])
@@ -307,7 +309,7 @@ class _Supervisor:
             return
         self._unexpected_ends += 1
         ENDS.inc()
-        if code > 0 and not child.is_ready and not self._running_children():
+        if code > 0 and not child.is_ready and not self._list_running_children():
             self.status = code  # the process has logged the reason, and no process serves
             self._stop(signal.SIGTERM)
             return
@@ -318,8 +320,8 @@ class _Supervisor:
         restart_in_s: float | None = None
         if self._replacement is not None and child is self._replacement[0] and not child.is_ready:
             self._abort_roll("the new process ended before it was ready")
-        if len(self._running_children()) + len(self._starts) < self._plan.count:
-            restart_in_s = round(self._schedule_start(child.next_failures()), 1)
+        if len(self._list_running_children()) + len(self._starts) < self._plan.count:
+            restart_in_s = round(self._schedule_start(child.count_next_failures()), 1)
         _log.warning(
             "process_ended",
             number=child.number,
@@ -328,7 +330,7 @@ class _Supervisor:
             again_in_s=restart_in_s,
         )
 
-    def _running_children(self) -> list[Child]:
+    def _list_running_children(self) -> list[Child]:
         return [child for child in self._children.values() if not child.is_ending]
 
     # Stop
@@ -379,12 +381,12 @@ class _Supervisor:
     def _execute_new_program(self) -> None:
         block_signals()
         try:
-            handover.execute_new_program(self._handover())
+            handover.execute_new_program(self._make_handover())
         except OSError as error:
             unblock_signals()
             self._abort_roll(f"the program cannot be started: {error.strerror}")
 
-    def _handover(self) -> Handover:
+    def _make_handover(self) -> Handover:
         return Handover(
             board=self._board.descriptor,
             slots=self._board.slots,
@@ -420,7 +422,7 @@ class _Supervisor:
 
     def _replace(self, old_child: Child) -> Member | None:
         """Start a process's successor. If there are too many processes, only retire the process."""
-        if len(self._running_children()) > self._plan.count:
+        if len(self._list_running_children()) > self._plan.count:
             old_child.end(self._plan.retire_signal)
             return None
         process = self._start()
