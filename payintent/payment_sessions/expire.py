@@ -96,10 +96,12 @@ async def expire_stranded(
     """
     payment, now = await payment_store.lock_payment(tx, payment_id)
     session = await session_store.lock(tx, payment.session_id) if payment.session_id else None
-    stranded = await require_stranded_session(tx, PaymentSnapshot(payment, session, now), providers)
-    await session_store.mark_closing(tx, [stranded.session.id], now)
+    stranded_session = await require_stranded_session(
+        tx, PaymentSnapshot(payment, session, now), providers
+    )
+    await session_store.mark_closing(tx, [stranded_session.session.id], now)
     return await _expire_with_case(
-        tx, payment, stranded.session, now, f"ended manually: {stranded.reason}"
+        tx, payment, stranded_session.session, now, f"ended manually: {stranded_session.reason}"
     )
 
 

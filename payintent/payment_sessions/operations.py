@@ -43,10 +43,14 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         snapshot = await require_payment(context.database, self.payment_id)
-        stranded = await require_stranded_session(context.database, snapshot, context.gateways)
-        reason = stranded.reason
-        if stranded.session.quote.chain:
-            count = await settlement_store.count_transactions(context.database, stranded.session.id)
+        stranded_session = await require_stranded_session(
+            context.database, snapshot, context.gateways
+        )
+        reason = stranded_session.reason
+        if stranded_session.session.quote.chain:
+            count = await settlement_store.count_transactions(
+                context.database, stranded_session.session.id
+            )
             reason += f": {count} transactions of this payment were seen or posted"
         return [
             f"{describe_payment(snapshot.payment)}, changes from PROCESSING to EXPIRED",

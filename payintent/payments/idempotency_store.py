@@ -106,8 +106,8 @@ def compute_request_fingerprint(operation: str, **fields: object) -> bytes:
     fingerprints of requests that do not use it.
     """
     values = {name: value for name, value in fields.items() if value is not None}
-    encoded = msgspec.json.encode([operation, values], order="sorted")
-    return _VERSION + hashlib.sha256(encoded).digest()
+    fields_json = msgspec.json.encode([operation, values], order="sorted")
+    return _VERSION + hashlib.sha256(fields_json).digest()
 
 
 async def claim_or_match(

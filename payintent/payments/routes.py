@@ -150,8 +150,8 @@ class PaymentRoutes:
 
 async def respond_to_denial(_: Request, error: Exception) -> Response:
     """Respond to a fraud denial with status 200 (spec section 7.4)."""
-    denial_error = cast("FraudDeniedError", error)
+    error = cast("FraudDeniedError", error)
     return json_response(
-        make_denial_fields(denial_error.denial),
-        headers=REPLAYED_HEADERS if denial_error.replayed else None,
+        make_denial_fields(error.denial),
+        headers=REPLAYED_HEADERS if error.replayed else None,
     )

@@ -210,12 +210,12 @@ def _validate_create_request(
     settings: Settings,
 ) -> CreatePaymentRequest:
     """Validate a create request; raises the error of the first check that fails."""
-    payable_currencies, pegged = (
+    payable_currencies, accepts_pegged_assets = (
         merchant.payable_currencies,
         body.include_pegged_assets is not False,
     )
     require_accepting_payments(merchant.activation)
-    require_payable_currency(body.currency, payable_currencies, pegged=pegged)
+    require_payable_currency(body.currency, payable_currencies, pegged=accepts_pegged_assets)
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
     _check_token_decimals(amount, body.currency, payable_currencies)
     check_optional_country(body.country)
@@ -231,7 +231,7 @@ def _validate_create_request(
         amount_text=amount_text,
         payer_uid=body.payer_uid,
         payer_email=body.payer_email,
-        include_pegged_assets=pegged,
+        include_pegged_assets=accepts_pegged_assets,
         metadata=metadata,
         tax_manager=merchant.tax_manager,
     )
@@ -298,11 +298,11 @@ def _check_token_decimals(
 
 def _decode_string(raw: msgspec.Raw) -> Any:
     """Return the text of a JSON string, or None for any other value."""
-    encoded = bytes(raw)
-    if not encoded.startswith(b'"'):
+    raw_json = bytes(raw)
+    if not raw_json.startswith(b'"'):
         return None
     try:
-        return _STRING_DECODER.decode(encoded)
+        return _STRING_DECODER.decode(raw_json)
     except msgspec.DecodeError:
         return None
 

@@ -110,8 +110,8 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
 
 async def lock_payment(tx: Tx, payment_id: UUID) -> tuple[Payment, datetime]:
     """Lock a payment; return it and the database's time. See `lock`."""
-    locked = await lock(tx, [payment_id])
-    return locked.payments[0], locked.now
+    locked_payments = await lock(tx, [payment_id])
+    return locked_payments.payments[0], locked_payments.now
 
 
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:

@@ -73,11 +73,11 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
 
 
 def _unseal(
-    decrypt: Callable[[UUID, str], str | None], row_id: UUID, sealed: str, fallback: T
+    decrypt: Callable[[UUID, str], str | None], row_id: UUID, sealed_value: str, fallback: T
 ) -> str | T:
     """Decrypt a value; return `fallback` if it cannot be decrypted."""
     try:
-        return decrypt(row_id, sealed) or ""
+        return decrypt(row_id, sealed_value) or ""
     except EncryptionKeyError:
         return fallback
 

@@ -179,8 +179,8 @@ async def _reencrypt_accounts(encryption: Encryption, tx: Tx) -> int:
             credentials = _decrypt_if_stale(encryption, row)
             if credentials is not None:
                 encryption_context = make_account_context(row.id, row.provider, row.base_url)
-                sealed = encryption.encrypt(credentials, encryption_context)
-                await account_store.set_credentials(tx, row.id, sealed)
+                sealed_credentials = encryption.encrypt(credentials, encryption_context)
+                await account_store.set_credentials(tx, row.id, sealed_credentials)
                 count += 1
             after = row.id
     return count

@@ -53,7 +53,7 @@ _CUTOFF_ID = first_id_at("clock() - $2 * interval '1 second'")
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    last: UUID | None  # the last scanned row; None if there were no more rows
+    last_id: UUID | None  # the last scanned row; None if there were no more rows
     stale_ids: Sequence[UUID]  # rows that must be sealed or resealed
 
 
@@ -285,8 +285,8 @@ class PayerDataSealer:
         scan = await table.scan(self._database, after, self._settled_s, _SCAN_ROWS)
         for begin in range(0, len(scan.stale_ids), self._batch):
             await self._seal(table, scan.stale_ids[begin : begin + self._batch])
-        self._cursors[table.name] = scan.last or after
-        return scan.last is not None
+        self._cursors[table.name] = scan.last_id or after
+        return scan.last_id is not None
 
     async def _seal(self, table: _Table, row_ids: Sequence[UUID]) -> None:
         if not row_ids:

@@ -330,5 +330,5 @@ class _ContractComparison:
 
 
 def _list_currencies(logs: LogRange, currencies: dict[bytes, str]) -> set[str]:
-    tokens = {log.token for log in (*logs.paid, *logs.refunded)}
+    tokens = {log.token for log in (*logs.paid_logs, *logs.refunded_logs)}
     return {currencies.get(token, to_hex(token)) for token in tokens} | set(currencies.values())

@@ -333,7 +333,10 @@ async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> li
         await orders_store.resolve_orders(tx, accounts, MINOR_DECIMALS)
     if duplicates := await compare_store.list_duplicates(tx, _DUPLICATES_MAX):
         raise InvalidProviderFileError(
-            [f"line {number}: duplicate of line {first}" for number, first in duplicates]
+            [
+                f"line {number}: duplicate of line {first_number}"
+                for number, first_number in duplicates
+            ]
         )
     return list(payouts.values())
 

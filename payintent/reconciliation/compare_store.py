@@ -270,11 +270,11 @@ _COMPARE_REFUNDS = f"""
 
 
 def build_missing_payments(
-    records: LiteralString, due: LiteralString, order: LiteralString
+    records: LiteralString, condition: LiteralString, order: LiteralString
 ) -> LiteralString:
     """Build a statement that finds captures without a line.
 
-    `records` must contain `capture c`; `due` selects the captures that should have a line.
+    `records` must contain `capture c`; `condition` selects the captures that should have a line.
     """
     return f"""
         WITH missing AS (
@@ -287,7 +287,7 @@ def build_missing_payments(
             LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
                 ON u.currency = c.currency
             LEFT JOIN payment p ON p.id = c.payment_id
-            WHERE {due}
+            WHERE {condition}
                 AND NOT EXISTS (SELECT FROM provider_line l
                     WHERE l.type = 'payment' AND l.reference = c.reference)
             ORDER BY {order}
@@ -299,11 +299,11 @@ def build_missing_payments(
 
 
 def build_missing_refunds(
-    records: LiteralString, due: LiteralString, order: LiteralString
+    records: LiteralString, condition: LiteralString, order: LiteralString
 ) -> LiteralString:
     """Build a statement that finds refunds without a line.
 
-    `records` must contain `refund f`; `due` selects the refunds that should have a line.
+    `records` must contain `refund f`; `condition` selects the refunds that should have a line.
     """
     return f"""
         WITH missing AS (
@@ -316,7 +316,7 @@ def build_missing_refunds(
             JOIN capture c ON c.id = f.capture_id
             LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
                 ON u.currency = c.currency
-            WHERE f.status = 'SUCCEEDED' AND {due}
+            WHERE f.status = 'SUCCEEDED' AND {condition}
                 AND NOT EXISTS (SELECT FROM provider_line l
                     WHERE l.type = 'refund' AND l.our_id = f.id)
             ORDER BY {order}

@@ -316,6 +316,6 @@ async def list_by_update(
     Filtering by status uses a separate index, so that rare statuses are found quickly.
     """
     refund_list = _UPDATED_REFUNDS if criteria.status is None else _UPDATED_REFUNDS_BY_STATUS
-    last = criteria.before or (_MAX_TIME, LAST_ID)
-    rows = await refund_list.page(database, last, limit, **asdict(criteria))
+    cursor = criteria.before or (_MAX_TIME, LAST_ID)
+    rows = await refund_list.page(database, cursor, limit, **asdict(criteria))
     return [refund_store.from_row(row) for row in rows]

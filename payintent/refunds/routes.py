@@ -85,7 +85,10 @@ class RefundRoutes:
             self.database, payment.id, before, limit + 1
         )
         return page_response(
-            refund_creator, limit, make_refund_fields, lambda last: write_id_cursor(last.id)
+            refund_creator,
+            limit,
+            make_refund_fields,
+            lambda last_refund: write_id_cursor(last_refund.id),
         )
 
     async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -97,7 +100,7 @@ class RefundRoutes:
             refund_creator,
             limit,
             make_refund_fields,
-            lambda last: write_time_cursor(last.updated_at, last.id),
+            lambda last_refund: write_time_cursor(last_refund.updated_at, last_refund.id),
         )
 
     async def get_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:

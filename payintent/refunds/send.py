@@ -92,7 +92,9 @@ class RefundSender:
                 lambda gateway: gateway.inquire_refund,
             )
             return await self._resolve_absent_refund(due_refund, connection.gateway, result)
-        if not await self.accounts.health.allows_request(due_refund.account_id, GatewayChannel.REFUNDS):
+        if not await self.accounts.health.allows_request(
+            due_refund.account_id, GatewayChannel.REFUNDS
+        ):
             return NotContacted(detail="the gateway's circuit is open")
         return await self._send(due_refund)
 

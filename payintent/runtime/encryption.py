@@ -51,8 +51,8 @@ class Encryption:
     def encrypt(self, secret: bytes, context: str) -> bytes:
         """Encrypt a secret for a context such as `callback_secret:<id>`, with a random nonce."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        encrypted = self._ciphers[self.current_key_name].encrypt(nonce, secret, context.encode())
-        return self.current_key_prefix + nonce + encrypted
+        ciphertext = self._ciphers[self.current_key_name].encrypt(nonce, secret, context.encode())
+        return self.current_key_prefix + nonce + ciphertext
 
     @property
     def current_key_prefix(self) -> bytes:
@@ -98,19 +98,19 @@ def load_encryption(settings: Settings) -> Encryption:
     """Load the pepper and the key ring; raises `EncryptionKeyError` if a setting is invalid."""
     keys: dict[str, bytes] = {}
     for entry in settings.keyring.get_secret_value().split(","):
-        name, _, encoded = entry.strip().partition(":")
+        name, _, encoded_key = entry.strip().partition(":")
         if not _KEY_NAME.fullmatch(name) or name in keys:
             raise EncryptionKeyError(
                 f"key {name!r} of PAYINTENT_KEYRING needs a unique name: 1 to 32 letters, "
                 "digits, _ and -"
             )
-        keys[name] = _parse_key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
+        keys[name] = _parse_key(encoded_key, f"key {name!r} of PAYINTENT_KEYRING")
     return Encryption(_parse_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), keys)
 
 
-def _parse_key(encoded: str, name: str) -> bytes:
+def _parse_key(encoded_key: str, name: str) -> bytes:
     try:
-        key = base64.b64decode(encoded, validate=True)
+        key = base64.b64decode(encoded_key, validate=True)
     except binascii.Error as error:
         raise EncryptionKeyError(f"{name} is not base64") from error
     if len(key) != KEY_BYTES:

@@ -165,7 +165,7 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
     )
 
 
-async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
+async def replay_missed(tx: Tx, criteria: MissedEvents, after: UUID, limit: int) -> list[UUID]:
     """Restart up to `limit` dead and skipped deliveries, in event order, starting after `after`.
 
     Returns the sorted event IDs.
@@ -191,16 +191,16 @@ async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -
         WHERE d.event_id = m.event_id
         RETURNING d.event_id
         """,
-        missed.merchant_id,
-        missed.since,
-        missed.until,
+        criteria.merchant_id,
+        criteria.since,
+        criteria.until,
         after,
         limit,
     )
     return sorted(row["event_id"] for row in rows)
 
 
-async def count_missed(database: Executor, missed: MissedEvents) -> MissedCount:
+async def count_missed(database: Executor, criteria: MissedEvents) -> MissedCount:
     row = await database.row(
         """
         SELECT count(*) AS events, count(DISTINCT d.merchant_id) AS merchants,
@@ -212,9 +212,9 @@ async def count_missed(database: Executor, missed: MissedEvents) -> MissedCount:
             AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
             AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
         """,
-        missed.merchant_id,
-        missed.since,
-        missed.until,
+        criteria.merchant_id,
+        criteria.since,
+        criteria.until,
     )
     assert row is not None  # noqa: S101 - an aggregate always returns a row
     return MissedCount(**row)

@@ -88,7 +88,7 @@ class DatabaseOutbox:
         """Decrypt signing keys. Merchants with an undecryptable key are logged and omitted."""
         if not merchant_ids:
             return {}
-        sealed = await callback_secrets.list_secrets(
+        sealed_secrets = await callback_secrets.list_secrets(
             self.database, list(merchant_ids), SIGNATURES_MAX
         )
         keys: dict[int, list[bytes]] = {}
@@ -98,7 +98,7 @@ class DatabaseOutbox:
                     self.encryption.decrypt(
                         secret.sealed, make_callback_secret_context(merchant_id, secret.id)
                     )
-                    for secret in sealed.get(merchant_id, [])
+                    for secret in sealed_secrets.get(merchant_id, [])
                 ]
             except EncryptionKeyError as error:
                 _outbox_log.error("secret_unusable", merchant=merchant_id, why=str(error))

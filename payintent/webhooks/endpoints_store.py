@@ -168,14 +168,14 @@ async def _list_attempts(
 
 
 def _to_record(row: Row, attempts: list[EndpointAttempt]) -> EndpointRecord:
-    last = attempts[0] if attempts else None
+    last_attempt = attempts[0] if attempts else None
     return EndpointRecord(
         **row,
-        last_at=last and last.at,
-        last_outcome=last and last.outcome,
-        last_status=last and last.status,
-        last_detail=last and last.detail,
-        last_answer=last and last.answer,
+        last_at=last_attempt and last_attempt.at,
+        last_outcome=last_attempt and last_attempt.outcome,
+        last_status=last_attempt and last_attempt.status,
+        last_detail=last_attempt and last_attempt.detail,
+        last_answer=last_attempt and last_attempt.answer,
         answers=attempts,
     )
 

@@ -218,8 +218,8 @@ async def read_page(
         for row, body in decrypt_bodies(matching_rows[:limit], "id", database.payer_sealing)
     ]
     if len(matching_rows) > limit:
-        last = matching_rows[limit - 1]
-        cursor = FeedCursor(last["feed_position"], last["id"])
+        last_row = matching_rows[limit - 1]
+        cursor = FeedCursor(last_row["feed_position"], last_row["id"])
         return FeedPage(events=events, cursor=cursor, has_more=True)
     cursor = FeedCursor(rows[0]["last_position"], rows[0]["last_id"])
     return FeedPage(events=events, cursor=cursor, has_more=rows[0]["scanned"] == SCANNED_MAX)

@@ -191,8 +191,8 @@ class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         return (await delivery_store.count_missed(context.database, self._build_criteria())).events
 
     async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
-        missed = await delivery_store.count_missed(context.database, self._build_criteria())
-        return asdict(missed)
+        missed_count = await delivery_store.count_missed(context.database, self._build_criteria())
+        return asdict(missed_count)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
         event_ids = await delivery_store.replay_missed(

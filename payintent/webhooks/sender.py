@@ -127,13 +127,13 @@ class WebhookSender:
     async def send(self, delivery: OutgoingDelivery) -> AttemptResult:
         """Post a webhook within the deadline. Failures are returned, not raised."""
         loop = asyncio.get_running_loop()
-        started, head = loop.time(), ResponseHead()
+        started_at, head = loop.time(), ResponseHead()
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
         except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
             attempt = _make_success_result(head.status()) or _make_failure_result(error)
-        return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
+        return replace(attempt, duration_ms=round((loop.time() - started_at) * 1000))
 
     async def close(self) -> None:
         session, resolver = self._session, self._resolver

@@ -112,8 +112,8 @@ def _read_v1_quotas(mount: Path, path: str) -> Iterator[float]:
 def _iterate_folders(mount: Path, path: str) -> Iterator[Path]:
     yield mount
     folder = mount
-    for part in Path(path.lstrip("/")).parts:
-        folder /= part
+    for folder_name in Path(path.lstrip("/")).parts:
+        folder /= folder_name
         yield folder
 
 
