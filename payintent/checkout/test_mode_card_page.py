@@ -77,7 +77,7 @@ def _read_action(form: dict[str, str]) -> SessionAction | None:
     """Return the state change that the buyer requests; None if the card number is unknown."""
     if "challenge" in form:
         approved = form["challenge"] == "approve"
-        return lambda session, _now: test_mode.answer_challenge(session, approved=approved)
+        return lambda session, _now: test_mode.complete_challenge(session, approved=approved)
     if "cancel" in form:
         return lambda session, _now: test_mode.cancel_for_buyer(session)
     number = "".join(form.get("card", "").split())

@@ -130,7 +130,7 @@ def _build_newest_query(
     )
 
 
-# The literal limit (100 payments per page, plus 1) tells the planner to expect few rows. It then
+# Because the limit (100 payments per page, plus 1) is a literal, the planner expects few rows and
 # uses a generic plan, which halves the cost of a call.
 NEWEST = NewestPayments("(SELECT $1::bigint AS id) m", "101")
 # Payments are looked up by id with LATERAL, because the planner may overestimate the page size.

@@ -1,4 +1,4 @@
-"""Parse and validate request bodies and query parameters; `null` fields count as missing."""
+"""Parse and validate request bodies and query parameters; `null` fields are treated as missing."""
 
 import json
 from collections.abc import Mapping

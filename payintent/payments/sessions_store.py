@@ -258,7 +258,7 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
 
     After its deadline, a session can be decided once final blocks past the deadline have been read.
     If no transfer of the session was ever seen, blocks on which two endpoints agree are enough.
-    Before its deadline, a session can be decided if the buyer's own transactions have failed.
+    Before its deadline, a session can be decided if the buyer's transactions have failed.
     """
     await database.fetch(
         """

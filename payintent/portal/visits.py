@@ -174,7 +174,7 @@ def redirect(url: str) -> Response:
 async def read_portal_form(
     request: Request, context: PortalContext, holder: str
 ) -> Mapping[str, str]:
-    """Read a form; raise `FORBIDDEN` unless our own page issued it to `holder`."""
+    """Read a form; raise `FORBIDDEN` unless one of our pages issued it to `holder`."""
     form = await forms.read_form_fields(request)
     forms.check_request_origin(request, web_origin(context.settings.portal_address))
     forms.check_form_token(form, context.encryption, holder)

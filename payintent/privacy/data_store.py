@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPayment:
-    """A payment and the data about its payer, without data that gives access to the checkout."""
+    """A payment and its payer's data, without data that grants access to the checkout."""
 
     id: str
     status: str

@@ -86,7 +86,7 @@ _DETAILS: LiteralString = f"""
     ORDER BY {_ENDED_AT}
     LIMIT $2
 """
-#: The payment's events must already have been deleted by their own rule. The subquery prevents a
+#: The rule for events must already have deleted the payment's events. The subquery prevents a
 #: plan that reads all events.
 _PAYERS: LiteralString = f"""
     SELECT p.id

@@ -259,7 +259,7 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _describe_layouts(layouts: Sequence[FileLayout]) -> str:
-    hint = "; or the file must use one of the gateway's own layouts" if layouts else ""
+    hint = "; or use one of the gateway's layouts" if layouts else ""
     return f"line 1: the header must be {','.join(HEADER)}, optionally followed by fee{hint}"
 
 

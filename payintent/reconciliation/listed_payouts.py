@@ -110,7 +110,7 @@ async def compare_payouts(
 ) -> PayoutComparison:
     """Compare payouts with our records. New payouts are recorded unless `recorded_by` is None.
 
-    A recorded payout that differs is unchanged and gets a case.
+    A recorded payout that differs is not changed; a case is opened instead.
     """
     new_payouts, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
     references = [payout.reference for payout in payouts]

@@ -121,7 +121,7 @@ def is_file_name(name: str) -> bool:
 
 
 def parse_account_id(name: str) -> int | None:
-    """Return the account id in a folder name; None if the folder is not an account's."""
+    """Return the account id in a folder name; None if the folder does not belong to an account."""
     if name.isascii() and name.isdecimal() and len(name) <= _ACCOUNT_DIGITS_MAX:
         return int(name)
     return None

@@ -206,7 +206,7 @@ async def refund_case(
 ) -> Refund:
     """Queue a refund of a case's remaining money, which was not credited to a payment.
 
-    Raises `CONFLICT` if nothing remains, or if the capture was credited, since its payment must be
+    Raises `CONFLICT` if no money remains, or if the capture was credited, since its payment must be
     refunded instead. The case is closed when the refund succeeds. If the capture has a payment,
     it must be locked.
     """

@@ -513,7 +513,7 @@ class Settings(BaseSettings):
             RetentionRule.EVENTS: self.events_days,
             RetentionRule.PAYER_ADDRESSES: self.payer_addresses_days,
             RetentionRule.PAYER_DETAILS: self.payer_details_days,
-            # Events contain the payer too, so payers are kept at least as long as events.
+            # Events also contain the payer, so payers are retained at least as long as events.
             RetentionRule.PAYERS: max(self.payers_days, self.events_days)
             if self.payers_days and self.events_days
             else 0,

@@ -32,7 +32,7 @@ from payintent.test_mode.model import (
     TEST_CARDS,
     TestSession,
     TestSessionStatus,
-    answer_challenge,
+    complete_challenge,
     enter_test_card,
     list_callbacks,
     set_dispute_state,
@@ -174,19 +174,19 @@ def enter_declined_card(code: str) -> SessionAction:
 
 
 def _build_card_action(number: str, *, approved: bool) -> SessionAction:
-    """Return an action that enters a card and answers its challenge.
+    """Return an action that enters a card and completes its challenge.
 
-    If the challenge is already open, the action only answers it.
+    If the challenge is already open, the action only completes it.
     """
 
     def action(session: TestSession, now: datetime) -> TestSession | None:
         is_challenge = session.status is TestSessionStatus.CHALLENGE
         if is_challenge and TEST_CARDS[number].requires_challenge:
-            return answer_challenge(session, approved=approved)
+            return complete_challenge(session, approved=approved)
         new_session = enter_test_card(session, number, now)
         if new_session is None or new_session.status is not TestSessionStatus.CHALLENGE:
             return new_session
-        return answer_challenge(new_session, approved=approved)
+        return complete_challenge(new_session, approved=approved)
 
     return action
 

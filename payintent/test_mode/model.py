@@ -219,7 +219,7 @@ def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSes
     )
 
 
-def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
+def complete_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
     """Answer a 3-D Secure challenge; returns None if no challenge is open."""
     if session.status is not TestSessionStatus.CHALLENGE:
         return None

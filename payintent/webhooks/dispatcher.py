@@ -32,7 +32,7 @@ from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightA
 
 _log = get_logger("dispatcher")
 _outbox_log = get_logger("deliver")
-#: High enough for all merchants, because the longest-waiting endpoints may not get any sockets.
+#: Covers all merchants, because no sockets may be free for the longest-waiting endpoints.
 _MERCHANTS_MAX = 100_000
 _RECORD_MAX = 500  # attempts per statement
 _CLAIM_MAX = 500  # deliveries per statement
@@ -173,7 +173,7 @@ class Dispatcher:
             _log_failure("outbox_away", error)
 
     async def _claim_and_send(self) -> int:
-        """Claim as many deliveries as the limits allow, and send each in its own task."""
+        """Claim as many deliveries as the limits allow, and send each in a separate task."""
         merchants = await self._outbox.list_due_merchants()
         limits = self._windows.distribute_sockets(merchants, _CLAIM_MAX)
         if not limits:

@@ -1,6 +1,6 @@
 """The board: memory that a supervisor and its processes share without locks.
 
-Each process writes only to its own slot, which contains its number of connections and arbitrary
+Each process writes only to a separate slot, which contains its connection count and arbitrary
 bytes. Slot 0 belongs to the supervisor.
 """
 

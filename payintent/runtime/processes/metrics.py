@@ -3,7 +3,7 @@
 Each process publishes its metrics on the board once a second. Counters and histograms are summed,
 including those of ended processes, so sums never decrease. Gauges describe the whole
 installation, so the maximum of all processes applies. Metrics of a single process (`process_…`)
-are not merged, but get the label `process`.
+are not merged, but are labelled with `process`.
 """
 
 import socket
