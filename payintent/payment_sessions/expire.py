@@ -90,7 +90,7 @@ async def expire_stranded(
 
     The case records money that arrives later.
 
-    Two operators must have approved this. The session stays `closing` until its gateway responds or
+    Requires two operators' approval. The session stays `closing` until its gateway responds or
     its chain is read again. Returns the payment and the case id. Raises `CONFLICT` as
     `require_stranded_session` does.
     """

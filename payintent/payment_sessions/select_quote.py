@@ -115,7 +115,7 @@ async def select_quote(
     Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended, or the current
     method has received money), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`,
     `CONFLICT` (another selection is in progress, or the total has changed), `PG_UPSTREAM_ERROR`,
-    `RATE_LIMITED` (too many selections of this payment, or too many calls of this account).
+    `RATE_LIMITED` (too many selections for this payment, or too many calls to this account).
     """
     accounts, opener = context.accounts, context.opener
     await require_open_checkout(context.database, snapshot)

@@ -67,7 +67,7 @@ _MATCHES: LiteralString = " AND currency = c.currency AND status = s.status"
 
 
 class NewestPayments:
-    """Queries for the newest payments of each of several merchants, one query per index.
+    """Queries for the newest payments of each merchant, with one query per index.
 
     Each query has a single upper bound, because an index scan starts at a single bound, and the
     planner might choose the wrong bound of two. The indexes on currency and status are sorted

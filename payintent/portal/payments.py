@@ -47,7 +47,8 @@ _CASES_MAX = 100
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 #: Query parameters that filter the payment list.
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
-#: Query parameter that opens the filter form. It is closed by default because it is slow on phones.
+#: Query parameter that opens the filter form. The form is hidden by default, because it loads
+#: slowly on phones.
 _SHOW_FILTERS = "filters"
 #: Shown if a form was changed and submitted again, for example after using the back button.
 _REUSED_KEY_MESSAGE = (

@@ -173,7 +173,10 @@ def write_callback(
 
 
 def _is_consistent(message: TestCallback) -> bool:
-    """Return whether a message can be stored, and has a capture if and only if it is captured."""
+    """Return whether a message can be stored and is consistent.
+
+    A message must contain a capture if it reports a captured session, and must not otherwise.
+    """
     report, dispute = message.report, message.dispute
     texts, amounts = [message.id], list[int]()
     if report is not None:

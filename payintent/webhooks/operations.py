@@ -86,7 +86,9 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
     ] = None
     tried: Annotated[
         bool,
-        option("Only events with a delivery attempt; with `pending`, retries.", flags="--tried"),
+        option(
+            "Only events with a delivery attempt; `pending` then lists retries.", flags="--tried"
+        ),
     ] = False
     since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None

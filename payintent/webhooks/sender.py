@@ -61,7 +61,7 @@ class ResponseHead:
 
 
 class RecordingConnector(aiohttp.TCPConnector):
-    """A connector whose connections fill the current task's `ResponseHead`."""
+    """A connector whose connections record responses in the current task's `ResponseHead`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]

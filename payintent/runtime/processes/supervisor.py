@@ -211,7 +211,7 @@ class _Supervisor:
         return None
 
     def _may_start(self) -> bool:
-        """Return whether to start a process. Until a process is ready, only one is started."""
+        """Return whether to start a process. Until a process becomes ready, only one may run."""
         return self._has_served or not self._children
 
     def _schedule_start(self, failures: int) -> float:
