@@ -248,9 +248,8 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways`, keyed by provider, replaces all adapters except the test gateway. `process` is the
-    application name of the database connections. `on_delay` is called if the database does not
-    respond promptly.
+    `gateways`, keyed by provider, replaces all adapters except the test gateway. `process` labels
+    the database connections. `on_delay` is called if the database does not respond promptly.
     Raises `UnusableAddressError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
     """

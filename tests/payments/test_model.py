@@ -66,12 +66,14 @@ def test_every_state_takes_every_trigger_as_the_table_says(
         assert status.value in refused.value.message
         return
     arrow = find_transition(status, trigger)
-    assert (arrow.to.value, arrow.event and arrow.event.value) == expected
+    assert (arrow.new_status.value, arrow.event and arrow.event.value) == expected
 
 
 def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
     reached = {
-        arrow.to for (status, _), arrow in TRANSITIONS.items() if status is PaymentStatus.PENDING
+        arrow.new_status
+        for (status, _), arrow in TRANSITIONS.items()
+        if status is PaymentStatus.PENDING
     }
     assert not reached & {PaymentStatus.PAID, PaymentStatus.FAILED}
 
@@ -80,7 +82,7 @@ def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
     for (status, _), arrow in TRANSITIONS.items():
         if arrow.event is not None:
             assert status in OPEN
-            assert arrow.to in TERMINAL
+            assert arrow.new_status in TERMINAL
 
 
 @pytest.mark.parametrize("status", PaymentStatus)

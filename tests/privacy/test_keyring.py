@@ -268,7 +268,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
 async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("payintent.privacy.keyring_operations._BATCH", 2)
+    monkeypatch.setattr("payintent.privacy.keyring_operations._BATCH_SIZE", 2)
     for number in range(4):
         await ring.world.other_merchant(f"{number}")
         await ring.world.other_account(f"http://gateway.test/{number}", signing_secret="x")
@@ -401,7 +401,7 @@ async def test_a_process_with_only_the_old_ring_does_not_start(ring: Ring) -> No
     await ring.open("a")
     await ring.open("b", "a")
     with pytest.raises(
-        EncryptionKeyError, match="the key ring lacks key 'b', which is still needed"
+        EncryptionKeyError, match="the key ring lacks key 'b', which is still in use"
     ):
         await ring.open("a")
 

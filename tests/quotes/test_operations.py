@@ -143,7 +143,7 @@ async def test_the_catalog_knows_no_limits(world: World) -> None:
     before = await world.service.merchants.get(world.merchant_id)
     await world.perform(ChangePaymentMethod(method_id=world.card, limits=["THB:5000:5001"]))
     after = await world.service.merchants.get(world.merchant_id)
-    assert after.payable.by_country == before.payable.by_country
+    assert after.payable_methods.by_country == before.payable_methods.by_country
     assert (await world.create()).amount_text == "1590.00"
 
 
