@@ -244,7 +244,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
             merchant_id=merchant,
             test=is_test,
         )
-        with pytest.raises(RefusedError, match="only test accounts"):
+        with pytest.raises(RefusedError, match="only have test accounts"):
             await world.perform(account)
 
 

@@ -224,7 +224,7 @@ async def test_no_live_merchant_has_an_account_at_the_test_gateway(side: Api) ->
             credentials={"signing_secret": "s"},
             merchant_id=owner,
         )
-        with pytest.raises(RefusedError, match="only test accounts"):
+        with pytest.raises(RefusedError, match="only have test accounts"):
             await side.world.perform(account)
     with pytest.raises(asyncpg.CheckViolationError, match="provider_account_test_gateway"):
         await side.world.rows(
