@@ -327,7 +327,7 @@ def _decrypt_operation(context: OperationContext, proposal: Proposal) -> ChangeO
         or proposal.sealed is None
         or not issubclass(operation_type, ChangeOperation)
     ):
-        raise incompatible
+        raise incompatible_error
     encryption_context = make_proposal_context(proposal.id, proposal.action, proposal.proposed_by)
     fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:

@@ -255,7 +255,7 @@ def _check_clock(report: _Report, facts: availability.ServerFacts) -> None:
 
 def _check_connections(report: _Report, settings: Settings, connection_limit: int) -> None:
     """Compare the maximum number of connections from a host with the server's limit."""
-    processes = default_processes(settings)
+    processes = get_default_process_count(settings)
     count = count_connections_max(settings, processes)
     text = (
         f"an api and a worker with {processes} processes each open up to {count} connections; "

@@ -50,17 +50,17 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
     Raises `EarlyReportError` if it may belong to a session that has not ended.
     """
     # Query sessions first, so that a capture stored between the two queries is found.
-    running_id = await session_store.find_unfinished_id(tx, account_id, reference)
-    unlocked = await capture_store.find(tx, account_id, reference)
-    if unlocked is None and running_id is not None:
-        raise EarlyReportError(running_id)
-    if unlocked is None:
+    unfinished_session_id = await session_store.find_unfinished_id(tx, account_id, reference)
+    stored_capture = await capture_store.find(tx, account_id, reference)
+    if stored_capture is None and unfinished_session_id is not None:
+        raise EarlyReportError(unfinished_session_id)
+    if stored_capture is None:
         return None
     payment, now = None, await current_time(tx)
-    if unlocked.payment_id is not None:
-        payment, now = await payment_store.lock_payment(tx, unlocked.payment_id)
-    capture = await capture_store.lock(tx, unlocked.id)
-    if capture.payment_id != unlocked.payment_id:  # assigned before the lock
+    if stored_capture.payment_id is not None:
+        payment, now = await payment_store.lock_payment(tx, stored_capture.payment_id)
+    capture = await capture_store.lock(tx, stored_capture.id)
+    if capture.payment_id != stored_capture.payment_id:  # assigned before the lock
         record = await capture_store.find(tx, account_id, reference)
         assert record is not None and record.session_id is not None  # noqa: S101, PT018 - assigned
         raise EarlyReportError(record.session_id)

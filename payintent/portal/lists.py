@@ -186,7 +186,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
     if requested_country is not None and requested_country not in COUNTRIES:
         raise BadRequestError("This country does not exist.")
     setup = await visit.context.merchants.get(visit.merchant_id)
-    restrictions = await visit.context.policies.restrictions()
+    restrictions = await visit.context.policies.get_restrictions()
     markets = tuple(market for _, market in setup.payable_methods.methods)
     countries = list_payable(setup.merchant.market, markets, restrictions, None)
     country = requested_country or next((code for code, _ in countries), "")

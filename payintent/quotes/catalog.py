@@ -53,7 +53,7 @@ class Catalogs:
 
     async def get(self, merchant_id: int, viewer_country: str | None) -> CatalogDocument:
         """Return a merchant's catalog for viewers from a country, or from an unknown country."""
-        restrictions = await self._policies.restrictions()
+        restrictions = await self._policies.get_restrictions()
         viewer_country = viewer_country if viewer_country in restrictions.crypto_listed else None
         setup = await self._merchants.get(merchant_id)
         key = (merchant_id, viewer_country or _UNRESTRICTED)

@@ -103,7 +103,7 @@ async def _read_from(
     paid_logs, refunded_logs = list[PaidLog](), list[RefundedLog]()
     searches, first_block = 0, start
     while True:
-        end = min(first_block + reader.span(name) - 1, last_block)
+        end = min(first_block + reader.get_span(name) - 1, last_block)
         try:
             batch = await reader.search_logs(name, first_block, end, [contract], None)
         except BlockRangeTooLargeError:

@@ -94,7 +94,7 @@ async def _lock_open_case(tx: Tx, case: CaseRecord) -> None:
     if case.capture_id is not None:
         await capture_store.lock(tx, case.capture_id)
     await case_store.lock(tx, case.id)
-    current_case = await case_store.get_state(tx, case.id)
+    current_case = await case_store.get(tx, case.id)
     assert current_case is not None  # noqa: S101 - cases are never deleted
     if current_case.status != "OPEN":
         raise ConflictError(f"the case is already {current_case.status}")

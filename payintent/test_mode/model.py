@@ -48,27 +48,25 @@ CHALLENGE_CARD = "4000002500003155"
 CHALLENGE_FAILED = "authentication_failed"
 
 _CARDS = (
-    TestCard(APPROVED_CARD, "approved"),
-    TestCard("4000000000000002", "declined", decline_code="card_declined"),
-    TestCard("4000000000009995", "declined: insufficient funds", decline_code="insufficient_funds"),
-    TestCard("4000000000000069", "declined: expired card", decline_code="expired_card"),
-    TestCard("4000000000000127", "declined: wrong CVC", decline_code="incorrect_cvc"),
-    TestCard("4000000000000119", "processing error", decline_code="processing_error"),
-    TestCard(CHALLENGE_CARD, "requires 3-D Secure first", requires_challenge=True),
-    TestCard("4000009900000012", f"in progress for {DECISION_S} s, then approved", is_delayed=True),
-    TestCard("4000009900000020", "approved; the callback is sent three times", callbacks=3),
-    TestCard(
-        "4000009900000046", "approved; no callback is sent, so the service inquires", callbacks=0
-    ),
-    TestCard("4000009900000079", "one minor unit too much is captured", extra_minor=1),
-    TestCard("4000009900000087", "another currency is captured", captures_other_currency=True),
+    TestCard(APPROVED_CARD, "test_card_approved"),
+    TestCard("4000000000000002", "test_card_declined", decline_code="card_declined"),
+    TestCard("4000000000009995", "test_card_no_funds", decline_code="insufficient_funds"),
+    TestCard("4000000000000069", "test_card_expired", decline_code="expired_card"),
+    TestCard("4000000000000127", "test_card_wrong_cvc", decline_code="incorrect_cvc"),
+    TestCard("4000000000000119", "test_card_error", decline_code="processing_error"),
+    TestCard(CHALLENGE_CARD, "test_card_needs_challenge", requires_challenge=True),
+    TestCard("4000009900000012", "test_card_delayed", is_delayed=True),
+    TestCard("4000009900000020", "test_card_repeated", callbacks=3),
+    TestCard("4000009900000046", "test_card_silent", callbacks=0),
+    TestCard("4000009900000079", "test_card_too_much", extra_minor=1),
+    TestCard("4000009900000087", "test_card_other_currency", captures_other_currency=True),
     TestCard(
         "4000009900000103",
         "test_card_paid_late",
         decline_code="card_declined",
         is_paid_after_decline=True,
     ),
-    TestCard("4000000000000259", "approved, then disputed", is_disputed=True),
+    TestCard("4000000000000259", "test_card_disputed", is_disputed=True),
     TestCard(
         "4000009900000160",
         "test_card_refund_pending",
