@@ -105,6 +105,7 @@ def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
         isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
         assert sorted({*isolated} | inside & {*_placeholders(text)}) == _placeholders(text), key
         assert text.count(OPEN) == text.count(CLOSE) == len(isolated), key
+        assert not re.search(r"\d-[A-Z]", text), key  # is shown in the order `D-3`
 
 
 def test_an_arabic_number_stands_after_what_it_counts_since_the_noun_would_bend() -> None:
