@@ -10,7 +10,6 @@ from typing import Any
 from markupsafe import Markup
 
 from payintent.checkout.languages import Language
-from payintent.checkout.method_names import method_name
 
 # Original artwork; contains no trademarks.
 _OUTLINE = 'fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round"'
@@ -93,10 +92,10 @@ def group_methods(quotes: Iterable[dict[str, Any]], language: Language) -> list[
         if quote["kind"] == "onchain":
             tokens.setdefault(quote.get("token") or quote["currency"], []).append(quote)
         elif choose_icon(quote["kind"], quote["label"]) == "card":
-            cards.append(_single_option(quote, language))
+            cards.append(_single_option(quote))
         else:
-            others.append(_single_option(quote, language))
-    by_token = [_token_option(token, members, language) for token, members in tokens.items()]
+            others.append(_single_option(quote))
+    by_token = [_token_option(token, members) for token, members in tokens.items()]
     groups = {"group_card": cards, "group_bank": others, "kind_onchain": by_token}
     return [_group(title, options, language) for title, options in groups.items() if options]
 
@@ -124,23 +123,19 @@ def _note_key(option: MethodOption, language: Language, heading: str | None) -> 
     return None if is_repeated else f"kind_{kind}"
 
 
-def _single_option(quote: dict[str, Any], language: Language) -> MethodOption:
-    name, icon = method_name(quote, language), draw_quote_icon(quote)
+def _single_option(quote: dict[str, Any]) -> MethodOption:
+    name, icon = quote["name"], draw_quote_icon(quote)
     return MethodOption(name, icon, [Choice(quote, name, icon)])
 
 
-def _token_option(token: str, quotes: list[dict[str, Any]], language: Language) -> MethodOption:
+def _token_option(token: str, quotes: list[dict[str, Any]]) -> MethodOption:
     if len(quotes) == 1:
-        return _single_option(quotes[0], language)
-    return MethodOption(
-        token, draw_token_icon(token), [_chain_choice(quote, token) for quote in quotes]
-    )
-
-
-def _chain_choice(quote: dict[str, Any], token: str) -> Choice:
-    """Shorten the label to the chain's name: `USDT on Native` becomes `Native`."""
-    name = quote["label"].removeprefix(f"{token} on ")
-    return Choice(quote, name, draw_chain_icon(quote.get("chain") or ""))
+        return _single_option(quotes[0])
+    choices = [
+        Choice(quote, quote["chain_name"], draw_chain_icon(quote.get("chain") or ""))
+        for quote in quotes
+    ]
+    return MethodOption(token, draw_token_icon(token), choices)
 
 
 def choose_icon(kind: str, label: str) -> str:

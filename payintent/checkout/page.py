@@ -17,7 +17,7 @@ from payintent.checkout.fields import (
 )
 from payintent.checkout.languages import Language
 from payintent.checkout.method_groups import draw_chain_icon, draw_quote_icon, group_methods
-from payintent.checkout.method_names import method_name
+from payintent.checkout.method_names import chain_name, method_name
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
 from payintent.checkout.visits import CheckoutVisit
@@ -27,7 +27,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.errors import http_status
 from payintent.http.middleware import ScriptSources
 from payintent.http.pages.forms import read_form_fields
-from payintent.merchants.model import Merchant, accepts_payments
+from payintent.merchants.model import Merchant, Quote, accepts_payments
 from payintent.payment_sessions.inquire import inquire_on_return
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
@@ -128,14 +128,14 @@ class _AvailableMethods:
 
 
 async def _load_page(visit: CheckoutVisit) -> _Page:
-    context, merchant = visit.context, await visit.merchant()
+    context, merchant, session = visit.context, await visit.merchant(), visit.snapshot.session
     page_url = page_fields.read_page_url(visit.request, visit.payment.checkout_id)
     language = rendering.page_language(visit.request, merchant.locale)
     view = await visits.checkout_view(visit)
     fields = rendering.common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
-        "method_name": method_name,
+        "selected_name": method_name(session.quote, language) if session else "",
         "page_url": page_url,
         "current_url": page_url.current,
         "link": page_url.subpage,
@@ -165,7 +165,7 @@ async def _render_page(
     methods = _AvailableMethods()
     try:
         if view["can"]["select"]:
-            methods = await _load_methods(visit, country)
+            methods = await _load_methods(visit, country, language)
     except RefusedError as error:  # the payment has since ended
         refusal = refusal or error
     wallet = await wallet_step(context, view["next_action"])
@@ -270,12 +270,19 @@ def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
     return {"result": result, "title": f"{page.language.t(result.title)} · {page.merchant.name}"}
 
 
-async def _load_methods(visit: CheckoutVisit, country: str | None) -> _AvailableMethods:
+async def _load_methods(
+    visit: CheckoutVisit, country: str | None, language: Language
+) -> _AvailableMethods:
     quotes = await visits.price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
     origins = {await visit.context.accounts.get_page_origin(account_id) for account_id in accounts}
-    fields = [quote_fields(quote) for quote in quotes.offers]
+    fields = [_method_fields(quote, language) for quote in quotes.offers]
     return _AvailableMethods(fields, quotes.quote_country.country, origins)
+
+
+def _method_fields(quote: Quote, language: Language) -> dict[str, Any]:
+    names = {"name": method_name(quote, language), "chain_name": chain_name(quote, language)}
+    return quote_fields(quote) | names
 
 
 def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:

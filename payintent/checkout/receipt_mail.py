@@ -39,6 +39,7 @@ def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Langu
     payment = snapshot.payment
     view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, _NO_URLS)
     assert payment.paid_at is not None  # noqa: S101 - checked by the caller
+    assert snapshot.session is not None  # noqa: S101 - checked by the caller
     paid_at = format_timestamp(payment.paid_at)
     lines = [
         ("receipt_number", view["receipt_id"]),
@@ -46,7 +47,7 @@ def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Langu
         ("item", _item_text(view, language)),
         ("receipt_order", view.get("order_id")),
         *_amount_lines(view["selected"], language),
-        ("paid_with", method_name(view["selected"], language)),
+        ("paid_with", method_name(snapshot.session.quote, language)),
         ("payment", view["payment_id"]),
     ]
     details = "\n".join(

@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.checkout.context import CheckoutContext, get_checkout_context
-from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
+from payintent.checkout.languages import Language, load_language, negotiate_language
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.static_files import page_style, picture_path, static_url
 from payintent.checkout.steps import api_url
 from payintent.core.addresses import web_url
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.core.languages import OWN_NAMES
 from payintent.fraud.model import FraudDeniedError
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError

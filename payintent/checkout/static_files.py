@@ -15,10 +15,11 @@ from starlette.responses import Response
 
 from payintent.checkout.accent import DARK, LIGHT, Shades, accent_shades
 from payintent.checkout.context import CheckoutContext, get_checkout_context
-from payintent.checkout.languages import LOCALES, load_language
+from payintent.checkout.languages import load_language
 from payintent.core.addresses import web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, NotFoundError
+from payintent.core.languages import LOCALES
 from payintent.http.errors import error_response
 from payintent.http.pages import static_files as files
 from payintent.http.responses import etag_response

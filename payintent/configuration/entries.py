@@ -37,12 +37,16 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             for name, value in msgspec.structs.asdict(self).items()
             if isinstance(value, str)
         }
-        changes = {name: format_number(values[name]) for name in _NUMBERS if name in values}
+        changes: dict[str, Any] = {
+            name: format_number(values[name]) for name in _NUMBERS if name in values
+        }
         if "address" in values:
             address = parse_checksum_address("address", values["address"])
             changes["address"] = to_checksum_address(address)
         if values.get("kind") is FraudRuleKind.EMAIL and "value" in values:
             changes["value"] = to_comparable(values["value"])
+        if translations := getattr(self, "label_translations", None):
+            changes["label_translations"] = sorted(translations)
         return msgspec.structs.replace(self, **changes)
 
 

@@ -45,6 +45,7 @@ from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants import taxes as tax_rates
 from payintent.merchants.access_operations import ClearRateLimit, SetRateLimit
+from payintent.merchants.label_translations import format_translations
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
     ChangePaymentMethod,
@@ -253,6 +254,7 @@ async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
                 countries=None if method.countries is None else list(method.countries),
                 fee_rate=format_number(method.fee_rate),
                 limits=list(method.limits),
+                label_translations=format_translations(method.label_translations),
             ),
             row_id=method.id,
             is_exported=method.enabled,

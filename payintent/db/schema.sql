@@ -928,9 +928,11 @@ CREATE TABLE public.payment_method (
     market_changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     livemode boolean DEFAULT true NOT NULL,
     limits text[] DEFAULT '{}'::text[] NOT NULL,
+    label_translations jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT payment_method_fee_mode CHECK ((fee_mode = ANY (ARRAY['INCLUSIVE'::text, 'EXCLUSIVE'::text]))),
     CONSTRAINT payment_method_fee_rate CHECK (((fee_rate >= (0)::numeric) AND (fee_rate <= (1)::numeric))),
     CONSTRAINT payment_method_kind CHECK ((kind = ANY (ARRAY['card'::text, 'redirect'::text, 'qr'::text, 'onchain'::text]))),
+    CONSTRAINT payment_method_label_translations CHECK (((jsonb_typeof(label_translations) = 'object'::text) AND (NOT (label_translations @? '$.keyvalue()?((@."value".type() != "string" || !(@."value" like_regex "^.{1,100}$")) || !(@."key" like_regex "^[a-z]{2,3}(-[A-Z][a-z]{3})?$"))'::jsonpath)))),
     CONSTRAINT payment_method_limits CHECK ((cardinality(limits) <= 100))
 );
 
@@ -1193,6 +1195,7 @@ CREATE TABLE public.session (
     number smallint,
     returned_at timestamp with time zone,
     form_shown_at timestamp with time zone,
+    label_translations jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT session_ended CHECK (((life = 'ended'::text) = ((ended_at IS NOT NULL) AND (outcome IS NOT NULL)))),
     CONSTRAINT session_life CHECK ((life = ANY (ARRAY['opening'::text, 'open'::text, 'closing'::text, 'ended'::text]))),
     CONSTRAINT session_number CHECK (((number >= 1) AND (number <= 20))),

@@ -11,6 +11,7 @@ from payintent.gateway_accounts import store as account_store
 from payintent.gateways.amount_limits import parse_limits
 from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
+from payintent.merchants.label_translations import format_translations, parse_translations
 from payintent.merchants.methods_store import MethodKind, NewPaymentMethod
 from payintent.merchants.model import FeeMode, PaymentMethod
 from payintent.merchants.store import require_merchant
@@ -35,6 +36,7 @@ from payintent.operators.operation import (
 
 _POSITION_MAX = 10_000
 _LIMITS = "Limits on the total that replace the gateway's, such as USD:0.50:1000,THB:20:"
+_TRANSLATIONS = "Labels in other languages of the checkout, such as th:บัตรเครดิต,ja:カード"
 _MethodId = Annotated[int, argument("The payment method's number.")]
 
 
@@ -58,6 +60,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     fee_rate: Annotated[Decimal, option("The fee rate; 0.029 means 2.9 %.")] = Decimal(0)
     position: Annotated[int, option("Lower positions are offered first.")] = 0
     limits: Annotated[list[str] | None, option(_LIMITS)] = None
+    label_translations: Annotated[list[str] | None, option(_TRANSLATIONS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval once the merchant has gone live; a method determines fee and payee."""
@@ -78,6 +81,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
     async def check(self, context: OperationContext) -> None:
         _check_limits(self.limits)
+        parse_translations(self.label_translations or ())
         merchant = await require_merchant(context.database, self.merchant_id)
         _check_terms(self.label, self.currencies, self.countries, self.fee_rate, self.position)
         is_id = is_database_id(self.account_id)
@@ -123,6 +127,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             chain=contract and contract.chain,
             token=self.token,
             limits=self.limits or (),
+            label_translations=parse_translations(self.label_translations or ()),
         )
         method_id = await method_store.add(
             tx, self.merchant_id, self.account_id, new, self.position
@@ -158,6 +163,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     fee_rate: Annotated[Decimal | None, option("The fee rate; 0.029 means 2.9 %.")] = None
     position: Annotated[int | None, option("Lower positions are offered first.")] = None
     limits: Annotated[list[str] | None, option(f'{_LIMITS}; "" for none')] = None
+    label_translations: Annotated[list[str] | None, option(f'{_TRANSLATIONS}; "" for none')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval for a fee change once the merchant has gone live."""
@@ -172,6 +178,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     async def changes(self, context: OperationContext) -> list[str]:
         before = await _require_method(context.database, self.method_id)
         values = to_json_value(before)
+        values["label_translations"] = format_translations(before.label_translations)
         return [
             f"{name} of method {before.id} ({quote_input(before.label)}) of merchant "
             f"{before.merchant_id} changes from {values[name]} to {value}"
@@ -181,6 +188,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
 
     async def check(self, context: OperationContext) -> None:
         _check_limits(self.limits)
+        parse_translations(self.label_translations or ())
         countries = self.countries or None
         _check_terms(self.label, self.currencies, countries, self.fee_rate, self.position)
 
@@ -198,6 +206,9 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
             fee_rate=before.fee_rate if self.fee_rate is None else self.fee_rate,
             position=before.position if self.position is None else self.position,
             limits=before.limits if self.limits is None else tuple(self.limits),
+            label_translations=before.label_translations
+            if self.label_translations is None
+            else parse_translations(self.label_translations),
         )
         await method_store.update(tx, method)
         return method

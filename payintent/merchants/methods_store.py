@@ -1,7 +1,7 @@
 """Merchants' payment methods, the catalogs shown to buyers, and the configuration version."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
@@ -31,7 +31,7 @@ _COLUMNS = """
     m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
     m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
     coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position,
-    m.limits
+    m.limits, m.label_translations
 """
 _FROM = """
     FROM payment_method m
@@ -67,6 +67,7 @@ class NewPaymentMethod:
     chain: str | None = None
     token: str | None = None
     limits: Sequence[str] = ()
+    label_translations: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,8 @@ async def add(
         """
         INSERT INTO payment_method
             (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
-             position, chain, token, limits, livemode)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+             position, chain, token, limits, label_translations, livemode)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
             (SELECT livemode FROM merchant WHERE id = $1))
         RETURNING id
         """,
@@ -105,6 +106,7 @@ async def add(
         new.chain,
         new.token,
         list(new.limits),
+        msgspec.json.encode(new.label_translations).decode(),
     )
 
 
@@ -143,7 +145,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
         """
         UPDATE payment_method
         SET label = $2, currencies = $3, countries = $4, fee_mode = $5, fee_rate = $6,
-            position = $7, enabled = $8, limits = $9
+            position = $7, enabled = $8, limits = $9, label_translations = $10
         WHERE id = $1
         """,
         method.id,
@@ -155,6 +157,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
         method.position,
         method.enabled,
         list(method.limits),
+        msgspec.json.encode(method.label_translations).decode(),
     )
 
 
@@ -241,6 +244,7 @@ def _to_method(row: Row) -> PaymentMethod:
         "account_countries": _to_tuple(row["account_countries"]),
         "limits": tuple(row["limits"]),
         "amount_limits": parse_limits(row["limits"]),
+        "label_translations": msgspec.json.decode(row["label_translations"], type=dict[str, str]),
         "fee_mode": FeeMode(row["fee_mode"]),
         "token_minimum": int(row["token_minimum"]),
     }

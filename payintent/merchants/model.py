@@ -127,6 +127,7 @@ class Quote:
     price: Price
     total_minor: int  # in minor units of the currency, or base units of the token
     expected_token: ExpectedToken | None = None
+    label_translations: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +206,13 @@ class PaymentMethod(Acceptance):
     account_id: int
     provider_name: str  # the name shown by the API
     kind: str
-    label: str
+    label: str  # for languages without a translation
     chain: str | None
     fee_mode: FeeMode
     fee_rate: Decimal
     position: int  # lower positions are offered first
     limits: tuple[str, ...] = ()  # as entered by the operator: USD:0.50:1000
+    label_translations: Mapping[str, str] = field(default_factory=dict[str, str])  # by language
     expected_token: ExpectedToken | None = field(default=None, repr=False)
     token_minimum: int = field(default=1, repr=False)  # set by the contract
 

@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import LiteralString, cast
 from uuid import UUID
 
+import msgspec
+
 from payintent.chains.watch_store import WATCHED
 from payintent.db.database import Executor, Row, Tx
 from payintent.merchants.model import FeeMode, Price, Quote
@@ -18,6 +20,7 @@ _COLUMN_NAMES = (
     *("declines", "opened_at", "closing_at", "account_id", "payment_method_id", "provider"),
     *("provider_name", "kind", "label", "country", "chain", "token", "total_minor", "currency"),
     *("amount", "fee_mode", "fee_rate", "fee_amount", "estimated_tax", "total_amount"),
+    "label_translations",
 )
 # Prefixed, so that a row can also contain a payment's columns.
 COLUMNS = cast("LiteralString", f" {', '.join(f's.{name} AS s_{name}' for name in _COLUMN_NAMES)} ")
@@ -333,29 +336,30 @@ def _quote_from_row(row: Row) -> Quote:
         token=row["s_token"],
         price=price,
         total_minor=int(row["s_total_minor"]),
+        label_translations=msgspec.json.decode(row["s_label_translations"], type=dict[str, str]),
     )
 
 
 _ADD: LiteralString = """
     WITH new AS MATERIALIZED (
-        SELECT n.*, n.opened_at + $25 * interval '1 second',
+        SELECT n.*, n.opened_at + $26 * interval '1 second',
             (SELECT count(*) FROM session e WHERE e.payment_id = n.payment_id) + 1 AS number
         FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
             $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
             $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
             $19::numeric[], $20::text[], $21::timestamptz[], $22::bytea[], $23::int[],
-            $24::boolean[])
+            $24::boolean[], $25::jsonb[])
             AS n (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
                 label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
                 estimated_tax, total_amount, total_minor, return_url, opened_at, token_address,
-                token_decimals, token_zero_first)
+                token_decimals, token_zero_first, label_translations)
     ), added AS (
         INSERT INTO session
             (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
              label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
              estimated_tax, total_amount, total_minor, return_url, opened_at, token_address,
-             token_decimals, token_zero_first, inquire_at, number)
-        SELECT * FROM new WHERE number <= $26
+             token_decimals, token_zero_first, label_translations, inquire_at, number)
+        SELECT * FROM new WHERE number <= $27
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
     )
@@ -409,6 +413,7 @@ async def add(
         [token and token.address for token in tokens],
         [token and token.decimals for token in tokens],
         [token and token.approve_zero_first for token in tokens],
+        [msgspec.json.encode(quote.label_translations).decode() for quote in quotes],
         first_inquiry_s,
         sessions_max,
     )

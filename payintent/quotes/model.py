@@ -264,4 +264,5 @@ def _make_quote(method: PaymentMethod, country: str, price: Price, total_minor: 
         price=price,
         total_minor=total_minor,
         expected_token=method.expected_token,
+        label_translations=method.label_translations,
     )

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.checkout.languages import LOCALES, OWN_NAMES, load_language, negotiate_language
+from payintent.checkout.languages import load_language, negotiate_language
 from payintent.core.countries import COUNTRIES, GLOBAL
+from payintent.core.languages import LOCALES, OWN_NAMES
 from payintent.core.money import FIAT
 from payintent.merchants.methods_operations import AddPaymentMethod
 from tests.checkout import texts_used as used

@@ -146,6 +146,19 @@ def test_what_is_wrong_is_one_line_on_standard_error(
     assert said.err == f"payintent: {line}\n"
 
 
+def test_a_methods_label_is_translated_and_the_translations_are_removed(shop: Terminal) -> None:
+    def change(entries: str) -> dict[str, str]:
+        said = shop.run("method", "change", "1", "--label-translations", entries, "--json")
+        assert said.status == 0, said.err
+        return json.loads(said.out)["label_translations"]
+
+    assert change("th:บัตรเครดิต,ar:بطاقة") == {"th": "บัตรเครดิต", "ar": "بطاقة"}
+    refused = shop.run("method", "change", "1", "--label-translations", "de:Karte")
+    assert (refused.status, refused.out) == (1, "")
+    assert "label_translations must be LANGUAGE:LABEL" in refused.err
+    assert change("") == {}
+
+
 def test_a_reason_is_asked_for_outside_the_sandbox(settings: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)

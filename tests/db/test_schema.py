@@ -405,6 +405,16 @@ BROKEN: list[tuple[str, str]] = [
     ("payment_method_fee_rate", METHOD.format("fee_rate = 1.1")),
     ("payment_method_fee_rate", METHOD.format("fee_rate = -0.1")),
     ("payment_method_limits", METHOD.format("limits = array_fill('USD::'::text, ARRAY[101])")),
+    *(
+        ("payment_method_label_translations", METHOD.format(f"label_translations = {value}"))
+        for value in (
+            *("'[]'", "'1'", "'null'"),
+            *("""'{"th": 1}'""", """'{"th": null}'""", """'{"th": ["Card"]}'"""),
+            *("""'{"th": ""}'""", r"""'{"th": "a\nb"}'"""),
+            *("""'{"": "a"}'""", """'{"Thai": "a"}'"""),
+            "jsonb_build_object('th', repeat('x', 101))",
+        )
+    ),
     ("tax_rate_country", "INSERT INTO tax_rate VALUES ('USA', 0)"),
     ("tax_rate_rate", "INSERT INTO tax_rate VALUES ('US', 1.1)"),
     ("payment_status", "ALTER TABLE payment DISABLE TRIGGER payment_arrow; "
