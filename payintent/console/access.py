@@ -120,7 +120,8 @@ async def _read_form(request: Request, session: OperatorSession) -> Mapping[str,
     token = fields.pop(CSRF_FIELD, "")
     if not hmac.compare_digest(token.encode(), session.csrf.encode()):
         raise RefusedError(
-            ErrorCode.FORBIDDEN, "the form belongs to another session; reload the page"
+            ErrorCode.FORBIDDEN,
+            "the form was opened in a different session; reload the page and try again",
         )
     return fields
 
@@ -139,7 +140,7 @@ async def read_same_origin_form(request: Request) -> dict[str, str]:
     try:
         pairs = parse_qsl(raw.decode(), **options, max_num_fields=_FORM_FIELDS_MAX)
     except ValueError as error:
-        raise BadRequestError("the form cannot be read") from error
+        raise BadRequestError("the form is malformed") from error
     return dict(pairs)
 
 
@@ -152,7 +153,7 @@ def check_host(request: Request, settings: Settings) -> None:
     host = request.headers.get("host", "").lower()
     if settings.console_base:
         if f"https://{host}" != settings.console_base:
-            raise RefusedError(ErrorCode.FORBIDDEN, f"the console is at {settings.console_base}")
+            raise RefusedError(ErrorCode.FORBIDDEN, f"open the console at {settings.console_base}")
     elif _strip_port(host) not in _LOOPBACK_HOSTS:
         raise RefusedError(
             ErrorCode.FORBIDDEN,

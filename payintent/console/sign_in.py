@@ -20,11 +20,11 @@ _NEXT_CHARS_MAX = 2_000
 _SESSIONS_MAX = 50
 _OIDC_PATH = "/sign-in/oidc?"
 _OIDC_MESSAGES = {
-    "oidc_no_role": "Your account has no role here. Ask your administrator for access.",
-    "oidc_blocked": "An operator has blocked you.",
+    "oidc_no_role": "Your account does not have a role. Ask your administrator for access.",
+    "oidc_blocked": "Your account is blocked. Ask your administrator for access.",
     "oidc_declined": "The identity provider declined the sign-in.",
 }
-_NOT_COMPLETED = "The sign-in could not be completed. Please start again."
+_NOT_COMPLETED = "The sign-in was not completed. Try again."
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -102,7 +102,7 @@ async def get_sessions(visit: OperatorVisit) -> Response:
 async def post_end_session(visit: OperatorVisit) -> Response:
     session_id = read_path_uuid(visit.request, "session_id", "no such session")
     if not await end_session(visit.context, visit.session, session_id):
-        raise NotFoundError("no such open session")
+        raise NotFoundError("this session does not exist or has ended")
     return RedirectResponse("/sessions", 303, _NO_STORE)
 
 

@@ -117,7 +117,7 @@ async def get_portal_events(visit: MemberVisit) -> Response:
     query = _read_query(visit)
     state = query.get("state")
     if state is not None and state not in outbox_store.STATES:
-        raise BadRequestError("This state does not exist.")
+        raise BadRequestError("Select a state from the list.")
     events = await delivery_store.list_deliveries(
         visit.context.database,
         PAGE_ROWS + 1,
@@ -184,7 +184,7 @@ async def post_revoke_key(visit: MemberVisit) -> Response:
 async def get_catalog_preview(visit: MemberVisit) -> Response:
     requested_country = visit.request.query_params.get("country") or None
     if requested_country is not None and requested_country not in COUNTRIES:
-        raise BadRequestError("This country does not exist.")
+        raise BadRequestError("Select a country from the list.")
     setup = await visit.context.merchants.get(visit.merchant_id)
     restrictions = await visit.context.policies.get_restrictions()
     markets = tuple(market for _, market in setup.payable_methods.methods)

@@ -28,10 +28,15 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("portal")
 _ACCESS_PAGE = "/merchant/access"
-_NO_SUCH_PASSKEY = "You have no such passkey."
-_PASSKEY_NOT_ADDED = "This passkey could not be added. Try again."
-_SIGN_IN_FAILED = "The sign-in failed. Try again, or request a new link."
-_LINK_FAILED = "This link is not valid. Links work once, within 72 hours. Request a new link."
+_NO_SUCH_PASSKEY = "This passkey does not exist."
+_PASSKEY_NOT_ADDED = "The passkey could not be added. Try again."
+_SIGN_IN_FAILED = (
+    "We could not sign you in. Try again, or ask your payment service provider for a sign-in link."
+)
+_LINK_FAILED = (
+    "This link is invalid or has expired. A link can be used once, within 72 hours. "
+    "Ask your payment service provider for a new link."
+)
 
 
 @visits.portal_page

@@ -55,11 +55,11 @@ _PAYMENTS_PAGE = "/merchant/payments"
 #: Rows per page in lists.
 PAGE_ROWS = 25
 _FAILURE_MESSAGES: Mapping[type[Exception], str] = {
-    BodyTooLargeError: "This form is too long.",
-    InvalidTextError: "This text cannot be stored.",
-    StorageUnavailableError: "This is temporarily unavailable. Try again in a few seconds.",
+    BodyTooLargeError: "The form is too large.",
+    InvalidTextError: "The text contains characters that cannot be stored.",
+    StorageUnavailableError: "The portal is temporarily unavailable. Try again in a few seconds.",
     LockTimeoutError: "Another request is changing the same data. Try again.",
-    EncryptionKeyError: "This cannot be displayed. Contact your payment service provider.",
+    EncryptionKeyError: "The page cannot be displayed. Contact your payment service provider.",
     Exception: "Something went wrong. Try again, or contact your payment service provider.",
 }
 _VISITOR_S = 3_600
@@ -145,7 +145,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
                 return _redirect_to_sign_in(request)
             if right is not None and not has_right(session.role, right):
                 raise RefusedError(
-                    ErrorCode.FORBIDDEN, f"The role {session.role} does not allow this."
+                    ErrorCode.FORBIDDEN, f"Your role ({session.role}) does not allow this."
                 )
             form: Mapping[str, str] = {}
             if request.method == "POST":
