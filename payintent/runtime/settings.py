@@ -526,7 +526,7 @@ class Settings(BaseSettings):
 
     @property
     def buyer_calls(self) -> RateLimit | None:
-        """The rate limit for a gateway account's calls that buyers cause; None if unlimited."""
+        """The rate limit for a gateway account's calls that buyers trigger; None if unlimited."""
         per_s = self.buyer_calls_per_s
         return RateLimit(per_s, self.buyer_calls_burst) if per_s else None
 
