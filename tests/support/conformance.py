@@ -180,7 +180,7 @@ def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 
 def _is_operators(path: str) -> bool:
-    """Tell whether a path is on the operator's port, with its console."""
+    """Tell whether a path is on the operator port, with its console."""
     return path.startswith(_OPERATORS) or path.split("/")[1] in _console_parts()
 
 
