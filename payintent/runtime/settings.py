@@ -49,7 +49,7 @@ class RetentionRule(StrEnum):
     ATTEMPTS = "attempts"  # webhook delivery attempts
     EVENTS = "events"  # including their deliveries
     PAYER_ADDRESSES = "payer_addresses"  # sender addresses of on-chain transfers
-    PAYER_DETAILS = "payer_details"  # e-mail addresses and metadata of payments
+    PAYER_DETAILS = "payer_details"  # email addresses and metadata of payments
     PAYERS = "payers"  # payer references, and all remaining personal data of payments
 
 
@@ -319,13 +319,13 @@ class Settings(BaseSettings):
     attempts_days: RetentionDays = 90
     """Retention period for webhook delivery attempts. 0 disables deletion."""
     events_days: RetentionDays = 365
-    """Retention period for events: at least 30 days, and not longer than for e-mail addresses and
+    """Retention period for events: at least 30 days, and not longer than for email addresses and
     metadata. 0 disables deletion.
     """
     payer_addresses_days: RetentionDays = 90
     """Retention period for sender addresses of on-chain transfers. 0 disables deletion."""
     payer_details_days: RetentionDays = 730
-    """Retention period for e-mail addresses and metadata after a payment has ended. 0 disables
+    """Retention period for email addresses and metadata after a payment has ended. 0 disables
     deletion.
     """
     payers_days: RetentionDays = 3650
@@ -334,7 +334,7 @@ class Settings(BaseSettings):
     """
 
     seal_payer_data: bool = False
-    """Whether e-mail addresses, metadata and events are encrypted with the key ring."""
+    """Whether email addresses, metadata and events are encrypted with the key ring."""
 
     # Chains. Endpoints are separated by commas and may contain keys; "" disables a chain.
     rpc_ethereum: SecretStr = SecretStr("")
