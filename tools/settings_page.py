@@ -58,7 +58,7 @@ _TABLES = {
         "Gateways",
         (
             "[Buyer-triggered gateway calls](../contribute/decisions/payments.md"
-            "#buyers-gateway-calls-are-limited) are shared fairly among merchants and "
+            "#gateway-calls-triggered-by-buyers-are-limited) are shared fairly among merchants and "
             "checkouts."
         ),
     ),
