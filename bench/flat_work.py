@@ -131,14 +131,14 @@ class Work:
         self.seen = []
         for payment in self.made:
             seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
-            quotes = await list_quotes(
+            quote_list = await list_quotes(
                 service.database,
                 service.merchants,
                 service.accounts,
                 seen,
                 QuoteQuery(restrictions=restrictions),
             )
-            assert quotes.offers
+            assert quote_list.quotes
             self.seen.append(seen)
         return self.each
 

@@ -273,11 +273,11 @@ def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
 async def _load_methods(
     visit: CheckoutVisit, country: str | None, language: Language
 ) -> _AvailableMethods:
-    quotes = await visits.price_checkout(visit, country, None)
-    accounts = {quote.account_id for quote in quotes.offers}
+    quote_list = await visits.price_checkout(visit, country, None)
+    accounts = {quote.account_id for quote in quote_list.quotes}
     origins = {await visit.context.accounts.get_page_origin(account_id) for account_id in accounts}
-    fields = [_method_fields(quote, language) for quote in quotes.offers]
-    return _AvailableMethods(fields, quotes.quote_country.country, origins)
+    fields = [_method_fields(quote, language) for quote in quote_list.quotes]
+    return _AvailableMethods(fields, quote_list.quote_country.country, origins)
 
 
 def _method_fields(quote: Quote, language: Language) -> dict[str, Any]:

@@ -211,7 +211,7 @@ async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetim
         session_id: decision.outcome for session_id, decision in decisions if decision.outcome
     }
     if declined_ids:
-        await session_store.count_declines(tx, declined_ids)
+        await session_store.increment_declines(tx, declined_ids)
     if closing_ids:
         await session_store.mark_closing(tx, closing_ids, at)
     if outcomes:

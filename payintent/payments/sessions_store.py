@@ -22,7 +22,7 @@ _COLUMN_NAMES = (
     *("amount", "fee_mode", "fee_rate", "fee_amount", "estimated_tax", "total_amount"),
     "label_translations",
 )
-# Prefixed, so that a row can also contain a payment's columns.
+# Columns are prefixed, so that a row can also contain a payment's columns.
 COLUMNS = cast("LiteralString", f" {', '.join(f's.{name} AS s_{name}' for name in _COLUMN_NAMES)} ")
 
 
@@ -112,7 +112,7 @@ async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> No
     )
 
 
-async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
+async def increment_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
     await tx.fetch(
         "UPDATE session SET declines = declines + 1 WHERE id = ANY($1::uuid[])", session_ids
     )

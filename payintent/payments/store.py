@@ -30,12 +30,12 @@ SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_sto
 _SELECT: LiteralString = SNAPSHOT + "FROM payment p LEFT JOIN session s ON s.id = p.session_id "
 _SELECT_BY_CHECKOUT: LiteralString = _SELECT + "JOIN checkout c ON c.payment_id = p.id "
 # Columns are converted by position, because payments are read more often than any other rows.
-_column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
-_STATUS = _FIELDS.index("status")
-_PAYER_EMAIL = _FIELDS.index("payer_email")
-_METADATA = _FIELDS.index("metadata")
-_TAX_MANAGER = _FIELDS.index("tax_manager")
-_FAILURE_REASON = _FIELDS.index("failure_reason")
+_get_column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
+_STATUS_INDEX = _FIELDS.index("status")
+_PAYER_EMAIL_INDEX = _FIELDS.index("payer_email")
+_METADATA_INDEX = _FIELDS.index("metadata")
+_TAX_MANAGER_INDEX = _FIELDS.index("tax_manager")
+_FAILURE_REASON_INDEX = _FIELDS.index("failure_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +271,13 @@ def _payment_from_row(row: Row, payer_sealing: PayerSealing) -> Payment:
 
 
 def _build_payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
-    values = list(_column_values(row))
-    values[_PAYER_EMAIL] = payer_email
-    values[_METADATA] = metadata
-    values[_STATUS] = PaymentStatus(values[_STATUS])
-    values[_TAX_MANAGER] = TaxManager(values[_TAX_MANAGER])
-    if values[_FAILURE_REASON] is not None:
-        values[_FAILURE_REASON] = FailureReason(values[_FAILURE_REASON])
+    values = list(_get_column_values(row))
+    values[_PAYER_EMAIL_INDEX] = payer_email
+    values[_METADATA_INDEX] = metadata
+    values[_STATUS_INDEX] = PaymentStatus(values[_STATUS_INDEX])
+    values[_TAX_MANAGER_INDEX] = TaxManager(values[_TAX_MANAGER_INDEX])
+    if values[_FAILURE_REASON_INDEX] is not None:
+        values[_FAILURE_REASON_INDEX] = FailureReason(values[_FAILURE_REASON_INDEX])
     return Payment(*values)
 
 

@@ -17,7 +17,7 @@ from payintent.quotes.model import QuoteCountry, make_quotes, resolve_quote_coun
 @dataclass(frozen=True, slots=True)
 class QuoteList:
     quote_country: QuoteCountry
-    offers: list[Quote]
+    quotes: list[Quote]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ async def list_quotes(
 def _require_supported_token(setup: MerchantSetup, currency: str | None) -> None:
     """Raise `UNSUPPORTED_CURRENCY` if `currency` is a token that no method supports.
 
-    Gateway outages do not count, because the buyer can try again later.
+    Gateway outages are ignored, because the buyer can try again later.
     """
     if currency not in TENDER or not TENDER[currency].is_crypto:
         return

@@ -12,7 +12,7 @@ from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import LAST_ID, SCANNED_MAX, KeysetList, build
 from payintent.refunds import store as refund_store
-from payintent.refunds.model import OUTSIDE, Refund
+from payintent.refunds.model import OUTSIDE_REQUESTER, Refund
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +242,7 @@ async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) ->
         """,
         merchant_id,
         currency,
-        OUTSIDE,
+        OUTSIDE_REQUESTER,
     )
 
 

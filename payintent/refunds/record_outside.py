@@ -21,7 +21,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
 from payintent.payments.model import Payment
 from payintent.refunds import store as refund_store
-from payintent.refunds.model import OUTSIDE, RefundStep, format_payment_amount
+from payintent.refunds.model import OUTSIDE_REQUESTER, RefundStep, format_payment_amount
 from payintent.refunds.settle import settle_refund
 from payintent.refunds.store import NewRefund
 from payintent.runtime.log import get_logger
@@ -108,7 +108,7 @@ async def _add_refund(
             amount_minor=amount_minor,
             reason=_REASON,
             step=RefundStep.SENT,
-            requested_by=OUTSIDE,
+            requested_by=OUTSIDE_REQUESTER,
             at=reported_capture.now,
             reference=report.reference,
         ),

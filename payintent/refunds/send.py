@@ -31,7 +31,7 @@ from payintent.gateways.port import (
 )
 from payintent.payments import sessions_store as session_store
 from payintent.refunds import store as refund_store
-from payintent.refunds.model import OUTSIDE, RefundStep
+from payintent.refunds.model import OUTSIDE_REQUESTER, RefundStep
 from payintent.refunds.settle import lock_refund, make_refund_origin, settle_refund
 from payintent.refunds.store import DueRefund
 from payintent.runtime import tracing
@@ -146,7 +146,9 @@ class RefundSender:
         """Requeue an `ABSENT` refund if that is safe; otherwise decline it after ten minutes."""
         if not isinstance(result, RefundReport) or result.state is not GatewayRefundState.ABSENT:
             return result
-        if result.needs_operator or due_refund.refund.requested_by == OUTSIDE:  # we did not send it
+        if (
+            result.needs_operator or due_refund.refund.requested_by == OUTSIDE_REQUESTER
+        ):  # we did not send it
             return result
         if gateway.capabilities.refund_is_idempotent:
             await refund_store.mark_queued(self.database, due_refund.refund.id)

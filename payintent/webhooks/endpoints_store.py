@@ -180,7 +180,7 @@ def _to_record(row: Row, attempts: list[EndpointAttempt]) -> EndpointRecord:
     )
 
 
-_DETAIL_CHARS = 300
+_DETAIL_CHARS_MAX = 300
 
 
 async def open_circuit(database: Executor, report: CircuitReport) -> None:
@@ -195,7 +195,7 @@ async def open_circuit(database: Executor, report: CircuitReport) -> None:
         """,
         report.merchant_id,
         report.open_s,
-        report.detail[:_DETAIL_CHARS],
+        report.detail[:_DETAIL_CHARS_MAX],
     )
 
 

@@ -60,7 +60,7 @@ class FeedPage:
 
 async def number_new_events(database: Database, merchant_id: int) -> bool:
     """Assign numbers to up to 1,000 events of the merchant; return True if more may remain."""
-    if not await _has_unnumbered(database, merchant_id):
+    if not await _has_unnumbered_events(database, merchant_id):
         return False
     async with database.transaction() as tx:
         await tx.fetch(
@@ -108,7 +108,7 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
     return rows[0]["numbered"] == SCANNED_MAX
 
 
-async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
+async def _has_unnumbered_events(database: Executor, merchant_id: int) -> bool:
     row = await database.row(
         """
         SELECT 1 AS exists
@@ -125,7 +125,7 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
 
 
 async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCursor) -> bool:
-    """Return whether this event is at this position, or was before retention deleted it."""
+    """Return whether a cursor matches the feed. Cursors of deleted events are also valid."""
     if cursor.number == 0:
         return True
     row = await database.row(

@@ -98,8 +98,8 @@ class EventFeedRoutes:
     async def _read_page(self, feed_request: FeedRequest) -> FeedPage:
         """Read the events after the requested cursor.
 
-        Raises `BAD_REQUEST` if the feed does not have the cursor's event at that position. This
-        happens after the database has been restored from a backup.
+        Raises `BAD_REQUEST` if the feed does not have the cursor's event at that position. This can
+        happen after the database has been restored from a backup.
         """
         database, merchant_id = self.database, feed_request.merchant_id
         has_unnumbered_events = await feed_store.number_new_events(database, merchant_id)
@@ -117,7 +117,7 @@ class EventFeedRoutes:
         return replace(page, has_more=page.has_more or has_unnumbered_events)
 
     async def _wait_for_page(self, request: Request, feed_request: FeedRequest) -> FeedPage:
-        """Re-read whenever the merchant has new events, until any of them match the request.
+        """Re-read whenever the merchant has new events, until an event matches the request.
 
         Waiting does not occupy an admission slot or a database connection. The page is empty if the
         wait times out, the client disconnects, or the process stops.
@@ -132,10 +132,10 @@ class EventFeedRoutes:
             try:
                 while True:
                     page = await self._read_page(feed_request)
-                    is_finished = (
+                    is_last_read = (
                         loop.time() >= deadline or disconnect.done() or self.changes.closing
                     )
-                    if page.events or is_finished:
+                    if page.events or is_last_read:
                         return page
                     with suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):

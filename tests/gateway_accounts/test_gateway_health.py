@@ -320,8 +320,8 @@ async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> N
 async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
     seen = await world.see(payment)
     ask = QuoteQuery(restrictions=await service.policies.get_restrictions())
-    quotes = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
-    return [one.payment_method_id for one in quotes.offers]
+    quote_list = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
+    return [one.payment_method_id for one in quote_list.quotes]
 
 
 async def silent_selections(world: World) -> None:

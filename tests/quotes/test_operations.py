@@ -56,7 +56,7 @@ async def offers(world: World, payment: Payment, country: str) -> list[tuple[int
     found = await list_quotes(
         service.database, service.merchants, service.accounts, snapshot, query
     )
-    return [(quote.payment_method_id, quote.price.currency) for quote in found.offers]
+    return [(quote.payment_method_id, quote.price.currency) for quote in found.quotes]
 
 
 def published() -> list[tuple[str, str, bool]]:

@@ -50,7 +50,7 @@ class Handover(msgspec.Struct, frozen=True):
 
 
 def end_trial() -> None:
-    """Exit if this process is a trial. It has imported the program and validated the settings."""
+    """Exit if this process is a trial. Call after importing the program and loading settings."""
     if _TRIAL in os.environ:
         sys.exit(0)
 
