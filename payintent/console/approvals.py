@@ -34,7 +34,7 @@ async def get_approvals(visit: OperatorVisit) -> Response:
 
 
 async def get_approval(visit: OperatorVisit) -> Response:
-    return await _approval_page(visit)
+    return await _render_approval(visit)
 
 
 async def post_decision(visit: OperatorVisit) -> Response:
@@ -50,16 +50,16 @@ async def post_decision(visit: OperatorVisit) -> Response:
     except RefusedError as refusal:
         if refusal.code is ErrorCode.NOT_FOUND:
             raise
-        return await _approval_page(visit, note, refusal)
+        return await _render_approval(visit, note, refusal)
     return render_result(visit, kind, result, back="/approvals")
 
 
-async def _approval_page(
+async def _render_approval(
     visit: OperatorVisit, note: str = "", refusal: RefusedError | None = None
 ) -> Response:
     approval_id: str = visit.request.path_params["approval_id"]
     approval = await visit.read(ShowApproval(approval_id=approval_id))
-    role, minimum_role = visit.actor.role, _minimum_role(approval)
+    role, minimum_role = visit.actor.role, _get_minimum_role(approval)
     return visit.render(
         "approval.html",
         status=200 if refusal is None else http_status(refusal),
@@ -74,7 +74,7 @@ async def _approval_page(
     )
 
 
-def _minimum_role(approval: ApprovalView) -> Role:
+def _get_minimum_role(approval: ApprovalView) -> Role:
     """Return the lowest role that may decide. It must also be able to propose the operation."""
     kind = OPERATIONS.get(approval.action)  # None for refunds
     if kind is not None and kind.needs_role.includes(Approve.needs_role):

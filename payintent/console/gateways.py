@@ -14,8 +14,8 @@ from payintent.chains.compare_endpoints import EndpointStatus
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import read_merchant_names
-from payintent.console.operation_pages import allowed_actions
-from payintent.console.today import approximate_age
+from payintent.console.operation_pages import list_allowed_actions
+from payintent.console.today import format_approximate_age
 from payintent.db.database import current_time
 from payintent.evm.chain_reader import Finality
 from payintent.gateway_accounts.health import GatewayChannel, GatewayOutage
@@ -51,14 +51,14 @@ async def get_gateways(visit: OperatorVisit) -> Response:
             account.id: [by_channel.get((account.id, channel)) for channel in GatewayChannel]
             for account in accounts
         },
-        channel_state=_channel_state,
+        channel_state=_describe_channel_state,
         outages=outages,
         errors=await visit.read(ListGatewayErrors(limit=_ERRORS_MAX)),
-        allowed=allowed_actions(visit),
+        allowed=list_allowed_actions(visit),
     )
 
 
-def _channel_state(outage: GatewayOutage | None, now: datetime) -> tuple[str, str]:
+def _describe_channel_state(outage: GatewayOutage | None, now: datetime) -> tuple[str, str]:
     if outage is None:
         return "available", "good"
     return ("circuit open", "bad") if outage.until > now else ("retry pending", "warn")
@@ -86,8 +86,8 @@ class ChainSection:
         if self.cursor is None:
             return None
         if self.cursor.halted is not None:
-            return runbook_section(_HALTED_HEADING)
-        return None if self.cursor.watched else runbook_section(_UNWATCHED_HEADING)
+            return render_runbook_section(_HALTED_HEADING)
+        return None if self.cursor.watched else render_runbook_section(_UNWATCHED_HEADING)
 
 
 async def get_chains(visit: OperatorVisit) -> Response:
@@ -114,13 +114,13 @@ async def get_chains(visit: OperatorVisit) -> Response:
         unused_chains=[section.chain for section in sections if not section.is_used],
         now=now,
         ago=partial(_format_ago, now=now),
-        finality=_finality,
-        allowed=allowed_actions(visit),
+        finality=_describe_finality,
+        allowed=list_allowed_actions(visit),
     )
 
 
 @cache
-def runbook_section(heading: str) -> str:
+def render_runbook_section(heading: str) -> str:
     """Render the steps of a runbook section as HTML, without its heading and alert names.
 
     Links are removed, because their targets are not on the page.
@@ -131,7 +131,7 @@ def runbook_section(heading: str) -> str:
     return _LINK_TAG.sub("", render_markdown("- **Symptoms**" + steps)[1])
 
 
-def _finality(chain: ChainRecord) -> str:
+def _describe_finality(chain: ChainRecord) -> str:
     if chain.instant_finality:
         return "immediately"
     if chain.finality == Finality.FINALIZED:
@@ -142,4 +142,4 @@ def _finality(chain: ChainRecord) -> str:
 
 
 def _format_ago(moment: datetime | None, now: datetime) -> str:
-    return "never" if moment is None else f"{approximate_age(moment, now)} ago"
+    return "never" if moment is None else f"{format_approximate_age(moment, now)} ago"

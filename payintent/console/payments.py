@@ -12,11 +12,11 @@ from payintent.console.access import OperatorVisit
 from payintent.console.lists import (
     PAGE_ROWS,
     change_query,
-    operation_url,
+    get_operation_url,
     read_merchant_names,
     read_query,
 )
-from payintent.console.operation_pages import page_actions
+from payintent.console.operation_pages import make_page_actions
 from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError
@@ -118,8 +118,8 @@ async def get_payment(visit: OperatorVisit) -> Response:
         order_id=order_id_of(snapshot.payment.metadata),
         merchant_names=await read_merchant_names(visit, [snapshot.payment]),
         metadata=indent_json(snapshot.payment.metadata),
-        actions=await _actions(visit, payment),
-        entries=[_timeline_row(entry) for entry in timeline.entries],
+        actions=await _list_actions(visit, payment),
+        entries=[_make_timeline_row(entry) for entry in timeline.entries],
         timeline=timeline,
         kinds=list(KINDS),
         of=operation.of,
@@ -135,24 +135,28 @@ def indent_json(text: str) -> str:
         return text
 
 
-async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dict[str, str]]:
+async def _list_actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dict[str, str]]:
     payment_id, status = payment["id"], payment["status"]
     links: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:
-        links.append(("Refund payment", operation_url(visit, RefundPayment, payment_id=payment_id)))
+        links.append(
+            ("Refund payment", get_operation_url(visit, RefundPayment, payment_id=payment_id))
+        )
     if status == PaymentStatus.PENDING:
-        links.append(("Cancel payment", operation_url(visit, CancelPayment, payment_id=payment_id)))
+        links.append(
+            ("Cancel payment", get_operation_url(visit, CancelPayment, payment_id=payment_id))
+        )
     if status == PaymentStatus.PROCESSING:
-        links.append(("End payment", operation_url(visit, EndPayment, payment_id=payment_id)))
+        links.append(("End payment", get_operation_url(visit, EndPayment, payment_id=payment_id)))
     for case in payment["cases"]:
         if case["status"] == "OPEN":
-            href = operation_url(visit, ResolveCase, case_id=case["id"])
+            href = get_operation_url(visit, ResolveCase, case_id=case["id"])
             links.append((f"Resolve {case['kind']}", href))
     links.extend(
-        ("Resend event", operation_url(visit, ResendEvent, event_id=event_id))
+        ("Resend event", get_operation_url(visit, ResendEvent, event_id=event_id))
         for event_id in await _list_event_ids(visit, payment_id)
     )
-    return page_actions(links)
+    return make_page_actions(links)
 
 
 async def _list_event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
@@ -162,7 +166,7 @@ async def _list_event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
     return [subject_id for kind, subject_id in subjects if kind == "event"]
 
 
-def _timeline_row(entry: TimelineEntry) -> dict[str, Any]:
+def _make_timeline_row(entry: TimelineEntry) -> dict[str, Any]:
     details = entry.details
     return {
         "entry": entry,

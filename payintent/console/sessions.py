@@ -44,7 +44,7 @@ class NewSessionCookie:
     cookie: str = field(repr=False)
 
 
-def console_cookie(settings: Settings) -> SignInCookie:
+def make_console_cookie(settings: Settings) -> SignInCookie:
     return SignInCookie("payintent-console", bool(settings.console_base), _MAX_AGE_S)
 
 
@@ -80,7 +80,7 @@ async def add_session(
         tx,
         session_id,
         holder,
-        digest=_digest(context.encryption, session_id, secret),
+        digest=_compute_digest(context.encryption, session_id, secret),
         address=context.viewers.caller_address(request),
         browser=browser[:_BROWSER_CHARS_MAX],
     )
@@ -105,14 +105,14 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
     If the secret was replaced more than a minute ago, the cookie has been copied, and the session
     is revoked. A wrong secret counts as a failed authentication from the client's IP.
     """
-    cookie = _parse_cookie(console_cookie(context.settings).read(request) or "")
+    cookie = _parse_cookie(make_console_cookie(context.settings).read(request) or "")
     if cookie is None:
         return None
     session_id, secret = cookie
     record = await session_store.find(context.database, session_id)
     if record is None:
         return None
-    digest = _digest(context.encryption, session_id, secret)
+    digest = _compute_digest(context.encryption, session_id, secret)
     is_current = hmac.compare_digest(digest, record.digest)
     async with context.attempts.attempt(request, OPERATOR):
         if not is_current:
@@ -152,13 +152,13 @@ async def _check_previous(
 async def _rotate(context: ConsoleContext, record: ConsoleSessionRecord) -> str | None:
     """Replace the secret and return the new cookie; None if a concurrent request replaced it."""
     secret = make_token()
-    digest = _digest(context.encryption, record.id, secret)
+    digest = _compute_digest(context.encryption, record.id, secret)
     if await session_store.rotate(context.database, record.id, record.digest, digest):
         return f"{record.id}.{secret}"
     return None
 
 
-def _digest(encryption: Encryption, session_id: UUID, secret: str) -> bytes:
+def _compute_digest(encryption: Encryption, session_id: UUID, secret: str) -> bytes:
     return encryption.digest(f"console session:{session_id}:{secret}")
 
 

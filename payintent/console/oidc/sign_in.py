@@ -9,14 +9,19 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.console.access import check_host, own_origin
+from payintent.console.access import check_host, get_own_origin
 from payintent.console.context import ConsoleContext, get_console_context
-from payintent.console.oidc.flow import VALID_S, SignInFlow, begin_flow, resume_flow
+from payintent.console.oidc.flow import VALIDITY_S, SignInFlow, begin_flow, resume_flow
 from payintent.console.oidc.provider import IdentityProvider, sign_in_error
 from payintent.console.rendering import render
-from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
+from payintent.console.sessions import (
+    NewSessionCookie,
+    add_session,
+    log_sign_in,
+    make_console_cookie,
+)
 from payintent.console.sessions_store import SessionHolder
-from payintent.console.sign_in import local_path_or_root, render_sign_in_error
+from payintent.console.sign_in import render_sign_in_error, sanitize_next_path
 from payintent.core.access import parse_claim_roles, role_of_claim
 from payintent.core.errors import NotFoundError, RefusedError
 from payintent.db.database import Tx, current_time
@@ -42,9 +47,9 @@ async def get_oidc_sign_in(request: Request) -> Response:
     context = get_console_context(request)
     check_host(request, context.settings)
     provider = _require_provider(context)
-    next_path = local_path_or_root(request.query_params.get("next", ""))
+    next_path = sanitize_next_path(request.query_params.get("next", ""))
     try:
-        metadata = await provider.metadata()
+        metadata = await provider.get_metadata()
     except RefusedError as refusal:
         return render_sign_in_error(request, refusal, next_path)
     flow = begin_flow(context.encryption, next_path, await current_time(context.database))
@@ -61,12 +66,12 @@ async def get_oidc_sign_in(request: Request) -> Response:
     url = metadata.authorization_endpoint
     url += f"{'&' if '?' in url else '?'}{urlencode(fields)}"
     response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
-    _flow_cookie(context.settings).set(response, flow.cookie)
+    _make_flow_cookie(context.settings).set(response, flow.cookie)
     return response
 
 
 async def get_oidc_callback(request: Request) -> Response:
-    """`GET /sign-in/oidc/callback`: create a session for the person whom the provider identified.
+    """`GET /sign-in/oidc/callback`: create a session for the identified person.
 
     Browsers do not send `SameSite=Strict` cookies after a cross-site redirect. The response is
     therefore a page that navigates to the next page.
@@ -75,24 +80,24 @@ async def get_oidc_callback(request: Request) -> Response:
     settings = context.settings
     check_host(request, settings)
     provider = _require_provider(context)
-    cookie = _flow_cookie(settings).read(request) or ""
+    cookie = _make_flow_cookie(settings).read(request) or ""
     next_path = "/"
     try:
         async with context.attempts.attempt(request, PROVIDER_SIGN_IN):
             now = await current_time(context.database)
             state = request.query_params.get("state", "")
             flow = resume_flow(context.encryption, cookie, state, now)
-            next_path = local_path_or_root(flow.next_path)
+            next_path = sanitize_next_path(flow.next_path)
             token = await _fetch_token(request, provider, flow)
             new, identity = await _open_session(context, request, flow, token)
     except RefusedError as refusal:
         response = render_sign_in_error(request, refusal, next_path)
-        _flow_cookie(settings).clear(response)
+        _make_flow_cookie(settings).clear(response)
         return response
     log_sign_in(context, request, new, identity.name, "oidc")
     response = render(request, "onward.html", next_path=next_path)
-    _flow_cookie(settings).clear(response)
-    console_cookie(settings).set(response, new.cookie)
+    _make_flow_cookie(settings).clear(response)
+    make_console_cookie(settings).set(response, new.cookie)
     return response
 
 
@@ -103,7 +108,7 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
     query, context = request.query_params, get_console_context(request)
     if "error" in query:
         raise sign_in_error("declined")
-    metadata = await provider.metadata()
+    metadata = await provider.get_metadata()
     issuer = query.get("iss")  # RFC 9207: the provider that sent the response
     is_required = metadata.authorization_response_iss_parameter_supported
     if (issuer is not None or is_required) and issuer != provider.issuer:
@@ -128,23 +133,23 @@ async def _open_session(
         id=database.id_generator.new_id(),
         issuer=token.issuer,
         subject=token.subject,
-        name=_operator_name(token),
+        name=_make_operator_name(token),
         role=role,
     )
     digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
     async with database.transaction() as tx:
-        if not await identities_store.complete_sign_in(tx, digest, VALID_S):
+        if not await identities_store.complete_sign_in(tx, digest, VALIDITY_S):
             raise sign_in_error("replayed")
         identity = await identities_store.sign_in(tx, sign_in)
         if identity is None:
             raise sign_in_error("blocked")
         if identity.role is not identity.role_before:
-            await _audit_sign_in(tx, identity, token)
+            await _record_sign_in(tx, identity, token)
         holder = SessionHolder(identity_id=identity.id)
         return await add_session(context, tx, request, holder), identity
 
 
-async def _audit_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
+async def _record_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
     """Record that the provider's claims created an operator or changed an operator's role."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
@@ -162,7 +167,7 @@ async def _audit_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> No
     )
 
 
-def _operator_name(token: "IdToken") -> str:
+def _make_operator_name(token: "IdToken") -> str:
     """Return a readable name, made unique by a hash of the issuer and the subject."""
     claims = token.claims
     email = claims.get("email") if claims.get("email_verified") is True else None
@@ -181,10 +186,10 @@ def _require_provider(context: ConsoleContext) -> IdentityProvider:
 
 
 def _redirect_uri(request: Request, settings: Settings) -> str:
-    return own_origin(request, settings) + _CALLBACK
+    return get_own_origin(request, settings) + _CALLBACK
 
 
-def _flow_cookie(settings: Settings) -> SignInCookie:
+def _make_flow_cookie(settings: Settings) -> SignInCookie:
     """Return the sign-in cookie, which is lax because the callback is a cross-site redirect."""
     is_secure = bool(settings.console_base)
-    return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
+    return SignInCookie("payintent-console-sign-in", is_secure, VALIDITY_S, same_site="lax")
