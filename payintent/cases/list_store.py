@@ -143,7 +143,7 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
             *index,
             oldest_first=oldest_first,
         )
-        .within(
+        .as_cte(
             "candidate AS MATERIALIZED",
             SCANNED_MAX,
             "SELECT id FROM candidate",
@@ -155,7 +155,7 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
             opened_from="opened_at >= {}",
             opened_before="opened_at < {}",
         )
-        .within(
+        .as_cte(
             "page AS MATERIALIZED",
             "{limit}",
             "SELECT" + _COLUMNS + _SOURCES + "JOIN page n ON n.id = m.id",

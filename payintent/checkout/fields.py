@@ -12,9 +12,9 @@ from markupsafe import Markup
 from payintent.checkout.languages import Language
 from payintent.checkout.method_groups import draw_token_icon
 from payintent.core import ids
-from payintent.core.addresses import web_url
+from payintent.core.addresses import get_linkable_url
 from payintent.core.money import CURRENCIES
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.merchants.model import Merchant, Quote
 from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
@@ -56,8 +56,8 @@ def checkout_fields(
         "merchant": _without_none(
             name=merchant.name,
             logo_url=merchant.logo_url,
-            support_url=web_url(merchant.support_url),
-            terms_url=web_url(merchant.terms_url),
+            support_url=get_linkable_url(merchant.support_url),
+            terms_url=get_linkable_url(merchant.terms_url),
         ),
         **make_shared_option_fields(payment),
         "server_time": format_timestamp(now),
@@ -77,7 +77,9 @@ def checkout_fields(
         payer_email=_mask_email(payment.payer_email),
         failure_reason=payment.failure_reason,
         receipt_id=payment.receipt_id and ids.format_id(ids.RECEIPT, payment.receipt_id),
-        return_url=web_url((session.return_url if session else None) or merchant.return_url),
+        return_url=get_linkable_url(
+            (session.return_url if session else None) or merchant.return_url
+        ),
     )
 
 
@@ -134,7 +136,7 @@ def _public_metadata(metadata: str) -> dict[str, Any]:
         fields["product"] = _product_fields(product)  # pyright: ignore[reportUnknownArgumentType]
     order_id = values.get("order_id")
     if isinstance(order_id, int) and not isinstance(order_id, bool):
-        order_id = order_id_of(metadata)  # a numeric id keeps its original digits
+        order_id = find_order_id(metadata)  # a numeric id keeps its original digits
     if isinstance(order_id, str):
         fields["order_id"] = order_id[:_ORDER_ID_MAX]
     return fields

@@ -21,7 +21,7 @@ from payintent.checkout.method_names import chain_name, method_name
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import WalletStep, api_url, card_step, wallet_step
 from payintent.checkout.visits import CheckoutVisit
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.errors import http_status
@@ -221,7 +221,7 @@ async def _gateway_step(
             and await session_store.record_form_display(visit.context.database, session.id)
         ):
             return {"kind": "reselect"}
-    methods.gateway_origins.add(web_origin(step["url"]))
+    methods.gateway_origins.add(parse_web_origin(step["url"]))
     return step
 
 
@@ -318,7 +318,9 @@ async def _redirect_to_gateway(visit: CheckoutVisit, selected: SelectedSession) 
     action = next_action_fields(payment, session, context.urls)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
-        if web_origin(url) == await context.accounts.get_page_origin(session.quote.account_id):
+        if parse_web_origin(url) == await context.accounts.get_page_origin(
+            session.quote.account_id
+        ):
             return Response(
                 None, 303, {**rendering.HEADERS, "Location": encode_invalid_characters(url)}
             )

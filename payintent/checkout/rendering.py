@@ -13,7 +13,7 @@ from payintent.checkout.languages import Language, load_language, negotiate_lang
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.static_files import page_style, picture_path, static_url
 from payintent.checkout.steps import api_url
-from payintent.core.addresses import web_url
+from payintent.core.addresses import get_linkable_url
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.core.languages import OWN_NAMES
 from payintent.fraud.model import FraudDeniedError
@@ -161,9 +161,9 @@ async def _denial_page(request: Request) -> Response:
         "status": "BLOCKED",
         "merchant": replace(
             merchant,
-            return_url=web_url(merchant.return_url),
-            support_url=web_url(merchant.support_url),
-            terms_url=web_url(merchant.terms_url),
+            return_url=get_linkable_url(merchant.return_url),
+            support_url=get_linkable_url(merchant.support_url),
+            terms_url=get_linkable_url(merchant.terms_url),
         ),
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "style": page_style(merchant.accent_colour),

@@ -169,7 +169,12 @@ def _read_source(name: str) -> str:
 
 def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
     """Return the path at which we serve a merchant's picture; None if known to be unavailable."""
-    if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
+    if (
+        url is None
+        or len(url) >= _URL_CHARS_MAX
+        or parse_web_origin(url) is None
+        or not url.isascii()
+    ):
         return None
     if not (context.settings.sandbox or url.startswith("https://")):
         return None

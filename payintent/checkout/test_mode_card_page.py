@@ -15,7 +15,7 @@ from payintent.checkout.languages import Language, load_language, negotiate_lang
 from payintent.checkout.rendering import HEADERS, common_fields, render_page, with_error_pages
 from payintent.checkout.static_files import page_style
 from payintent.core import ids
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.middleware import content_security_policy
 from payintent.http.pages.forms import read_form_fields
@@ -131,7 +131,7 @@ def _render(request: Request, page: _CardPage, problem: str | None = None) -> Re
     }
     policy = content_security_policy(
         frame_ancestors=merchant.origins,
-        form_targets=[web_origin(page.return_url)],
+        form_targets=[parse_web_origin(page.return_url)],
         styles=[style.csp_source],
     )
     return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

@@ -386,7 +386,7 @@ async def _check_privileges(report: _Report, service: Service) -> None:
 
 
 async def _check_replica(report: _Report, service: Service) -> None:
-    finding = await service.read_database.status()
+    finding = await service.read_database.get_status()
     if finding is not None:
         print_line = report.ok if finding.is_standby and finding.is_current else report.warn
         print_line("replica", finding.text)

@@ -18,7 +18,7 @@ from payintent.console.operation_forms import read_operation
 from payintent.console.operation_pages import render_result
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.http.errors import http_status
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
@@ -65,7 +65,7 @@ async def _render_approval(
         status=200 if refusal is None else http_status(refusal),
         approval=approval,
         merchant_names=await read_merchant_names(visit, [approval]),
-        now=await current_time(visit.context.database),
+        now=await get_current_time(visit.context.database),
         may_decide=role is not None and role.includes(minimum_role),
         minimum_role=minimum_role,
         is_own=approval.proposed_by == visit.actor.name,

@@ -18,7 +18,7 @@ from payintent.console.lists import (
 from payintent.console.operation_pages import make_page_actions
 from payintent.console.rendering import format_operation_title
 from payintent.core.access import Role
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.disputes.operations import ListDisputes
 from payintent.operators.operation import ChangeOperation
 from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
@@ -65,7 +65,7 @@ async def get_case_page(visit: OperatorVisit) -> Response:
         merchant_names=await read_merchant_names(visit, [case]),
         order_ids=await read_order_ids(visit, [case]),
         explanation=EXPLANATIONS[CaseKind(case.kind)],
-        now=await current_time(visit.context.read_database),
+        now=await get_current_time(visit.context.read_database),
         actions=_list_case_actions(visit, case),
     )
 
@@ -113,7 +113,7 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
         refund=refund,
         merchant_names=await read_merchant_names(visit, [refund]),
         order_ids=await read_order_ids(visit, [refund]),
-        now=await current_time(visit.context.read_database),
+        now=await get_current_time(visit.context.read_database),
         is_own=refund.requested_by == visit.actor.name,
         actions=_list_refund_actions(visit, refund),
     )

@@ -16,7 +16,7 @@ from payintent.console.access import OperatorVisit
 from payintent.console.lists import read_merchant_names
 from payintent.console.operation_pages import list_allowed_actions
 from payintent.console.today import format_approximate_age
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.evm.chain_reader import Finality
 from payintent.gateway_accounts.health import GatewayChannel, GatewayOutage
 from payintent.gateway_accounts.operations import ListAccounts
@@ -42,7 +42,7 @@ async def get_gateways(visit: OperatorVisit) -> Response:
     return visit.render(
         "gateways.html",
         merchant_names=await read_merchant_names(visit, accounts),
-        now=await current_time(visit.context.database),
+        now=await get_current_time(visit.context.database),
         providers=[
             (provider, [account for account in accounts if account.provider == provider.name])
             for provider in providers
@@ -107,7 +107,7 @@ async def get_chains(visit: OperatorVisit) -> Response:
         )
         for chain, endpoints in zip(records, states, strict=True)
     ]
-    now = await current_time(database)
+    now = await get_current_time(database)
     return visit.render(
         "chains.html",
         sections=[section for section in sections if section.is_used],

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.merchants import store as merchant_store
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.operators.submit import convert_operation
@@ -59,7 +59,7 @@ async def render_queue(
     next_link = make_next_link(visit, operation.order, [row.id for row in rows])
     fields["merchant_names"] = await read_merchant_names(visit, rows)
     fields["order_ids"] = await read_order_ids(visit, rows)
-    now = await current_time(visit.context.read_database)
+    now = await get_current_time(visit.context.read_database)
     return visit.render(template, now=now, next_link=next_link, **fields)
 
 

@@ -9,7 +9,7 @@ from payintent.console.lists import PAGE_ROWS, change_query, get_operation_url, 
 from payintent.console.operation_pages import make_page_actions
 from payintent.console.rendering import format_operation_title
 from payintent.core.errors import NotFoundError
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules
 from payintent.gateway_accounts.operations import AddAccount, ListAccounts
 from payintent.merchants import operations as merchant_operations
@@ -61,7 +61,7 @@ async def get_merchant(visit: OperatorVisit) -> Response:
         merchant=merchant,
         actions=_list_actions(visit, merchant),
         add=_list_form_urls(visit, merchant_id),
-        now=await current_time(visit.context.read_database),
+        now=await get_current_time(visit.context.read_database),
         **settings,
     )
 

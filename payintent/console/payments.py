@@ -21,7 +21,7 @@ from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError
 from payintent.core.money import CURRENCIES
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.http.errors import http_status
 from payintent.payment_history import store as history_store
 from payintent.payment_history.operations import ShowTimeline, payment_summary
@@ -115,7 +115,7 @@ async def get_payment(visit: OperatorVisit) -> Response:
         "payment.html",
         payment=payment,
         quote=None if snapshot.session is None else snapshot.session.quote,
-        order_id=order_id_of(snapshot.payment.metadata),
+        order_id=find_order_id(snapshot.payment.metadata),
         merchant_names=await read_merchant_names(visit, [snapshot.payment]),
         metadata=indent_json(snapshot.payment.metadata),
         actions=await _list_actions(visit, payment),

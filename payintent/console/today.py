@@ -14,7 +14,7 @@ from payintent.console.access import OperatorVisit
 from payintent.console.context import ConsoleContext
 from payintent.console.rendering import HEADERS, format_age, list_url, render_fragment
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
-from payintent.core.money import TENDER, format_amount, group_thousands, minor_decimals
+from payintent.core.money import TENDER, format_amount, get_minor_decimals, group_thousands
 from payintent.http import responses
 from payintent.http.pages.static_files import html_response
 from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
@@ -194,7 +194,7 @@ def _group_money_by_currency(totals: dict[tuple[str, str], Amount]) -> dict[str,
 def format_money(amount: Decimal, currency: str) -> str:
     """Format an amount with thousands separators, and without trailing zeros for tokens."""
     is_token = currency in TENDER and TENDER[currency].is_crypto
-    return group_thousands(format_amount(amount, minor_decimals(currency), trim=is_token))
+    return group_thousands(format_amount(amount, get_minor_decimals(currency), trim=is_token))
 
 
 def _count_total(totals: dict[tuple[str, str], Amount], kind: str) -> int:

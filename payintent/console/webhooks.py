@@ -12,7 +12,7 @@ from payintent.console.lists import (
 )
 from payintent.console.operation_pages import make_page_actions
 from payintent.console.payments import indent_json
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.http.application import read_path_uuid
 from payintent.webhooks.endpoints_store import COUNT_MAX, EndpointRecord
 from payintent.webhooks.operations import (
@@ -36,7 +36,7 @@ async def get_webhooks(visit: OperatorVisit) -> Response:
         "webhooks.html",
         form_values=visit.query,
         endpoints=[(endpoint, describe_endpoint_health(endpoint)) for endpoint in endpoints],
-        now=await current_time(visit.context.read_database),
+        now=await get_current_time(visit.context.read_database),
         count_max=COUNT_MAX,
         replay=get_operation_url(visit, ResendMissedEvents),
         replay_all=get_operation_url(visit, ResendMissedEvents, since=_EARLIEST_TIME),
@@ -55,7 +55,7 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
         deliveries=deliveries,
         merchant_names=await read_merchant_names(visit, deliveries),
         states=_STATES,
-        now=await current_time(visit.context.read_database),
+        now=await get_current_time(visit.context.read_database),
         replay=get_operation_url(visit, ResendMissedEvents, **fields),
         older_url=change_query(visit, before=deliveries[-1].event_id) if is_full else None,
     )

@@ -9,7 +9,7 @@ from time import monotonic
 from payintent.core.errors import DatabaseRefusedError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.db.driver import UNAVAILABLE, connect
-from payintent.db.hosts import storage_error
+from payintent.db.hosts import make_storage_error
 from payintent.runtime.log import get_logger
 
 VERSION_MIN = 15
@@ -70,7 +70,7 @@ async def reach_database(url: str) -> None:
     try:
         connection = await connect(url)
     except UNAVAILABLE as error:
-        raise storage_error(error) from error
+        raise make_storage_error(error) from error
     await connection.close()
 
 
@@ -96,12 +96,12 @@ async def read_facts(database: Database) -> ServerFacts:
     ended = time.time()
     return ServerFacts(
         version=row["version"] // _VERSION_DIVISOR,
-        clock_ahead_s=seconds_outside(row["seconds"], started, ended),
+        clock_ahead_s=compute_seconds_outside(row["seconds"], started, ended),
         jit_enabled=row["jit_enabled"],
         connections_max=row["connections"],
     )
 
 
-def seconds_outside(at: float, started: float, ended: float) -> float:
+def compute_seconds_outside(at: float, started: float, ended: float) -> float:
     """Return how far a time lies outside an interval: negative before it, 0 inside it."""
     return min(at - started, 0.0) + max(at - ended, 0.0)

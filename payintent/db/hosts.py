@@ -37,20 +37,20 @@ class DatabaseHosts:
         self._urls = urls
         self._first = 0
 
-    def in_order(self) -> list[tuple[int, str]]:
+    def list_in_order(self) -> list[tuple[int, str]]:
         numbered = list(enumerate(self._urls))
         return numbered[self._first :] + numbered[: self._first]
 
-    def mark_good(self, number: int) -> None:
+    def mark_reachable(self, number: int) -> None:
         self._first = number
 
-    def mark_bad(self, number: int) -> None:
+    def mark_unreachable(self, number: int) -> None:
         if self._first == number:
             self._first = (number + 1) % len(self._urls)
 
 
 @lru_cache(_CACHE_MAX)
-def database_hosts(url: str) -> DatabaseHosts:
+def get_database_hosts(url: str) -> DatabaseHosts:
     """Return the hosts of a URL. Their order is shared by the whole process."""
     return DatabaseHosts(_split(url))
 
@@ -172,8 +172,8 @@ class RefusedConnectionError(ConnectionError):
     """The server refuses the connection. A retry cannot help until the configuration changes."""
 
 
-def connect_error(error: BaseException) -> ConnectionError:
-    """Return an error that is safe to display, a `RefusedConnectionError` if a retry cannot help.
+def make_connection_error(error: BaseException) -> ConnectionError:
+    """Return an error that is safe to display. It is a `RefusedConnectionError` if it is final.
 
     The driver's own message may contain the address and the password.
     """
@@ -183,7 +183,7 @@ def connect_error(error: BaseException) -> ConnectionError:
     return ConnectionError(f"the database cannot be reached: {_describe_outage(error)}")
 
 
-def storage_error(error: BaseException) -> StorageUnavailableError:
+def make_storage_error(error: BaseException) -> StorageUnavailableError:
     """Translate a connection error. A `RefusedConnectionError` becomes a `DatabaseRefusedError`."""
     is_final = isinstance(error, RefusedConnectionError)
     kind = DatabaseRefusedError if is_final else StorageUnavailableError
@@ -193,9 +193,9 @@ def storage_error(error: BaseException) -> StorageUnavailableError:
 def _describe_refusal(error: BaseException) -> str | None:
     """Return the reason if the error is final; None if a retry may help."""
     if isinstance(error, _FINAL):
-        return _server_message(error)
+        return _format_server_message(error)
     if isinstance(error, asyncpg.ProtocolViolationError) and _FINAL_AT_POOLER.search(str(error)):
-        return _server_message(error)
+        return _format_server_message(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = _QUOTED_HOST.sub("this host", error.verify_message)
         return f"its certificate is refused: {reason}"
@@ -211,7 +211,7 @@ def _describe_refusal(error: BaseException) -> str | None:
 def _describe_outage(error: BaseException) -> str:
     """Explain why the database is unreachable, without its address."""
     if isinstance(error, asyncpg.PostgresError):
-        return _server_message(error)
+        return _format_server_message(error)
     for kind, text in _OUTAGES.items():
         if isinstance(error, kind):
             return text
@@ -220,10 +220,10 @@ def _describe_outage(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _server_message(error: BaseException) -> str:
+def _format_server_message(error: BaseException) -> str:
     """Return the first line of the server's message, without the host that it quotes."""
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return _hide_suspicious_names(_HOST_NAME.sub("this host", first))
+    first_line = (str(error).splitlines() or [type(error).__name__])[0]
+    return _hide_suspicious_names(_HOST_NAME.sub("this host", first_line))
 
 
 def _hide_suspicious_names(message: str) -> str:

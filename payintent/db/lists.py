@@ -54,7 +54,7 @@ class KeysetList:
             order = merchant + ", " + key
         self._select(select, order, [*scope, "(" + key + ")" + beyond + last, *where], filters)
 
-    def within(
+    def as_cte(
         self,
         name: LiteralString,
         limit: LiteralString,
@@ -117,7 +117,7 @@ def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
     return record(**{name: row[name] for name in names if name not in values} | values)
 
 
-def first_id_at(time: LiteralString) -> LiteralString:
+def make_first_id_sql(time: LiteralString) -> LiteralString:
     """Return SQL for the lowest id of a time. Ids start with a timestamp in milliseconds."""
     milliseconds = "greatest(0, extract(epoch FROM " + time + ") * 1000)::bigint"
     return "(lpad(to_hex(" + milliseconds + "), 12, '0') || repeat('0', 20))::uuid"

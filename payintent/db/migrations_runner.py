@@ -27,7 +27,7 @@ from payintent.db.driver import (
     connect,
     transaction,
 )
-from payintent.db.hosts import storage_error
+from payintent.db.hosts import make_storage_error
 
 FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint"; only one process migrates at a time
@@ -83,7 +83,7 @@ class GrantsError(Exception):
     """The statements that grant privileges failed. None of them took effect."""
 
 
-def all_migrations() -> list[Migration]:
+def list_migrations() -> list[Migration]:
     return [
         Migration(int(path.name[:4]), path.stem, path.read_text())
         for path in sorted(FOLDER.glob("[0-9]*.sql"))
@@ -97,7 +97,7 @@ async def migrate(url: str, grants: str = "") -> list[str]:
     fails. The statements in `grants` run every time, after the migrations. Raises
     `PermissionDeniedError`, `LockTimeoutError`, `StorageUnavailableError` or `GrantsError`.
     """
-    async with _connection(url, None) as connection:
+    async with _open_connection(url, None) as connection:
         names = await _migrate(connection)
         if grants:
             await _grant(connection, grants)
@@ -105,7 +105,9 @@ async def migrate(url: str, grants: str = "") -> list[str]:
 
 
 @asynccontextmanager
-async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGenerator[Connection]:
+async def _open_connection(
+    url: str, statement_timeout_s: float | None
+) -> AsyncGenerator[Connection]:
     try:
         connection = await connect(url, "payintent-migrate", statement_timeout_s)
         try:
@@ -117,13 +119,13 @@ async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGener
     except LOCK_TIMEOUT as error:
         raise LockTimeoutError("a migration waited too long for a lock; run it again") from error
     except UNAVAILABLE as error:
-        raise storage_error(error) from error
+        raise make_storage_error(error) from error
 
 
 async def _migrate(connection: Connection) -> list[str]:
     await _acquire_lock(connection)
     await connection.execute(_HISTORY_TABLE)
-    migrations = all_migrations()
+    migrations = list_migrations()
     applied = await _read_applied(connection)
     names = list[str]()
     if (first := applied.get(1)) and first["name"] == _FIRST_BEFORE_1_0:
@@ -157,11 +159,11 @@ async def list_pending_migrations(url: str) -> list[str]:
 
     Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.
     """
-    async with _connection(url, _READ_TIMEOUT_S) as connection:
+    async with _open_connection(url, _READ_TIMEOUT_S) as connection:
         has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
         applied = await _read_applied(connection) if has_table else {}
     checksums = {number: row["checksum"] for number, row in applied.items()}
-    return [item.name for item in all_migrations() if checksums.get(item.number) != item.checksum]
+    return [item.name for item in list_migrations() if checksums.get(item.number) != item.checksum]
 
 
 async def _read_applied(connection: Connection) -> dict[int, Row]:

@@ -12,7 +12,7 @@ from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
 from payintent.cases.store import open_case
 from payintent.core import ids
-from payintent.db.database import Tx, current_time
+from payintent.db.database import Tx, get_current_time
 from payintent.disputes import store as dispute_store
 from payintent.disputes.model import Dispute, apply_report, needs_reopening
 from payintent.gateways.port import DisputeReport, FraudWarning
@@ -56,7 +56,7 @@ async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> Repo
         raise EarlyReportError(unfinished_session_id)
     if stored_capture is None:
         return None
-    payment, now = None, await current_time(tx)
+    payment, now = None, await get_current_time(tx)
     if stored_capture.payment_id is not None:
         payment, now = await payment_store.lock_payment(tx, stored_capture.payment_id)
     capture = await capture_store.lock(tx, stored_capture.id)

@@ -134,7 +134,7 @@ class DisputeDetails:
 
 
 def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList:
-    return KeysetList("SELECT id FROM dispute", "id", *where, oldest_first=oldest_first).within(
+    return KeysetList("SELECT id FROM dispute", "id", *where, oldest_first=oldest_first).as_cte(
         "candidate AS",
         SCANNED_MAX,
         """

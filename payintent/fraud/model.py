@@ -7,7 +7,7 @@ from enum import StrEnum
 from payintent.core.addresses import (
     UNREADABLE_ADDRESS,
     Network,
-    ip_network_of,
+    get_ip_network,
     parse_ip_address,
     parse_ip_network,
 )
@@ -137,7 +137,7 @@ class FraudRuleSet:
         if address is not None:
             for version, length in self._prefixes:
                 if version == address.version:
-                    yield from self._networks.get(ip_network_of(address, length), ())
+                    yield from self._networks.get(get_ip_network(address, length), ())
         for kind in VELOCITY_KINDS:
             for rule in self.list_velocity_rules(kind, subject.merchant_id):
                 if subject.counts.get(rule.id, 0) >= (rule.count_max or 1):

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from payintent.core.access import RateLimit
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.db.database import Database
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.buyer_calls import BuyerCalls
@@ -136,7 +136,11 @@ class GatewayAccounts:
         """Return the origin of the account's payment pages, or None for an unknown account."""
         account = await self.get(account_id)
         gateway = account and self.gateway(account.provider)
-        return web_origin(gateway.capabilities.page_url(account)) if account and gateway else None
+        return (
+            parse_web_origin(gateway.capabilities.page_url(account))
+            if account and gateway
+            else None
+        )
 
     async def get(self, account_id: int) -> GatewayAccount | None:
         cached_account = self._accounts.get(account_id)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from payintent.core.access import Role
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
@@ -78,14 +78,14 @@ def check_origins(
     if capabilities is not None:
         allowed_origins = {
             *capabilities.origins,
-            *map(web_origin, context.settings.extra_gateway_origins),
+            *map(parse_web_origin, context.settings.extra_gateway_origins),
         }
     urls = {name: value for name, value in credentials.items() if name.endswith("_url")}
     if base_url is not None:
         urls["base_url"] = base_url
     for name, url in urls.items():
         check_web_url(name, url, sandbox=False)
-        origin = web_origin(url)
+        origin = parse_web_origin(url)
         if origin is None or origin not in allowed_origins:
             raise BadRequestError(
                 f"{name}: {quote_input(origin or url)} is not an origin of {provider}; "

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.gateways.http_client import HttpResponse, HttpResult, printable_text
 from payintent.gateways.port import (
     AccountCheck,
@@ -31,7 +31,7 @@ def check_response(
     account: GatewayAccount, response: HttpResult, now: float
 ) -> HttpResponse | AccountCheck:
     """Return the response, or a problem that does not depend on the gateway's protocol."""
-    origin = web_origin(account.base_url) or "base_url"
+    origin = parse_web_origin(account.base_url) or "base_url"
     if isinstance(response, NotContacted):
         detail = f"{origin}: {_connection_problem(response)}"
         return AccountCheck(problem=response.problem, detail=detail)
@@ -55,7 +55,7 @@ def check_response(
 
 
 def unexpected_response(account: GatewayAccount, response: HttpResponse) -> AccountCheck:
-    origin = web_origin(account.base_url) or "base_url"
+    origin = parse_web_origin(account.base_url) or "base_url"
     if response.status in _THROTTLING:
         return AccountCheck(
             problem=AccountProblem.THROTTLED,

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from payintent.core import access as api_key
 from payintent.core.access import RateLimit
-from payintent.core.addresses import client_address_key
+from payintent.core.addresses import make_client_address_key
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.viewer import ViewerReader
 from payintent.runtime.log import get_logger
@@ -94,14 +94,14 @@ class AddressBuckets:
         if address is None or self._limit.per_s == 0:
             return 0
         now = self._monotonic()
-        full_at = self._full_at_after_spending(client_address_key(address), now)
+        full_at = self._full_at_after_spending(make_client_address_key(address), now)
         return round_up_s(full_at - self._full_at_if_empty(now))
 
     def spend(self, address: str | None) -> None:
         """Spend a token. An empty bucket stays empty; it does not go into debt."""
         if address is None or self._limit.per_s == 0:
             return
-        key, now = client_address_key(address), self._monotonic()
+        key, now = make_client_address_key(address), self._monotonic()
         full_at = min(self._full_at_after_spending(key, now), self._full_at_if_empty(now))
         if len(self._full_at) >= _ADDRESSES_MAX:
             self._full_at = {name: at for name, at in self._full_at.items() if at > now}

@@ -109,7 +109,9 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Add a key and return its text. Only its digest is stored."""
     merchant = await require_merchant(tx, merchant_id)
-    key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
+    key = generate_key_text(
+        api_key.get_merchant_prefix(merchant.livemode), context.settings.key_mark
+    )
     await access_store.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )

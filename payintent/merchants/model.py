@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import ConflictError, UnprocessableError, quote_input
 from payintent.gateways.amount_limits import AmountLimits
 
@@ -176,7 +176,7 @@ class Merchant:
 
     @property
     def origins(self) -> frozenset[str]:
-        return frozenset(filter(None, map(web_origin, self.allowed_origins)))
+        return frozenset(filter(None, map(parse_web_origin, self.allowed_origins)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

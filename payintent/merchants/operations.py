@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 from zoneinfo import available_timezones
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import BadRequestError
 from payintent.core.money import TENDER
@@ -238,7 +238,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
 
     def is_sensitive(self, before: Merchant) -> bool:
         """Return whether buyers could be redirected elsewhere or taxed differently."""
-        origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
+        origins = frozenset(filter(None, map(parse_web_origin, self.allowed_origins or ())))
         return not origins <= before.origins or any(
             getattr(self, name) and getattr(self, name) != getattr(before, name)
             for name in _REDIRECTING_FIELDS
@@ -276,7 +276,9 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
             changes["accent_colour"] = self.accent_colour.lower()
         if self.allowed_origins is not None:
             # Browsers send origins in this normalized form.
-            changes["allowed_origins"] = tuple(filter(None, map(web_origin, self.allowed_origins)))
+            changes["allowed_origins"] = tuple(
+                filter(None, map(parse_web_origin, self.allowed_origins))
+            )
         merchant = replace(before, **changes)
         await merchant_store.set_profile(tx, merchant)
         return merchant

@@ -15,7 +15,7 @@ from payintent.chains.store import ChainRecord, DeployedContract, TokenRecord
 from payintent.chains.watch_store import ChainWatch
 from payintent.core import ids
 from payintent.core.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
-from payintent.db.database import Database, Executor, current_time
+from payintent.db.database import Database, Executor, get_current_time
 from payintent.db.locks import AdvisoryLock, LockLostError, hold_advisory_lock
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import ChainHeads
@@ -85,7 +85,7 @@ async def _watch_while_locked(
     context: WatchContext, slug: str, stop: asyncio.Event, lock: AdvisoryLock
 ) -> None:
     """Watch a chain while the lock is held. Every commit verifies the lock."""
-    context = replace(context, database=context.database.guarded_by(lock.verify))
+    context = replace(context, database=context.database.make_guarded(lock.verify))
     holder = _ReaderHolder(context, slug)
     next_at = 0.0
     loop = asyncio.get_running_loop()
@@ -243,7 +243,7 @@ async def _drop_stuck_endpoints(
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s or len(heads) == 1:
         return heads
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     advancing_heads = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
     if not advancing_heads:
         return heads
@@ -258,7 +258,7 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
     if not behind_max_s:
         return True
     newest = max(head.latest.at for head in heads)
-    return _age_s(newest, await current_time(context.database)) <= behind_max_s
+    return _age_s(newest, await get_current_time(context.database)) <= behind_max_s
 
 
 def _poll_s(context: WatchContext, slug: str) -> float:

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge
 from payintent.chains import store as chain_store
 from payintent.chains.store import ChainCursor, ChainRecord, DeployedContract
 from payintent.core.errors import ChainUnavailableError
-from payintent.db.database import Database, current_time
+from payintent.db.database import Database, get_current_time
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
     Block,
@@ -150,7 +150,7 @@ class FinalBlockReader:
         """Return the next block to recheck; None if no recheck is due."""
         if cursor.second_look_block is not None:
             return cursor.second_look_block + 1
-        now = await current_time(self.database)
+        now = await get_current_time(self.database)
         if (now - cursor.second_look_at).total_seconds() < _RECHECK_EVERY_S:
             return None
         first = min((contract.deployed_block for contract in contracts.values()), default=0)

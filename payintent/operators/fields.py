@@ -18,11 +18,11 @@ from uuid import UUID
 import msgspec
 
 from payintent.core import ids
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES, TOR
 from payintent.core.errors import BadRequestError, NotFoundError, quote_input
 from payintent.core.money import TENDER
-from payintent.db.database import Executor, current_time
+from payintent.db.database import Executor, get_current_time
 from payintent.operators import audit_store
 
 LIST_LIMIT_MAX = 1_000
@@ -162,7 +162,7 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
     except ValueError:
         return False
     schemes = {"https", "http"} if sandbox else {"https"}
-    return parts.scheme in schemes and web_origin(url) is not None
+    return parts.scheme in schemes and parse_web_origin(url) is not None
 
 
 def to_utc(field: str, at: datetime | None) -> datetime | None:
@@ -300,5 +300,5 @@ async def parse_time_range(
     age = _AGE.fullmatch(older_than)
     if age is None:
         raise BadRequestError("older_than must be a number and s, m, h or d, such as 30m")
-    latest = await current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+    latest = await get_current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
     return TimeRange(since, latest if until is None else min(latest, until))

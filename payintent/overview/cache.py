@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from payintent.core.money import EXACT, minor_decimals
+from payintent.core.money import EXACT, get_minor_decimals
 from payintent.db.database import Executor
 from payintent.overview.store import ConversionFigure, HourFigure, Overview, read_overview
 from payintent.runtime.caches import TtlCache
@@ -134,5 +134,5 @@ def _merge(
 def _to_amount(figure: HourFigure) -> Amount:
     amount = Decimal(figure.amount)
     if figure.kind == "DISPUTED":
-        amount = amount.scaleb(-minor_decimals(figure.currency), EXACT)
+        amount = amount.scaleb(-get_minor_decimals(figure.currency), EXACT)
     return Amount(figure.count, amount)

@@ -345,7 +345,7 @@ def _entry_from_row(row: Row, sealing: PayerSealing) -> HistoryEntry:
     values: dict[str, Any] = msgspec.json.decode(row["details"])
     details = {name: value for name, value in values.items() if value is not None}
     if row["what"] == "event":
-        details["body"] = sealing.body(row["id"], details["body"])
+        details["body"] = sealing.unseal_body(row["id"], details["body"])
     return HistoryEntry(at=row["at"], what=row["what"], id=row["id"], details=details)
 
 

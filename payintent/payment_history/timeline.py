@@ -107,7 +107,7 @@ async def _read_audit(
     database: Executor, payment: Payment, object_ids: Iterable[str]
 ) -> list[AuditEntry]:
     """Read the audit entries that mention these ids, and the entries about their approvals."""
-    since = ids.make_timed_id(max(0, ids.unix_ms_of_timed(payment.id) - _SKEW_MS), 0)
+    since = ids.make_timed_id(max(0, ids.get_unix_ms(payment.id) - _SKEW_MS), 0)
     entries: dict[UUID, AuditEntry] = {}
     texts = list(object_ids)
     while texts:

@@ -13,7 +13,7 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.buyer_calls import BuyerCall
 from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
@@ -183,7 +183,7 @@ class SessionInquirer:
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
         snapshot = await payment_store.get(self.database, session.payment_id)
-        order_id = order_id_of(snapshot.payment.metadata) if snapshot else None
+        order_id = find_order_id(snapshot.payment.metadata) if snapshot else None
         return replace(session.gateway_ref, order_id=order_id)
 
     async def _abandon_selection(self, session: Session) -> None:

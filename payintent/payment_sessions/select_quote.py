@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from payintent.core import ids
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import BadRequestError, ConflictError, ErrorCode, RefusedError
 from payintent.core.money import is_plain_decimal
 from payintent.core.texts import check_email, check_text
 from payintent.db.database import Database
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.calls import GatewayRequestKind
 from payintent.gateway_accounts.health import GatewayChannel
@@ -224,8 +224,8 @@ def _require_usable_token(payment: Payment, method: PaymentMethod) -> None:
 def _check_return_url(merchant: Merchant, url: str | None) -> None:
     if url is None:
         return
-    allowed_origins = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
-    if web_origin(url) not in allowed_origins:
+    allowed_origins = {*merchant.origins, parse_web_origin(merchant.return_url or "")} - {None}
+    if parse_web_origin(url) not in allowed_origins:
         raise BadRequestError("return_url must use one of the merchant's origins")
 
 
@@ -279,7 +279,7 @@ def _build_request(
         locale=selection.locale,
         payer_email=_to_gateway_email(selection.payer_email or payment.payer_email),
         payment_id=payment.id,
-        order_id=order_id_of(payment.metadata),
+        order_id=find_order_id(payment.metadata),
     )
 
 

@@ -16,7 +16,7 @@ from payintent.accounting.model import (
 )
 from payintent.cases import store as case_store
 from payintent.cases.store import NewCase
-from payintent.db.database import Executor, Tx, current_time
+from payintent.db.database import Executor, Tx, get_current_time
 from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
@@ -72,7 +72,7 @@ async def lock_records(
     locked_payments = (
         await payment_store.lock(tx, payment_ids)
         if payment_ids
-        else LockedPayments([], await current_time(tx))
+        else LockedPayments([], await get_current_time(tx))
     )
     rows = await tx.fetch(
         """

@@ -82,7 +82,7 @@ async def list_merchant_payments(
     """
     snapshots: list[PaymentSnapshot] = []
     limit = payment_filter.limit
-    source = read_database.page_after(payment_filter.before and payment_filter.before[0])
+    source = read_database.get_page_database(payment_filter.before and payment_filter.before[0])
     for _ in range(_LIST_ATTEMPTS_MAX):
         snapshots = await list_store.list_payments(source, replace(payment_filter, limit=limit + 1))
         due_ids = [snapshot.payment.id for snapshot in snapshots if _is_due(snapshot)]

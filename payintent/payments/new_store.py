@@ -99,9 +99,9 @@ async def create(database: Executor, new_payment: NewPayment) -> tuple[datetime,
         request.amount,
         request.amount_text,
         request.payer_uid,
-        sealing.email_to_store(new_payment.id, request.payer_email),
+        sealing.seal_email(new_payment.id, request.payer_email),
         request.include_pegged_assets,
-        sealing.metadata_to_store(new_payment.id, request.metadata),
+        sealing.seal_metadata(new_payment.id, request.metadata),
         request.tax_manager,
         request.expires_in_s,
     )
@@ -135,12 +135,12 @@ async def create_batch(
         [request.amount_text for request in requests],
         [request.payer_uid for request in requests],
         [
-            sealing.email_to_store(new_payment.id, new_payment.request.payer_email)
+            sealing.seal_email(new_payment.id, new_payment.request.payer_email)
             for new_payment in sorted_batch
         ],
         [request.include_pegged_assets for request in requests],
         [
-            sealing.metadata_to_store(new_payment.id, new_payment.request.metadata)
+            sealing.seal_metadata(new_payment.id, new_payment.request.metadata)
             for new_payment in sorted_batch
         ],
         [request.tax_manager for request in requests],

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from payintent.core.addresses import client_address_key
+from payintent.core.addresses import make_client_address_key
 from payintent.db.database import Database, Tx
 from payintent.fraud import store as fraud_store
 from payintent.fraud.model import (
@@ -99,7 +99,7 @@ class FraudScreening:
         )
         if not velocity_rules or address is None:
             return
-        digest = self.encryption.digest(f"address:{client_address_key(address)}")
+        digest = self.encryption.digest(f"address:{make_client_address_key(address)}")
         async with self.database.transaction() as tx:
             await fraud_store.lock_counter(tx, digest)
             subject = FraudSubject(

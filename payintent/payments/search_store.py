@@ -12,7 +12,7 @@ from uuid import UUID
 from payintent.core import ids
 from payintent.db.database import Executor, Row
 from payintent.db.lists import KeysetList
-from payintent.db.sealing import PayerSealing, order_id_of, report_unreadable
+from payintent.db.sealing import PayerSealing, find_order_id, report_unreadable
 from payintent.payments.list_store import NewestPayments, PaymentFilter, Position
 from payintent.runtime.encryption import EncryptionKeyError
 
@@ -229,7 +229,7 @@ def _read_order_id(row: Row, sealing: PayerSealing) -> str | None:
     if row["sealed"] is None:
         return row["order_id"]
     try:
-        return order_id_of(sealing.metadata(row["id"], row["sealed"]))
+        return find_order_id(sealing.unseal_metadata(row["id"], row["sealed"]))
     except EncryptionKeyError as error:  # list the payment without its order id
         report_unreadable("payment", row["id"], error)
         return None
@@ -264,7 +264,7 @@ async def find_by_order(
     database: Executor, order_id: str, merchant_id: int | None = None
 ) -> list[UUID]:
     sealing = database.payer_sealing
-    digests = sealing.digests_of_order(order_id)
+    digests = sealing.list_order_digests(order_id)
     values = (order_id, MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
 
@@ -306,6 +306,6 @@ async def find_by_email(
 ) -> list[UUID]:
     """Find payments by their payer's e-mail address, case-insensitively."""
     sealing = database.payer_sealing
-    digests = sealing.digests_of_email(email)
+    digests = sealing.list_email_digests(email)
     values = (email, MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_EMAIL, *values)]

@@ -229,10 +229,7 @@ async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
         WHERE p.id = e.id
         """,
         list(emails),
-        [
-            tx.payer_sealing.email_to_store(payment_id, email)
-            for payment_id, email in emails.items()
-        ],
+        [tx.payer_sealing.seal_email(payment_id, email) for payment_id, email in emails.items()],
     )
 
 
@@ -254,8 +251,8 @@ def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
 
 def _decrypt_snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
     session = session_store.from_row(row) if row["session_id"] is not None else None
-    email = payer_sealing.email(row["id"], row["payer_email"])
-    metadata = payer_sealing.metadata(row["id"], row["metadata"])
+    email = payer_sealing.unseal_email(row["id"], row["payer_email"])
+    metadata = payer_sealing.unseal_metadata(row["id"], row["metadata"])
     return PaymentSnapshot(_build_payment(row, email, metadata), session, row["now"])
 
 
@@ -263,8 +260,8 @@ def _payment_from_row(row: Row, payer_sealing: PayerSealing) -> Payment:
     """Build a payment; values that cannot be decrypted stay sealed."""
     email, metadata = row["payer_email"], row["metadata"]
     try:
-        metadata = payer_sealing.metadata(row["id"], metadata)
-        email = payer_sealing.email(row["id"], email)
+        metadata = payer_sealing.unseal_metadata(row["id"], metadata)
+        email = payer_sealing.unseal_email(row["id"], email)
     except EncryptionKeyError as error:
         report_unreadable("payment", row["id"], error)
     return _build_payment(row, email, metadata)

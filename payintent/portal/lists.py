@@ -16,7 +16,7 @@ from payintent.cases import list_store as case_lists
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import format_case, parse_case_filter
 from payintent.cases.store import STATUSES
-from payintent.core.access import merchant_prefix
+from payintent.core.access import get_merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.http.application import read_path_uuid
@@ -168,7 +168,7 @@ async def get_keys(visit: MemberVisit) -> Response:
     keys = await access_store.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
     return visit.render(
-        "keys.html", "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode)
+        "keys.html", "API keys", keys=keys, prefix=get_merchant_prefix(merchant.livemode)
     )
 
 

@@ -12,7 +12,7 @@ from fido2.cose import CoseKey
 from fido2.server import Fido2Server
 from fido2.utils import websafe_encode
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.members.sessions_store import MemberSession
 from payintent.members.store import Passkey, PasskeyUse
 from payintent.portal.challenges import PasskeyError
@@ -42,7 +42,7 @@ class PasskeyVerifier:
     """Verifies passkeys that browsers have bound to the portal's host name."""
 
     def __init__(self, portal_address: str) -> None:
-        self._origin = web_origin(portal_address)
+        self._origin = parse_web_origin(portal_address)
         host = urlsplit(portal_address).hostname or ""
         # fido2 is only partly typed.
         self._server: Any = Fido2Server(

@@ -16,7 +16,7 @@ from payintent.cases.operations import format_case
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units, group_thousands
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.http.errors import http_status
 from payintent.http.pagination import write_time_cursor
 from payintent.members.model import MemberRight
@@ -271,7 +271,7 @@ def _make_payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
     return {
         "id": ids.format_id(ids.PAYMENT, payment.id),
         "created_at": payment.created_at,
-        "order_id": order_id_of(payment.metadata),
+        "order_id": find_order_id(payment.metadata),
         "payer_uid": payment.payer_uid,
         "amount": payment.amount_text,
         "currency": payment.currency,
@@ -313,7 +313,7 @@ async def _render_payment_page(
         status=http_status(refusal) if refusal else 200,
         payment=make_payment_fields(payment, snapshot.session),
         quote=None if snapshot.session is None else snapshot.session.quote,
-        order_id=order_id_of(payment.metadata),
+        order_id=find_order_id(payment.metadata),
         metadata=payment.metadata,
         history=[_make_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
         refunds=[

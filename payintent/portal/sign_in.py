@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.core.errors import NotFoundError
-from payintent.db.database import Tx, current_time
+from payintent.db.database import Tx, get_current_time
 from payintent.http.address_limits import MEMBER, UnauthorizedError
 from payintent.http.application import read_path_uuid
 from payintent.http.pages.forms import make_form_token, make_token
@@ -62,7 +62,7 @@ async def get_portal_sign_in_options(request: Request) -> Response:
     visitor = visits.make_visitor_cookie(context.settings).read(request)
     if visitor is None:
         raise UnauthorizedError(MEMBER, "missing")
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     challenge = make_challenge(context.encryption, ChallengePurpose.SIGN_IN, visitor, now)
     verifier = context.open_passkey_verifier()
     return json_response(verifier.make_sign_in_options(challenge), headers=visits.HEADERS)
@@ -127,7 +127,7 @@ async def _sign_in_with_passkey(context: PortalContext, visitor: str, credential
     verifier = context.open_passkey_verifier()
     try:
         assertion = verifier.read_assertion(credential)
-        now = await current_time(context.database)
+        now = await get_current_time(context.database)
         passkey = await member_store.find_passkey(context.database, assertion.credential_id)
         if passkey is None:
             raise UnauthorizedError(MEMBER, "unknown")
@@ -217,7 +217,7 @@ async def get_access(visit: MemberVisit) -> Response:
 @visits.member_page()
 async def get_passkey_options(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     passkeys = await member_store.list_passkeys(context.database, session.member_id)
     challenge = make_challenge(context.encryption, ChallengePurpose.REGISTER, str(session.id), now)
     verifier = context.open_passkey_verifier()
@@ -229,7 +229,7 @@ async def get_passkey_options(visit: MemberVisit) -> Response:
 @visits.member_page()
 async def post_passkey(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     verifier = context.open_passkey_verifier()
     try:
         passkey = verifier.check_registration(

@@ -11,7 +11,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import (
     ErrorCode,
     InvalidTextError,
@@ -176,7 +176,7 @@ async def read_portal_form(
 ) -> Mapping[str, str]:
     """Read a form; raise `FORBIDDEN` unless one of our pages issued it to `holder`."""
     form = await forms.read_form_fields(request)
-    forms.check_request_origin(request, web_origin(context.settings.portal_address))
+    forms.check_request_origin(request, parse_web_origin(context.settings.portal_address))
     forms.check_form_token(form, context.encryption, holder)
     return form
 

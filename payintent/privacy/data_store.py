@@ -234,7 +234,7 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     await tx.fetch(_ERASE_REFUNDS, payment_ids)
     if bodies:
         sealing = tx.payer_sealing
-        new_bodies = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
+        new_bodies = [sealing.seal_body(event_id, body) for event_id, body in bodies.items()]
         await tx.fetch(_ERASE_EVENTS, list(bodies), new_bodies)
         await tx.fetch(_ERASE_ATTEMPTS, list(bodies))
     await tx.fetch("DELETE FROM gateway_call WHERE payment_id = ANY($1::uuid[])", payment_ids)

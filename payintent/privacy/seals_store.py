@@ -15,7 +15,7 @@ from uuid import UUID
 from prometheus_client import Counter
 
 from payintent.db.database import Database, Executor, Row, Tx
-from payintent.db.lists import first_id_at
+from payintent.db.lists import make_first_id_sql
 from payintent.db.sealing import PayerSealing, report_unreadable
 from payintent.privacy.retention_store import pause_after_batch
 from payintent.runtime.encryption import EncryptionKeyError
@@ -48,7 +48,7 @@ def _select_old_keys(
 _OLD_EMAILS = _select_old_keys("payment", "starts_with(payer_email, 'sealed:')", "payer_email")
 _OLD_METADATA = _select_old_keys("payment", "json_typeof(metadata) = 'string'", "metadata #>> '{}'")
 _OLD_BODIES = _select_old_keys("event", "starts_with(body, 'sealed:')", "body")
-_CUTOFF_ID = first_id_at("clock() - $2 * interval '1 second'")
+_CUTOFF_ID = make_first_id_sql("clock() - $2 * interval '1 second'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +218,12 @@ def _reseal(
 def _reseal_payment(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
     payment_id, email, metadata = row["id"], row["payer_email"], row["metadata"]
     if not sealing.has_current_form(email):
-        email = sealing.with_sealing().email_to_store(payment_id, sealing.email(payment_id, email))
+        email = sealing.with_sealing().seal_email(
+            payment_id, sealing.unseal_email(payment_id, email)
+        )
     if not sealing.has_current_form(metadata):
-        plaintext = sealing.metadata(payment_id, metadata)
-        metadata = sealing.with_sealing().metadata_to_store(payment_id, plaintext)
+        plaintext = sealing.unseal_metadata(payment_id, metadata)
+        metadata = sealing.with_sealing().seal_metadata(payment_id, plaintext)
     return email, metadata
 
 
@@ -229,7 +231,7 @@ def _reseal_body(sealing: PayerSealing, row: Row) -> str:
     event_id, body = row["id"], row["body"]
     if sealing.has_current_form(body):
         return body
-    return sealing.with_sealing().body_to_store(event_id, sealing.body(event_id, body))
+    return sealing.with_sealing().seal_body(event_id, sealing.unseal_body(event_id, body))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from payintent.core.countries import (
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import (
     TENDER,
-    accepted_currencies,
+    list_accepted_currencies,
     round_up,
     to_smallest_unit,
 )
@@ -76,7 +76,7 @@ def resolve_quote_country(
             country, "query", crypto=restrictions.allows_crypto(country, viewer_country)
         )
     pegged = payment.include_pegged_assets
-    accepted_codes = accepted_currencies(payment.currency, pegged=pegged)
+    accepted_codes = list_accepted_currencies(payment.currency, pegged=pegged)
     for candidate in _list_candidate_countries(merchant, viewer_country, restrictions):
         allowed_codes = (
             code for code in accepted_codes if candidate.crypto or not TENDER[code].is_crypto
@@ -150,7 +150,9 @@ def explain_method(
     The method must be enabled and its gateway available. Quotes equal those of `make_quotes`.
     """
     tax_rate = get_tax_rate(payment, choose_tax_country(merchant, quote_country), tax_rates)
-    accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    accepted_codes = list_accepted_currencies(
+        payment.currency, pegged=payment.include_pegged_assets
+    )
     return [
         (code, _explain_currency(payment, merchant, method, quote_country, code, tax_rate))
         for code in accepted_codes
@@ -192,7 +194,9 @@ def get_tax_rate(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
 def _select_currencies(
     payment: Payment, country: str, requested_currency: str | None
 ) -> tuple[str, ...]:
-    accepted_codes = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    accepted_codes = list_accepted_currencies(
+        payment.currency, pegged=payment.include_pegged_assets
+    )
     payable_codes = tuple(code for code in accepted_codes if code in TENDER_BY_COUNTRY[country])
     if requested_currency is None:
         return payable_codes

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRY_NAMES
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.fraud.policy_cache import PolicyCache
@@ -58,7 +58,7 @@ class PublicRoutes:
         ]
 
     async def list_countries(self, request: Request) -> Response:
-        body, etag = _encode_countries(web_origin(self.api_base))
+        body, etag = _encode_countries(parse_web_origin(self.api_base))
         headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
         return etag_response(request, body, etag, headers)
 

@@ -158,7 +158,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
             chain = await chain_store.get_chain(context.database, slug)
             if not lock.is_held or chain is None:
                 return
-            guarded_context = replace(context, database=context.database.guarded_by(lock.verify))
+            guarded_context = replace(context, database=context.database.make_guarded(lock.verify))
             await compare_contracts(guarded_context, chain)
     except (ChainUnavailableError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()

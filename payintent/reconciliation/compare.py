@@ -16,7 +16,7 @@ from payintent.core.money import (
     MINOR_DECIMALS,
     SETTLEMENT_TOKENS,
     format_amount,
-    minor_decimals,
+    get_minor_decimals,
 )
 from payintent.db.database import Executor, Tx
 from payintent.gateways.port import GatewayCapabilities
@@ -114,7 +114,7 @@ def _format_money(amount: Decimal | None, currency: str | None) -> str:
     if amount is None or currency is None:
         return ""
     fraction = format(amount, "f").partition(".")[2].rstrip("0")
-    min_decimals = 0 if currency in {*CRYPTO, *SETTLEMENT_TOKENS} else minor_decimals(currency)
+    min_decimals = 0 if currency in {*CRYPTO, *SETTLEMENT_TOKENS} else get_minor_decimals(currency)
     decimals = max(min_decimals, len(fraction))
     return f"{format_amount(amount, decimals)} {currency}"
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from payintent.core import ids
 from payintent.core.errors import quote_input
-from payintent.core.money import minor_decimals, to_smallest_unit
+from payintent.core.money import get_minor_decimals, to_smallest_unit
 from payintent.gateways.settlement_reports import (
     FileLayout,
     ListedPayout,
@@ -105,7 +105,7 @@ def _parse_payout(row: Sequence[str], fee: str) -> ListedPayout:
 
 
 def _to_minor_units(name: str, text: str, currency: str) -> int:
-    decimals = minor_decimals(currency)
+    decimals = get_minor_decimals(currency)
     amount_minor = to_smallest_unit(Decimal(text), decimals)
     if amount_minor is None:
         raise ValueError(

@@ -10,7 +10,7 @@ from payintent.accounting.payouts_store import NewPayout
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
 from payintent.core.errors import BadRequestError, RefusedError
-from payintent.core.money import EXACT, format_amount, minor_decimals
+from payintent.core.money import EXACT, format_amount, get_minor_decimals
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import ListedPayout, PayoutLine, ProviderFileLine
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
@@ -201,5 +201,5 @@ def _format_money(payout: ListedPayout | GatewayPayout, *, with_fee: bool) -> st
 
 
 def _format_minor(amount_minor: int, currency: str) -> str:
-    decimals = minor_decimals(currency)
+    decimals = get_minor_decimals(currency)
     return format_amount(Decimal(amount_minor).scaleb(-decimals, EXACT), decimals)

@@ -16,7 +16,7 @@ from payintent.accounting.gateway_payouts_store import reverse_gateway_payout
 from payintent.cases import store as case_store
 from payintent.core import ids
 from payintent.core.money import format_smallest_units
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.disputes.record import EarlyReportError
 from payintent.gateway_accounts.accounts import GatewayAccounts
@@ -86,7 +86,7 @@ async def compare_movements(comparison: MovementComparison) -> None:
     providers = [
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
     ]
-    now = await current_time(database)
+    now = await get_current_time(database)
     for account in await runs_store.list_reporting_accounts(database, providers, SOURCE):
         await _compare_days(comparison, account, now)
 

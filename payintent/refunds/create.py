@@ -12,7 +12,7 @@ from uuid import UUID
 from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.core.errors import ConflictError, ErrorCode, RefusedError, UnprocessableError
 from payintent.core.money import CURRENCIES, TENDER, parse_amount, to_smallest_unit, trim_zeros
-from payintent.db.database import Database, Tx, current_time
+from payintent.db.database import Database, Tx, get_current_time
 from payintent.disputes.model import compute_undisputed_amount
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import PAUSE_S, GatewayChannel
@@ -231,7 +231,7 @@ async def refund_case(
             destination=destination,
             step=step,
             requested_by=requested_by,
-            at=await current_time(tx),
+            at=await get_current_time(tx),
         ),
     )
 

@@ -97,7 +97,7 @@ def _build_list(
 ) -> KeysetList:
     return (
         KeysetList(_SELECT_LIST_COLUMNS + source, "id", *index, oldest_first=oldest_first)
-        .within(
+        .as_cte(
             "first AS MATERIALIZED",
             SCANNED_MAX,
             "SELECT id FROM first",
@@ -112,7 +112,7 @@ def _build_list(
             updated_from="updated_at >= {}",
             updated_before="updated_at < {}",
         )
-        .within(
+        .as_cte(
             "chosen AS MATERIALIZED",
             "{limit}",
             _SELECT_DETAILS + "JOIN chosen n ON n.id = f.id",

@@ -7,7 +7,7 @@ from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
 from payintent.cases.store import open_case
 from payintent.core import ids
-from payintent.db.database import Tx, current_time
+from payintent.db.database import Tx, get_current_time
 from payintent.gateways.port import RefundReport
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
@@ -51,7 +51,7 @@ async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, 
     if unlocked_refund.payment_id is not None:
         payment, now = await payment_store.lock_payment(tx, unlocked_refund.payment_id)
     else:
-        now = await current_time(tx)
+        now = await get_current_time(tx)
     await capture_store.lock(tx, unlocked_refund.capture_id)
     return payment, await refund_store.lock(tx, refund_id), now
 

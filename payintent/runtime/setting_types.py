@@ -12,7 +12,7 @@ from payintent.core.addresses import (
     is_confidential,
     is_mail_address,
     parse_ip_network,
-    web_origin,
+    parse_web_origin,
 )
 
 Timeout = Annotated[float, Field(gt=0, le=300)]  # seconds
@@ -42,7 +42,7 @@ def split_list(text: str) -> list[str]:
 
 def _check_base(url: str) -> str:
     """Reject URLs to which no path can be appended."""
-    if url and web_origin(url) is None:
+    if url and parse_web_origin(url) is None:
         raise ValueError("must be a URL such as https://pay.example.com/v1")
     if url.endswith("/") or "?" in url or "#" in url:
         raise ValueError("must not have a trailing slash, a query or a fragment")
@@ -57,7 +57,7 @@ def _check_key_mark(mark: str) -> str:
 
 def _check_origin(url: str) -> str:
     """Require https, because browsers send the console's cookie only over TLS."""
-    if url and (web_origin(url) != url or not url.startswith("https://")):
+    if url and (parse_web_origin(url) != url or not url.startswith("https://")):
         raise ValueError("must be an origin such as https://console.example.com")
     return url
 
@@ -70,7 +70,7 @@ def _check_issuer(url: str) -> str:
 
 
 def _check_mail_host(host: str) -> str:
-    if host and web_origin(f"https://{host}") != f"https://{host.lower()}":
+    if host and parse_web_origin(f"https://{host}") != f"https://{host.lower()}":
         raise ValueError("must be a host name such as mail.example.com")
     return host
 
@@ -97,7 +97,7 @@ def _check_networks(text: str) -> str:
 
 def _check_origins(text: str) -> str:
     for number, item in enumerate(split_list(text), start=1):
-        if web_origin(item) is None:  # not quoted, because it may contain a password
+        if parse_web_origin(item) is None:  # not quoted, because it may contain a password
             raise ValueError(
                 f"contains an invalid entry (number {number}); use origins such as https://a.b"
             )

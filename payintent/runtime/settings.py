@@ -10,7 +10,7 @@ from pydantic import AliasChoices, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from payintent.core.access import RateLimit
-from payintent.core.addresses import is_confidential, web_origin
+from payintent.core.addresses import is_confidential, parse_web_origin
 from payintent.runtime.setting_types import (
     BaseUrl,
     Batch,
@@ -495,11 +495,11 @@ class Settings(BaseSettings):
 
     @property
     def pages_base(self) -> str:
-        return self.checkout_base or f"{web_origin(self.api_base) or ''}/c"
+        return self.checkout_base or f"{parse_web_origin(self.api_base) or ''}/c"
 
     @property
     def portal_address(self) -> str:
-        return self.portal_base or f"{web_origin(self.api_base) or ''}/merchant"
+        return self.portal_base or f"{parse_web_origin(self.api_base) or ''}/merchant"
 
     @property
     def sends_mail(self) -> bool:

@@ -17,7 +17,7 @@ from payintent.webhooks.outbox_store import DeliveryRecord
 
 def _join_deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
     """Join candidates to their deliveries and events by key, so that no other rows are read."""
-    return candidates.within(
+    return candidates.as_cte(
         "candidate AS",
         SCANNED_MAX,
         """

@@ -10,7 +10,7 @@ from uuid import UUID
 from prometheus_client import Counter, Histogram
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
-from payintent.core.ids import unix_ms_of_timed
+from payintent.core.ids import get_unix_ms
 from payintent.db.database import Database
 from payintent.merchants import callback_secrets
 from payintent.runtime import tracing
@@ -201,7 +201,7 @@ class Dispatcher:
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
         if attempt.succeeded:
-            DELAY.observe(max(0.0, time.time() - unix_ms_of_timed(delivery.event_id) / 1000))
+            DELAY.observe(max(0.0, time.time() - get_unix_ms(delivery.event_id) / 1000))
         await self._finished_attempts.put(_FinishedAttempt(delivery, attempt, change))
         if change is not None and attempt.succeeded:
             await self._release(delivery.merchant_id)

@@ -16,13 +16,13 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.db.database import Database, Executor
-from payintent.db.lists import build, first_id_at
+from payintent.db.lists import build, make_first_id_sql
 from payintent.runtime.settings import FEED_DAYS
 from payintent.webhooks.outbox_store import decrypt_bodies
 
 #: Maximum number of events that one call numbers or scans.
 SCANNED_MAX = 1_000
-_IDS_SINCE = first_id_at("clock() - $2 * interval '1 day'")
+_IDS_SINCE = make_first_id_sql("clock() - $2 * interval '1 day'")
 
 
 @dataclass(frozen=True, slots=True)

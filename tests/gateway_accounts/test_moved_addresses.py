@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.gateway_accounts.operations import ListAccounts
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
@@ -78,4 +78,4 @@ async def test_a_new_test_account_holds_no_address_of_ours(side: Api) -> None:
     [account] = [
         one for one in await side.world.perform(ListAccounts()) if one.id == side.world.account_id
     ]
-    assert web_origin(account.base_url) is None
+    assert parse_web_origin(account.base_url) is None

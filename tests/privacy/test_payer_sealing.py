@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from payintent.checkout.receipt_mail import compose_receipt
 from payintent.core import ids
 from payintent.core.errors import StorageUnavailableError
-from payintent.db.sealing import PayerSealing, order_id_of
+from payintent.db.sealing import PayerSealing, find_order_id
 from payintent.merchants.model import TaxManager
 from payintent.operators.operation import Actor
 from payintent.payment_history import store as history_store
@@ -303,10 +303,10 @@ async def test_an_order_number_is_found_as_the_database_finds_it(
     world: World, metadata: str
 ) -> None:
     [row] = await world.rows("SELECT payment_order_id($1::json) AS found", metadata)
-    assert order_id_of(metadata) == row["found"]
+    assert find_order_id(metadata) == row["found"]
     sealing, payment_id = world.database.payer_sealing, UUID(int=7)
-    stored = sealing.metadata_to_store(payment_id, metadata)
-    assert sealing.metadata(payment_id, stored) == metadata != stored
+    stored = sealing.seal_metadata(payment_id, metadata)
+    assert sealing.unseal_metadata(payment_id, stored) == metadata != stored
 
 
 async def test_creating_is_the_same_one_statement_with_sealing_on_and_off() -> None:

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from payintent.cases.operations import ListCases
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.gateway_accounts.health import GatewayChannel
 from payintent.gateways.port import GatewayRefundRequest
 from payintent.payments import store as payment_store
@@ -450,7 +450,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
     await world.move_clock(HAND_OVER_AFTER_S + 60)
     async with world.database.transaction() as tx:
-        at = await current_time(tx)
+        at = await get_current_time(tx)
         await refund_lists.approve(tx, refund.id, "bob", "it is theirs", at)
     assert await work(world) == 1
     assert await world.cases(payment) == []

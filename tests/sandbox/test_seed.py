@@ -94,12 +94,12 @@ async def _check_ids(raw: asyncpg.Connection) -> None:
         assert made, table
         if timed:
             assert {(one.version, one.variant) for one in made} == {(7, RFC_4122)}, table
-            times = [datetime.fromtimestamp(ids.unix_ms_of_timed(one) / 1000, UTC) for one in made]
+            times = [datetime.fromtimestamp(ids.get_unix_ms(one) / 1000, UTC) for one in made]
             assert now - timedelta(days=DAYS, minutes=1) < min(times), table
             assert max(times) < now + timedelta(minutes=1), table
     created = await raw.fetch("SELECT id, created_at FROM payment")
     for payment_id, created_at in created:
-        assert ids.unix_ms_of_timed(payment_id) == round(created_at.timestamp() * 1000)
+        assert ids.get_unix_ms(payment_id) == round(created_at.timestamp() * 1000)
 
 
 async def _check_events(service: Service, raw: asyncpg.Connection) -> None:

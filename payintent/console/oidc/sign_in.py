@@ -22,9 +22,9 @@ from payintent.console.sessions import (
 )
 from payintent.console.sessions_store import SessionHolder
 from payintent.console.sign_in import render_sign_in_error, sanitize_next_path
-from payintent.core.access import parse_claim_roles, role_of_claim
+from payintent.core.access import find_highest_role, parse_claim_roles
 from payintent.core.errors import NotFoundError, RefusedError
-from payintent.db.database import Tx, current_time
+from payintent.db.database import Tx, get_current_time
 from payintent.http.address_limits import PROVIDER_SIGN_IN
 from payintent.http.pages.forms import SignInCookie
 from payintent.operators import audit_store, identities_store
@@ -52,7 +52,7 @@ async def get_oidc_sign_in(request: Request) -> Response:
         metadata = await provider.get_metadata()
     except RefusedError as refusal:
         return render_sign_in_error(request, refusal, next_path)
-    flow = begin_flow(context.encryption, next_path, await current_time(context.database))
+    flow = begin_flow(context.encryption, next_path, await get_current_time(context.database))
     fields = {
         "response_type": _CODE,
         "client_id": provider.client_id,
@@ -84,7 +84,7 @@ async def get_oidc_callback(request: Request) -> Response:
     next_path = "/"
     try:
         async with context.attempts.attempt(request, PROVIDER_SIGN_IN):
-            now = await current_time(context.database)
+            now = await get_current_time(context.database)
             state = request.query_params.get("state", "")
             flow = resume_flow(context.encryption, cookie, state, now)
             next_path = sanitize_next_path(flow.next_path)
@@ -115,7 +115,9 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
         raise sign_in_error("issuer")
     redirect_uri = _redirect_uri(request, context.settings)
     text = await provider.exchange_code(query.get(_CODE, ""), redirect_uri, flow.verifier)
-    return await check_id_token(provider, text, flow.nonce, await current_time(context.database))
+    return await check_id_token(
+        provider, text, flow.nonce, await get_current_time(context.database)
+    )
 
 
 async def _open_session(
@@ -124,7 +126,7 @@ async def _open_session(
     """Create a session with the role in the claims. Each sign-in can be completed only once."""
     settings, database = context.settings, context.database
     claim = token.claims.get(settings.oidc_claim)
-    role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
+    role = find_highest_role(parse_claim_roles(settings.oidc_roles), claim)
     if role is None:
         async with database.transaction() as tx:
             await identities_store.end_role(tx, token.issuer, token.subject)

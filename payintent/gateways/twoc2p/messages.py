@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from payintent.core import ids
-from payintent.core.money import minor_decimals
+from payintent.core.money import get_minor_decimals
 from payintent.gateways.http_client import GatewayHttpClient, HttpResult, decode_json
 from payintent.gateways.minor_units import from_gateway, to_gateway
 from payintent.gateways.port import GatewayAccount, GatewaySessionRequest
@@ -94,7 +94,7 @@ def format_action_amount(amount_minor: int, currency: str) -> str:
 
     Any currency is accepted, because unexpected captures can also be refunded.
     """
-    decimals = DECIMALS.get(currency, minor_decimals(currency))
+    decimals = DECIMALS.get(currency, get_minor_decimals(currency))
     to_gateway(amount_minor, currency, decimals)
     return _format(amount_minor, currency, max(_REFUND_DECIMALS_MIN, decimals))
 

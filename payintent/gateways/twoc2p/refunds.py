@@ -280,7 +280,7 @@ def _identify_refund(reply: _Reply, request: GatewayRefundRequest, now: float) -
 def _age_s(request: GatewayRefundRequest, now: float) -> float:
     """Return the age of a refund, or 0 if its id contains no timestamp."""
     has_timestamp = request.refund_id.version in _TIMED_VERSIONS
-    return now - ids.unix_ms_of_timed(request.refund_id) / 1000 if has_timestamp else 0
+    return now - ids.get_unix_ms(request.refund_id) / 1000 if has_timestamp else 0
 
 
 def _may_match(item: _ListedRefund, request: GatewayRefundRequest) -> bool:
