@@ -252,18 +252,22 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 
 
 async def _check_account(database: Executor, account: str) -> None:
-    parsed = parse_account(account)
-    if parsed is None:
+    parsed_account = parse_account(account)
+    if parsed_account is None:
         raise BadRequestError(f"{quote_input(account)} is not a ledger account")
-    if parsed.number is None:
+    if parsed_account.number is None:
         return
     has_owner = (
-        ledger_store.has_live_merchant if parsed.is_payable else ledger_store.has_live_account
+        ledger_store.has_live_merchant
+        if parsed_account.is_payable
+        else ledger_store.has_live_account
     )
-    if not is_database_id(parsed.number) or not await has_owner(database, parsed.number):
+    if not is_database_id(parsed_account.number) or not await has_owner(
+        database, parsed_account.number
+    ):
         raise NotFoundError(f"account {quote_input(account)} does not exist")
 
 
 def _is_payable(account: str) -> bool:
-    parsed = parse_account(account)
-    return parsed is not None and parsed.is_payable
+    parsed_account = parse_account(account)
+    return parsed_account is not None and parsed_account.is_payable

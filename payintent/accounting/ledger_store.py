@@ -201,15 +201,15 @@ def _make_dispute_entries(row: Row) -> list[LedgerEntry]:
     money = read_captured_money(row)
     if row["accepted"]:
         money = replace(money, credited=True)
-    recorded: dict[str, int] = {}
+    recorded_balances: dict[str, int] = {}
     for account, amount in zip(row["accounts"] or (), row["amounts"] or (), strict=True):
-        recorded[account] = recorded.get(account, 0) + int(amount)
+        recorded_balances[account] = recorded_balances.get(account, 0) + int(amount)
     return make_dispute_entries(
         money,
         row["id"],
         DisputeState(row["state"]),
         int(row["disputed"]),
-        recorded,
+        recorded_balances,
         row["entries"] or 0,
     )
 

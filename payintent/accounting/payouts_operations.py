@@ -79,12 +79,12 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
-        new = await _parse_payout(context, tx, self)
+        new_payout = await _parse_payout(context, tx, self)
         await payout_store.lock_payable(tx, self.merchant_id)
         if await payout_store.TABLE.find_active(tx, self.merchant_id, self.reference):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
-        await _add(tx, new)
-        return await _require_payout(tx, payout_store.TABLE, new.payout.id)
+        await _add(tx, new_payout)
+        return await _require_payout(tx, payout_store.TABLE, new_payout.payout.id)
 
     def audit_details(self, result: PayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
@@ -177,25 +177,25 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
 
 async def _add_if_new(context: OperationContext, tx: Tx, request: RecordPayout) -> bool:
     """Add an imported payout; return False if it is already recorded."""
-    new = await _parse_payout(context, tx, request)
-    active = await payout_store.TABLE.find_active(tx, request.merchant_id, request.reference)
-    if active is None:
-        await _add(tx, new)
+    new_payout = await _parse_payout(context, tx, request)
+    active_payout = await payout_store.TABLE.find_active(tx, request.merchant_id, request.reference)
+    if active_payout is None:
+        await _add(tx, new_payout)
         return True
-    if replace(active.payout, id=new.payout.id) != new.payout:
+    if replace(active_payout.payout, id=new_payout.payout.id) != new_payout.payout:
         raise ConflictError(
             f"payout {quote_input(request.reference)} is already recorded with a different amount"
         )
     return False
 
 
-async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
-    """Add a payout and its ledger entry. The merchant's payable balance must be locked."""
-    payout = new.payout
+async def _add(tx: Tx, new_payout: NewPayout[Payout]) -> None:
+    """Add a payout and its ledger entry. Lock the merchant's payable balance first."""
+    payout = new_payout.payout
     payable = await payout_store.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > payable:
         raise await _make_excess_error(tx, payout, payable)
-    await payout_store.add(tx, new)
+    await payout_store.add(tx, new_payout)
     await ledger_store.add(tx, [make_payout_entry(payout)])
 
 
@@ -204,12 +204,12 @@ async def _make_excess_error(tx: Tx, payout: Payout, payable_minor: int) -> Refu
     decimals = (
         None if chain is None else await payout_store.find_token_decimals(tx, chain, currency)
     )
-    payable, requested = (
+    payable_amount, payout_amount = (
         format_smallest_units(minor, currency, decimals, on_chain=chain is not None)
         for minor in (payable_minor, payout.amount_minor)
     )
     return UnprocessableError(
-        f"merchant {payout.merchant_id} is owed {payable} {currency}, not {requested}"
+        f"merchant {payout.merchant_id} is owed {payable_amount} {currency}, not {payout_amount}"
     )
 
 
@@ -253,9 +253,9 @@ def _parse_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
     line_numbers: dict[tuple[int, str], int] = {}
     for number, row in rows[1:]:
         request = _parse_row(number, row)
-        first = line_numbers.setdefault((request.merchant_id, request.reference), number)
-        if first != number:
-            raise BadRequestError(f"line {number}: duplicate of line {first}")
+        first_number = line_numbers.setdefault((request.merchant_id, request.reference), number)
+        if first_number != number:
+            raise BadRequestError(f"line {number}: duplicate of line {first_number}")
         requests[number] = request
     return requests
 
@@ -327,7 +327,7 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
         parse = partial(
             parse_amount_minor, tx, currency=self.currency, chain=account.chain, signed=True
         )
-        new = NewPayout(
+        new_payout = NewPayout(
             payout=GatewayPayout(
                 id=tx.id_generator.new_id(),
                 account_id=self.account_id,
@@ -341,9 +341,9 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
             paid_on=parse_day("paid_on", self.paid_on),
             recorded_by=context.actor_name,
         )
-        if not await record_gateway_payout(tx, new):
+        if not await record_gateway_payout(tx, new_payout):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
-        return await _require_payout(tx, gateway_payout_store.TABLE, new.payout.id)
+        return await _require_payout(tx, gateway_payout_store.TABLE, new_payout.payout.id)
 
     def audit_details(self, result: GatewayPayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}

@@ -87,15 +87,15 @@ def draw_name(
 
     Characters missing from all fonts are drawn as U+FFFD and logged.
     """
-    shaped = shape_runs(fonts, name, size)
-    widths = [_measure(text, size) for _, text in shaped]
+    shaped_texts = shape_runs(fonts, name, size)
+    widths = [_measure(text, size) for _, text in shaped_texts]
     scale = min(1.0, width_max / sum(widths)) if sum(widths) else 1.0
     x, y = origin
     # Text search and copying use this text, because glyphs may not map to letters.
     actual_text = name.encode("utf-16-be").hex().upper()
     code: list[str] = getattr(canvas, "_code")  # noqa: B009 - no public name exists
     code.append(f"/Span <</ActualText <FEFF{actual_text}>>> BDC")
-    for (font, text), width in zip(shaped, widths, strict=True):
+    for (font, text), width in zip(shaped_texts, widths, strict=True):
         canvas.setFont(font, size * scale)
         canvas.drawString(x, y, text)
         x += width * scale
@@ -117,41 +117,41 @@ def _measure(text: Any, size: float) -> float:
 
 def _replace_missing(name: str) -> str:
     """Replace and log characters that are missing from all fonts."""
-    missing = sorted(
+    missing_letters = sorted(
         {letter for letter in name if _find_font(letter) is None and letter not in _IGNORED}
     )
-    if missing:
-        codes = [f"U+{ord(letter):04X}" for letter in missing]
+    if missing_letters:
+        codes = [f"U+{ord(letter):04X}" for letter in missing_letters]
         _log.warning("statement_characters_missing", characters=codes)
-    return "".join(_REPLACEMENT if letter in missing else letter for letter in name)
+    return "".join(_REPLACEMENT if letter in missing_letters else letter for letter in name)
 
 
 def _split_runs(name: str) -> list[_Run]:
     """Split a name into runs with the same embedding level and font."""
     styled_letters: list[tuple[int, Path, str]] = []
-    last = _list_fonts()[0]
+    font_path = _list_fonts()[0]
     for letter, level in zip(name, _compute_levels(name), strict=True):
         is_joined = letter in _IGNORED or unicodedata.category(letter).startswith("M")
-        is_supported = letter in _IGNORED or ord(letter) in _get_supported_codes(last)
+        is_supported = letter in _IGNORED or ord(letter) in _get_supported_codes(font_path)
         if not (is_joined and is_supported and styled_letters):
-            last = _find_font(letter) or last
-        styled_letters.append((level, last, letter))
+            font_path = _find_font(letter) or font_path
+        styled_letters.append((level, font_path, letter))
     return [
-        _Run(level, path, "".join(letter for *_, letter in part))
-        for (level, path), part in groupby(styled_letters, key=lambda style: style[:2])
+        _Run(level, path, "".join(letter for *_, letter in letters))
+        for (level, path), letters in groupby(styled_letters, key=lambda style: style[:2])
     ]
 
 
 def _reorder(runs: Sequence[_Run]) -> list[_Run]:
     """Sort runs into visual order, from left to right (UAX 9, rule L2)."""
-    visual = list(runs)
-    for level in range(max((run.level for run in visual), default=0), 0, -1):
-        ordered: list[_Run] = []
-        for is_deep, part in groupby(visual, key=lambda run: run.level >= level):
-            members = list(part)
-            ordered += members[::-1] if is_deep else members
-        visual = ordered
-    return visual
+    visual_runs = list(runs)
+    for level in range(max((run.level for run in visual_runs), default=0), 0, -1):
+        reordered_runs: list[_Run] = []
+        for is_deep, group in groupby(visual_runs, key=lambda run: run.level >= level):
+            members = list(group)
+            reordered_runs += members[::-1] if is_deep else members
+        visual_runs = reordered_runs
+    return visual_runs
 
 
 def _compute_levels(name: str) -> list[int]:
@@ -274,24 +274,24 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     canvas.setTitle(f"{_format_title(view)}, {_format_currency(view)}")
     canvas.setCreator("payintent")
     _draw_figures(canvas, pages, fonts)
-    parts = list(_split_pages(pages.lines))
-    for number, part in enumerate(parts):
+    pages_of_lines = list(_split_pages(pages.lines))
+    for number, lines in enumerate(pages_of_lines):
         if number:
             canvas.showPage()
         top = _LINES_TOP if number else _FIRST_LINES_TOP
-        _draw_lines(canvas, part, top)
-        _draw_footer(canvas, view, f"Page {number + 1} of {len(parts)}")
+        _draw_lines(canvas, lines, top)
+        _draw_footer(canvas, view, f"Page {number + 1} of {len(pages_of_lines)}")
     canvas.save()
     return file.getvalue()
 
 
 def _split_pages(lines: Sequence[StatementLineView]) -> Iterator[Sequence[StatementLineView]]:
     """Yield the lines of each page. The first page has fewer lines, possibly none."""
-    first = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
-    later = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
-    yield lines[:first]
-    for begin in range(first, len(lines), later):
-        yield lines[begin : begin + later]
+    first_page_lines = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
+    later_page_lines = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
+    yield lines[:first_page_lines]
+    for begin in range(first_page_lines, len(lines), later_page_lines):
+        yield lines[begin : begin + later_page_lines]
 
 
 def _format_title(view: StatementView) -> str:

@@ -115,16 +115,18 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
         if self.format == "pdf":
             pdf = await draw_pdf(context.read_database, statement)
             return StatementText(format=self.format, text=base64.b64encode(pdf).decode())
-        parts = [part async for part in export_lines(context.read_database, statement, self.format)]
-        return StatementText(format=self.format, text="".join(parts).removesuffix("\n"))
+        chunks = [
+            chunk async for chunk in export_lines(context.read_database, statement, self.format)
+        ]
+        return StatementText(format=self.format, text="".join(chunks).removesuffix("\n"))
 
 
 async def require_statement(
     database: Executor, statement_id: str, merchant_id: int | None = None
 ) -> Statement:
     """Return a statement; raise `NOT_FOUND` if it does not exist or belongs to another merchant."""
-    parsed = ids.parse_id(ids.STATEMENT, statement_id)
-    statement = await statement_store.get(database, parsed) if parsed else None
+    parsed_id = ids.parse_id(ids.STATEMENT, statement_id)
+    statement = await statement_store.get(database, parsed_id) if parsed_id else None
     if statement is None or merchant_id not in (None, statement.merchant_id):
         name = quote_input(statement_id) if merchant_id is None else "with this id"
         raise NotFoundError(f"no statement {name}")
@@ -189,8 +191,8 @@ async def export_lines(
     """Yield a statement's lines in batches. Each line ends with a line feed."""
     if export_format == "csv":
         yield _write_csv([list(StatementLineView.__slots__)])
-    skipped = 0
-    while lines := await statement_store.list_lines(database, statement, skipped, _LINES_BATCH):
+    offset = 0
+    while lines := await statement_store.list_lines(database, statement, offset, _LINES_BATCH):
         views = [make_line_view(statement, line) for line in lines]
         if export_format == "csv":
             yield _write_csv(
@@ -198,7 +200,7 @@ async def export_lines(
             )
         else:
             yield "".join(msgspec.json.encode(view).decode() + "\n" for view in views)
-        skipped += len(lines)
+        offset += len(lines)
 
 
 async def draw_pdf(database: Executor, statement: Statement) -> bytes:

@@ -234,9 +234,9 @@ async def list_statements(
 
 
 async def list_lines(
-    database: Executor, statement: Statement, skipped: int, limit: int
+    database: Executor, statement: Statement, offset: int, limit: int
 ) -> list[StatementLine]:
-    """List a statement's lines, oldest first, after the first `skipped` lines."""
+    """List a statement's lines, oldest first, after the first `offset` lines."""
     entries = statement.entries
     rows = await database.fetch(
         _LINES,
@@ -249,7 +249,7 @@ async def list_lines(
         entries.created_before,
         statement.currency,
         statement.chain,
-        skipped,
+        offset,
         limit,
     )
     return [

@@ -217,7 +217,9 @@ async def token_decimals_match(
     return True
 
 
-async def _fetch_decimals(reader: RpcChainReader, token: bytes, expected: int) -> int | None:
+async def _fetch_decimals(
+    reader: RpcChainReader, token: bytes, expected_decimals: int
+) -> int | None:
     """Query endpoints for the expected decimals; if none returns them, return the last response.
 
     A single endpoint therefore cannot halt the chain. None means that the token or its `decimals`
@@ -233,7 +235,7 @@ async def _fetch_decimals(reader: RpcChainReader, token: bytes, expected: int) -
         except ChainUnavailableError:
             continue
         has_response = True
-        if decimals == expected:
+        if decimals == expected_decimals:
             return decimals
     if not has_response:
         raise ChainUnavailableError("no endpoint returns the decimals of a token")
@@ -250,8 +252,8 @@ async def check_refund_setup(
     """Check the signer's identity, and the refunder's funds and allowances."""
     sender = chain.refunder
     if signer is None or sender is None:
-        missing = "signer" if signer is None else "refunder"
-        yield CheckResult(False, f"refunds are on hold: no {missing} is configured")
+        missing_setting = "signer" if signer is None else "refunder"
+        yield CheckResult(False, f"refunds are on hold: no {missing_setting} is configured")
         return
     yield await _check_signer(signer, chain, sender)
     yield await _check_coins(signer, chain, sender)

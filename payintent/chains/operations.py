@@ -197,14 +197,14 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         await ensure_writing_key(tx, context.encryption)
         chain = await require_chain(tx, self.chain)
         address = await self._parse_new_address(tx)
-        new = NewAccount(
+        new_account = NewAccount(
             provider=PROVIDER,
             merchant_id=self.merchant_id,
             name=self.name,
             base_url=f"evm:{self.chain}",
         )
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
-        account_id = await add_account(context, tx, new, credentials)
+        account_id = await add_account(context, tx, new_account, credentials)
         contract = DeployedContract(
             account_id=account_id,
             merchant_id=self.merchant_id,

@@ -189,18 +189,18 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
     return DeployedContract(**row) if row else None
 
 
-async def add_contract(tx: Tx, new: DeployedContract) -> None:
+async def add_contract(tx: Tx, contract: DeployedContract) -> None:
     """Store a contract, and ensure that its chain is read from the deployment block."""
     await tx.fetch(
         """
         INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
         VALUES ($1, $2, $3, $4, $5)
         """,
-        new.account_id,
-        new.chain,
-        new.address,
-        new.receiver,
-        new.deployed_block,
+        contract.account_id,
+        contract.chain,
+        contract.address,
+        contract.receiver,
+        contract.deployed_block,
     )
     await tx.fetch(
         """
@@ -208,8 +208,8 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
         VALUES ($1, greatest($2::bigint - 1, 0))
         ON CONFLICT (chain) DO NOTHING
         """,
-        new.chain,
-        new.deployed_block,
+        contract.chain,
+        contract.deployed_block,
     )
     # A separate statement, so that it sees a cursor that was inserted concurrently.
     await tx.fetch(
@@ -220,8 +220,8 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
         {CLOCK}
         WHERE k.chain = $1 AND k.block > greatest($2::bigint - 1, 0)
         """,
-        new.chain,
-        new.deployed_block,
+        contract.chain,
+        contract.deployed_block,
     )
 
 

@@ -238,8 +238,8 @@ def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table
 
     longest_cells = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     is_unwrapped = [
-        not any(" " in row[at] or len(row[at]) > _UNWRAPPED_MAX for row in cells)
-        for at in range(len(names))
+        not any(" " in row[column] or len(row[column]) > _UNWRAPPED_MAX for row in cells)
+        for column in range(len(names))
     ]
     needed_width = sum(
         length if no_wrap else _WRAPPED_MIN

@@ -118,8 +118,8 @@ class FieldParameter:
 
 def add_to(group: typer.Typer, subject: str) -> None:
     for action in OPERATIONS:
-        first, name = action.split(".")
-        if first == subject:
+        group_name, name = action.split(".")
+        if group_name == subject:
             operation = OPERATIONS[action]
             group.command(name, help=summarize(operation))(_build_command(operation))
 

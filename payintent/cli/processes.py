@@ -140,10 +140,10 @@ def migrate(
         return await migrations.migrate(url, statements)
 
     try:
-        applied = asyncio.run(run())
+        applied_names = asyncio.run(run())
     except (*FATAL_ERRORS, *_MIGRATION_ERRORS) as error:
         fail(str(error))
-    print("\n".join(f"applied {name}" for name in applied) or "nothing to do")
+    print("\n".join(f"applied {name}" for name in applied_names) or "nothing to do")
 
 
 def _read_grants(file: Path | None) -> str:

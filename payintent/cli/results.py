@@ -46,10 +46,10 @@ def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) ->
     action = operation.action
     if action in REPLACEMENTS:
         result = REPLACEMENTS[action](operation, result)
-    parts: Iterator[ResultBlock] = iter([(result, None)])
+    blocks: Iterator[ResultBlock] = iter([(result, None)])
     if action in LAYOUTS and not as_json:
-        parts = LAYOUTS[action](result)
-    for number, (value, columns) in enumerate(parts):
+        blocks = LAYOUTS[action](result)
+    for number, (value, columns) in enumerate(blocks):
         if number:
             print()
         if isinstance(value, str):
@@ -132,9 +132,9 @@ def _format_case(case: "CaseDetails") -> Iterator[ResultBlock]:
 
 
 def _format_payment(payment: dict[str, Any]) -> Iterator[ResultBlock]:
-    parts = {"sessions", "receipts", "cases", "timeline"}
+    omitted_fields = {"sessions", "receipts", "cases", "timeline"}
     metadata = bytes(payment["metadata"]).decode()
-    payment_fields = {name: payment[name] for name in payment if name not in parts}
+    payment_fields = {name: payment[name] for name in payment if name not in omitted_fields}
     yield payment_fields | {"metadata": metadata}, ()
     yield "\n".join(map(_format_entry, payment["timeline"])), ()
 

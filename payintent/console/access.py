@@ -174,8 +174,8 @@ def _render_failure(request: Request, failure: Failure) -> Response:
 def _redirect_to_sign_in(request: Request, settings: Settings) -> Response:
     query, path = "", request.url.path
     if request.method == "GET" and path != "/":
-        target = f"{path}?{request.url.query}" if request.url.query else path
-        query = "?" + urlencode({"next": target})
+        next_path = f"{path}?{request.url.query}" if request.url.query else path
+        query = "?" + urlencode({"next": next_path})
     response = RedirectResponse(SIGN_IN + query, 303)
     cookie = make_console_cookie(settings)
     # Browsers omit the cookie after a cross-site link. Keep the session in that case.

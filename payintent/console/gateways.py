@@ -97,7 +97,9 @@ async def get_chains(visit: OperatorVisit) -> Response:
     sessions = {
         watch.chain: watch.sessions for watch in await chain_watch_store.list_watches(database)
     }
-    states = await asyncio.gather(*(visit.context.endpoints.compare(chain) for chain in records))
+    endpoint_statuses = await asyncio.gather(
+        *(visit.context.endpoints.compare(chain) for chain in records)
+    )
     sections = [
         ChainSection(
             chain=chain,
@@ -105,7 +107,7 @@ async def get_chains(visit: OperatorVisit) -> Response:
             sessions=sessions.get(chain.slug, 0),
             endpoints=endpoints,
         )
-        for chain, endpoints in zip(records, states, strict=True)
+        for chain, endpoints in zip(records, endpoint_statuses, strict=True)
     ]
     now = await get_current_time(database)
     return visit.render(

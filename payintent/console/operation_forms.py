@@ -106,7 +106,9 @@ def find_field(operation: OperationType, message: str) -> OperationField | None:
     """Find the field that an error message mentions, in backticks or as its first word."""
     fields = {field.name: field for field in list_fields(operation)}
     quoted_names = message.split("`")[1::2]
-    candidates = [*(part.partition("[")[0].partition(".")[0] for part in reversed(quoted_names))]
+    candidates = [
+        *(quoted_name.partition("[")[0].partition(".")[0] for quoted_name in reversed(quoted_names))
+    ]
     candidates.append(message.partition(" ")[0])
     return next((fields[name] for name in candidates if name in fields), None)
 

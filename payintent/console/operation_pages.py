@@ -23,10 +23,12 @@ _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
 
 
 async def get_operations(visit: OperatorVisit) -> Response:
-    kinds = sorted(
+    operation_types = sorted(
         _list_allowed_operations(visit), key=lambda operation_type: operation_type.action
     )
-    groups = groupby(kinds, key=lambda operation_type: operation_type.action.partition(".")[0])
+    groups = groupby(
+        operation_types, key=lambda operation_type: operation_type.action.partition(".")[0]
+    )
     return visit.render(
         "operations.html", subjects={subject: list(members) for subject, members in groups}
     )
@@ -139,9 +141,9 @@ def _render_form(
     errors = {} if refusal is None or field is None else {field: refusal.message}
     prefix = f"{operation_type.action.partition('.')[0]}."
     related_operations = [
-        other
-        for other in _list_allowed_operations(visit)
-        if other.action.startswith(prefix) and other is not operation_type
+        related_type
+        for related_type in _list_allowed_operations(visit)
+        if related_type.action.startswith(prefix) and related_type is not operation_type
     ]
     fields: dict[str, Any] = {
         "operation_type": operation_type,

@@ -63,9 +63,9 @@ async def open_session(context: ConsoleContext, request: Request, token_text: st
         operator = await check_operator_token(database, encryption, token)
     async with database.transaction() as tx:
         holder = SessionHolder(token_public_id=token.public_id)
-        new = await add_session(context, tx, request, holder)
-    log_sign_in(context, request, new, operator.name, "token")
-    return new.cookie
+        new_cookie = await add_session(context, tx, request, holder)
+    log_sign_in(context, request, new_cookie, operator.name, "token")
+    return new_cookie.cookie
 
 
 async def add_session(
@@ -88,13 +88,17 @@ async def add_session(
 
 
 def log_sign_in(
-    context: ConsoleContext, request: Request, new: NewSessionCookie, operator: str, method: str
+    context: ConsoleContext,
+    request: Request,
+    new_cookie: NewSessionCookie,
+    operator: str,
+    method: str,
 ) -> None:
     _log.info(
         "console_signed_in",
         who=operator,
         by=method,
-        session=str(new.session_id),
+        session=str(new_cookie.session_id),
         address=context.viewers.caller_address(request),
     )
 
@@ -140,8 +144,8 @@ async def _check_previous(
     context: ConsoleContext, record: ConsoleSessionRecord, digest: bytes
 ) -> None:
     """Accept the previous secret for one minute after rotation. Later use revokes the session."""
-    previous = record.previous_digest
-    if previous is None or not hmac.compare_digest(digest, previous):
+    previous_digest = record.previous_digest
+    if previous_digest is None or not hmac.compare_digest(digest, previous_digest):
         raise UnauthorizedError(OPERATOR, "wrong_secret")
     if not record.is_previous_valid:
         await session_store.revoke(context.database, record.id, record.holder)

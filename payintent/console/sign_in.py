@@ -111,8 +111,8 @@ def sanitize_next_path(text: str) -> str:
     is_path = text.startswith("/") and not text.startswith(("//", "/\\"))
     if not is_path or len(text) > _NEXT_CHARS_MAX or not text.isprintable() or "\\" in text:
         return "/"
-    parts = urlsplit(text)
-    return "/" if parts.scheme or parts.netloc or parts.path == SIGN_IN else text
+    split_url = urlsplit(text)
+    return "/" if split_url.scheme or split_url.netloc or split_url.path == SIGN_IN else text
 
 
 def _format_error(refusal: RefusedError) -> str:

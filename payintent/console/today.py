@@ -118,15 +118,17 @@ def make_chain_row(chain: ChainFigure, now: datetime) -> dict[str, Any]:
 
 
 def _make_tiles(figures: Figures) -> list[Tile]:
-    waiting, outages = figures.overview.waiting, len(figures.overview.outages)
-    dead, late = waiting.deliveries_dead, waiting.deliveries_late
-    late_note = f"of {format_capped(waiting.deliveries_waiting)} pending"
+    pending_work, outage_count = figures.overview.waiting, len(figures.overview.outages)
+    dead_count, late_count = pending_work.deliveries_dead, pending_work.deliveries_late
+    late_note = f"of {format_capped(pending_work.deliveries_waiting)} pending"
     late_url = list_url("webhooks", state="pending", tried="true")
     return [
         *_make_work_tiles(figures),
-        _make_count_tile("dead", dead, "dead webhook", list_url("webhooks", state="dead"), "bad"),
-        _make_count_tile("late", late, "late webhook", late_url, "warn", late_note),
-        _make_count_tile("outages", outages, "gateway outage", "/gateways", "bad"),
+        _make_count_tile(
+            "dead", dead_count, "dead webhook", list_url("webhooks", state="dead"), "bad"
+        ),
+        _make_count_tile("late", late_count, "late webhook", late_url, "warn", late_note),
+        _make_count_tile("outages", outage_count, "gateway outage", "/gateways", "bad"),
         _make_chain_tile(figures),
     ]
 
@@ -144,23 +146,34 @@ def _make_count_tile(key: str, count: int, noun: str, href: str, tone: str, note
 
 def _make_work_tiles(figures: Figures) -> list[Tile]:
     """Return the tiles for pending operator work and for the oldest processing payment."""
-    waiting, now = figures.overview.waiting, figures.overview.now
-    oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
-    case_note = f"oldest {format_approximate_age(oldest_case, now)}" if oldest_case else ""
+    pending_work, now = figures.overview.waiting, figures.overview.now
+    oldest_case_at, oldest_processing_at = (
+        pending_work.oldest_case_at,
+        pending_work.oldest_processing_at,
+    )
+    case_note = f"oldest {format_approximate_age(oldest_case_at, now)}" if oldest_case_at else ""
     case_url = list_url("cases", status="OPEN")
-    approvals = waiting.approvals + waiting.refund_approvals
-    approval_note = f"{format_capped(waiting.refund_approvals)} for refunds" if approvals else ""
+    approvals = pending_work.approvals + pending_work.refund_approvals
+    approval_note = (
+        f"{format_capped(pending_work.refund_approvals)} for refunds" if approvals else ""
+    )
     approval_url = list_url("approvals", status="WAITING")
-    until = {} if oldest is None else {"until": format_minute(oldest + _MINUTE)}
-    is_old = oldest is not None and now - oldest > _PROCESSING_AGE_MAX
+    until = (
+        {}
+        if oldest_processing_at is None
+        else {"until": format_minute(oldest_processing_at + _MINUTE)}
+    )
+    is_old = oldest_processing_at is not None and now - oldest_processing_at > _PROCESSING_AGE_MAX
     return [
-        _make_count_tile("cases", waiting.cases, "open case", case_url, "warn", case_note),
+        _make_count_tile("cases", pending_work.cases, "open case", case_url, "warn", case_note),
         _make_count_tile(
             "approvals", approvals, "pending approval", approval_url, "warn", approval_note
         ),
         Tile(
             key="processing",
-            figure="none" if oldest is None else format_approximate_age(oldest, now),
+            figure="none"
+            if oldest_processing_at is None
+            else format_approximate_age(oldest_processing_at, now),
             label="oldest PROCESSING payment",
             href=list_url("payments", status="PROCESSING", **until),
             tone="warn" if is_old else "",
@@ -216,8 +229,8 @@ def _list_conversion_rows(figures: Figures, period: Period, subject: str) -> lis
     rows.sort(key=lambda row: (-row.ended, row.name))
     if len(rows) <= _ROWS_MAX:
         return rows
-    rest = [counts[row.name] for row in rows[_ROWS_MAX:]]
-    return [*rows[:_ROWS_MAX], _make_conversion_row("all others", rest, None)]
+    other_counts = [counts[row.name] for row in rows[_ROWS_MAX:]]
+    return [*rows[:_ROWS_MAX], _make_conversion_row("all others", other_counts, None)]
 
 
 def _get_row_filters(subject: str, name: str) -> Mapping[str, str]:

@@ -50,8 +50,8 @@ def is_edge_country(code: str) -> bool:
 
 def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
     """Return whether a payment in `currency` can be paid in a country."""
-    offered = TENDER_BY_COUNTRY[country]
-    return any(code in offered for code in list_accepted_currencies(currency, pegged=pegged))
+    tender = TENDER_BY_COUNTRY[country]
+    return any(code in tender for code in list_accepted_currencies(currency, pegged=pegged))
 
 
 def require_supported_country(code: str) -> str:

@@ -165,9 +165,9 @@ def round_up(value: Decimal, decimals: int) -> Decimal:
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
     """Convert to smallest units (such as wei); returns None if there are too many decimals."""
-    scaled = value.scaleb(decimals, EXACT)
-    whole = scaled.to_integral_value(context=EXACT)
-    return int(whole) if whole == scaled else None
+    smallest_units = value.scaleb(decimals, EXACT)
+    whole = smallest_units.to_integral_value(context=EXACT)
+    return int(whole) if whole == smallest_units else None
 
 
 @lru_cache(maxsize=100)

@@ -38,8 +38,8 @@ class DatabaseHosts:
         self._first = 0
 
     def list_in_order(self) -> list[tuple[int, str]]:
-        numbered = list(enumerate(self._urls))
-        return numbered[self._first :] + numbered[: self._first]
+        numbered_urls = list(enumerate(self._urls))
+        return numbered_urls[self._first :] + numbered_urls[: self._first]
 
     def mark_reachable(self, number: int) -> None:
         self._first = number
@@ -67,17 +67,22 @@ def list_hosts(url: str) -> list[str]:
     rest of the password as a host, port, database or setting, so it must not be displayed.
     """
     try:
-        parts = urlsplit(url)
-        query = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+        split_url = urlsplit(url)
+        query = dict(parse_qsl(split_url.query, strict_parsing=True)) if split_url.query else {}
     except ValueError:
         return []
-    login, at, authority = parts.netloc.rpartition("@")
-    if parts.scheme not in _SCHEMES or "#" in url or "@" in login or url.count("@") > len(at):
+    credentials, separator, authority = split_url.netloc.rpartition("@")
+    if (
+        split_url.scheme not in _SCHEMES
+        or "#" in url
+        or "@" in credentials
+        or url.count("@") > len(separator)
+    ):
         return []
     if "service" in query:  # the address is in a file
         return []
-    database = unquote(parts.path.removeprefix("/"))
-    if not parts.path:
+    database = unquote(split_url.path.removeprefix("/"))
+    if not split_url.path:
         database = query.get("dbname") or query.get("database", "")
     hosts, schema = _parse_hosts(authority, query), query.get("search_path", "")
     is_plausible = _DATABASE.fullmatch(database) and _SCHEMA.fullmatch(schema)
@@ -121,9 +126,9 @@ def _is_port_or_empty(port: str) -> bool:
 
 def _split(url: str) -> list[str]:
     """Build a URL for each host in `host:port,host:port` or in `?host=a,b&port=1,2`."""
-    parts = urlsplit(url)
-    login, at, hosts = parts.netloc.rpartition("@")
-    query = parse_qsl(parts.query, keep_blank_values=True)
+    split_url = urlsplit(url)
+    credentials, separator, hosts = split_url.netloc.rpartition("@")
+    query = parse_qsl(split_url.query, keep_blank_values=True)
     options = dict(query)
     names = (hosts or options.get("host", "")).split(",")
     ports = options.get("port", "").split(",")
@@ -132,11 +137,11 @@ def _split(url: str) -> list[str]:
     urls: list[str] = []
     for number, name in enumerate(names):
         port = ports[number % len(ports)]
-        rest = [(key, value) for key, value in query if key not in {"host", "port"}]
-        rest += [("port", port)] if port else []
-        rest += [] if hosts else [("host", name)]
-        netloc = login + at + (name if hosts else "")
-        urls.append(urlunsplit(parts._replace(netloc=netloc, query=urlencode(rest))))
+        remaining_query = [(key, value) for key, value in query if key not in {"host", "port"}]
+        remaining_query += [("port", port)] if port else []
+        remaining_query += [] if hosts else [("host", name)]
+        netloc = credentials + separator + (name if hosts else "")
+        urls.append(urlunsplit(split_url._replace(netloc=netloc, query=urlencode(remaining_query))))
     return urls
 
 

@@ -300,8 +300,12 @@ def require_result(response: RpcResponse) -> msgspec.Raw:
 
 def _check_url(url: str, name: str) -> str:
     try:
-        parts = urlsplit(url)
-        is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        split_url = urlsplit(url)
+        is_valid = (
+            split_url.scheme in {"http", "https"}
+            and bool(split_url.hostname)
+            and split_url.port != 0
+        )
     except ValueError:
         is_valid = False
     if not is_valid:

@@ -89,15 +89,15 @@ async def get_oidc_callback(request: Request) -> Response:
             flow = resume_flow(context.encryption, cookie, state, now)
             next_path = sanitize_next_path(flow.next_path)
             token = await _fetch_token(request, provider, flow)
-            new, identity = await _open_session(context, request, flow, token)
+            new_cookie, identity = await _open_session(context, request, flow, token)
     except RefusedError as refusal:
         response = render_sign_in_error(request, refusal, next_path)
         _make_flow_cookie(settings).clear(response)
         return response
-    log_sign_in(context, request, new, identity.name, "oidc")
+    log_sign_in(context, request, new_cookie, identity.name, "oidc")
     response = render(request, "onward.html", next_path=next_path)
     _make_flow_cookie(settings).clear(response)
-    make_console_cookie(settings).set(response, new.cookie)
+    make_console_cookie(settings).set(response, new_cookie.cookie)
     return response
 
 
