@@ -69,7 +69,7 @@ async def _list_writers(database: Executor) -> set[str]:
 
 
 async def list_due_merchants(database: Executor, limit: int) -> list[int]:
-    """List merchants that have entries not yet in a statement and whose next day has ended."""
+    """List merchants that have pending entries and whose next day has ended."""
     rows = await database.fetch(
         """
         SELECT m.id

@@ -142,8 +142,8 @@ async def record_gateway_payout(tx: Tx, new_payout: NewPayout[GatewayPayout]) ->
 async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, operator: str) -> bool:
     """Reverse a returned payout; return False if there is nothing to reverse.
 
-    Gateways may list a return repeatedly, so only the first is recorded. A payout that an operator
-    has since recorded under the same reference is not reversed.
+    Gateways may list a return repeatedly, so only the first return is recorded. A payout that an
+    operator has since recorded under the same reference is not reversed.
     """
     if await has_reversed(tx, account_id, reference, operator):
         return False

@@ -77,7 +77,7 @@ class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=Tr
 class BackfillLedger(BatchOperation[LedgerBackfill], frozen=True, kw_only=True):
     """Add entries for captures, refunds, cases and disputes that are older than the ledger.
 
-    It can run while payments are processed, and be repeated, because it skips existing entries.
+    You can run it while payments are processed, and repeat it, because it skips existing entries.
     """
 
     action: ClassVar[str] = "ledger.backfill"
@@ -182,7 +182,7 @@ class LedgerAdjustment:
 class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True):
     """Adjust the ledger manually. A second operator must approve the adjustment.
 
-    No money moves. To undo an adjustment, swap debit and credit in a second adjustment.
+    An adjustment does not move money. To undo it, swap debit and credit in a second adjustment.
     """
 
     action: ClassVar[str] = "ledger.adjust"

@@ -29,7 +29,7 @@ MONEY_SOURCES: LiteralString = """
     LEFT JOIN payment o ON o.id = c.payment_id
     LEFT JOIN chain_contract k ON k.account_id = c.account_id
 """
-#: Case kinds that report a discrepancy and hold no funds.
+#: Case kinds that report a discrepancy and do not hold funds.
 DISCREPANCY_KINDS: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
 #: Condition: closing the case `m` moved its capture's money out of suspense.
 IS_RESOLVED: LiteralString = (

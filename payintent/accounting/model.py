@@ -2,7 +2,7 @@
 
 An entry moves an amount from a credited to a debited account. Debits increase assets (clearing,
 receivers) and decrease liabilities (payable, fee, tax, suspense, reserves).
-`docs/operate/ledger.md` has the table of all facts.
+`docs/operate/ledger.md` lists all facts.
 """
 
 import re
@@ -38,7 +38,8 @@ FEE_INCOME = "fee_income"
 TAX_PAYABLE = "tax_payable"
 BANK = "bank"
 _PAYABLE = "merchant_payable"
-#: Single accounts exist once per installation; numbered accounts per gateway account or merchant.
+#: Single accounts exist once per installation. Numbered accounts belong to a gateway account or
+#: merchant.
 _SINGLE_ACCOUNTS = "fee_income|tax_payable|bank"
 _NUMBERED_ACCOUNTS = (
     "gateway_clearing|chain_receiver|chain_gas|merchant_payable|suspense|refund_reserve"
@@ -132,10 +133,10 @@ class Charges:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAccount:
-    """The kind of a ledger account, and its number."""
+    """A ledger account's number, and whether it is a payable account."""
 
     number: int | None  # merchant or gateway account; None for a single account
-    is_payable: bool  # `merchant_payable`
+    is_payable: bool  # named `merchant_payable`
 
 
 def parse_account(text: str) -> ParsedAccount | None:

@@ -1,4 +1,4 @@
-"""Draw a statement as a PDF: a summary followed by a table of its lines."""
+"""Draw a statement as a PDF: a summary, followed by a table of the lines."""
 
 import io
 import unicodedata

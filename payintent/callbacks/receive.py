@@ -1,4 +1,4 @@
-"""Verify gateway callbacks, store each once, and apply it in the same transaction."""
+"""Verify gateway callbacks, and store and apply each callback once in a single transaction."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass

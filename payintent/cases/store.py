@@ -188,7 +188,7 @@ async def close_refunded_cases(tx: Tx, capture_id: UUID, closed_by: str, note: s
 
 
 async def update_undecided_cases(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
-    """Record late money in the open UNDECIDED case of its session, if it has such a case.
+    """Record late money in the open UNDECIDED case of the session, if there is one.
 
     Returns the updated cases: a mapping from the ids in `cases` to the ids of existing cases.
     """
@@ -332,7 +332,7 @@ async def count_open(database: Executor, subject_prefix: str) -> int:
 
 
 async def reopen(tx: Tx, case_id: UUID) -> None:
-    """Reopen a closed case. Its notes are kept."""
+    """Reopen a closed case without changing its notes."""
     await tx.fetch(
         """
         UPDATE money_case

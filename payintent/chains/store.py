@@ -137,7 +137,7 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
 
 
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
-    """Return a session's token as of its quote, or None if it had no address."""
+    """Return a session's token as quoted, or None if the token had no address."""
     row = await database.row(
         f"""
         SELECT t.chain, t.symbol, s.token_address AS address,
@@ -284,7 +284,7 @@ async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
-    """Lock a chain cursor. Call this before locking the payments of its logs."""
+    """Lock a chain cursor. Lock it before the payments to which its logs belong."""
     row = await tx.row(
         f"SELECT {_CURSOR_COLUMNS} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )

@@ -72,9 +72,9 @@ ABORT: type[BaseException] = typer.Abort
 def build(command: str | None = None, *, completing: bool = False) -> typer.Typer:
     """Build the command line, including the commands of plugins such as the sandbox.
 
-    If `command` is given, only that command or group is complete. The others have only a name and a
-    help text, because importing their modules takes far longer than printing help. `completing`
-    means that a shell is completing a command line.
+    If `command` is given, only that command or group is complete. The other commands only have a
+    name and a help text, because importing their modules takes far longer than printing help.
+    `completing` means that a shell is completing a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,

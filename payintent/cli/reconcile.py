@@ -120,7 +120,9 @@ def _show_file_progress(file: Path) -> Generator[Callable[[int], None]]:
     console = Console(stderr=True)
     columns = (TextColumn("comparing"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task("read", total=2 * size)  # read once for its digest, once to load
+        task = progress.add_task(
+            "read", total=2 * size
+        )  # the file is read twice: for its digest, and to load it
         yield lambda count: progress.advance(task, count)
 
 

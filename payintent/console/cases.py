@@ -30,7 +30,7 @@ from payintent.refunds.resolve_case import ResolveCase
 #: Explanation of each case kind.
 EXPLANATIONS = {
     CaseKind.ORPHAN_CAPTURE: "Money arrived for a session that the buyer had left.",
-    CaseKind.LATE_PAYMENT: "Money arrived after the payment had ended unpaid.",
+    CaseKind.LATE_PAYMENT: "Money arrived after the payment had failed, expired or been cancelled.",
     CaseKind.DOUBLE_PAYMENT: "More money arrived for a payment that was already paid.",
     CaseKind.AMOUNT_MISMATCH: "The received amount or currency differs from the requested amount.",
     CaseKind.TOKEN_MISMATCH: "The received token differs from the requested token.",

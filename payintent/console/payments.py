@@ -40,7 +40,7 @@ _UNIQUE_MATCHES = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-#: Titles of timeline entries whose kind is not a good title.
+#: Titles for timeline entry kinds that are not readable titles.
 TITLES = {
     "attempt": "Webhook attempt",
     "captured": "Money captured",

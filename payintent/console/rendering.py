@@ -79,7 +79,7 @@ _FILES = (
     "uPlot.min.css",
 )
 CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
-#: Labels of fields whose names are not labels.
+#: Labels for fields whose names are not readable.
 _LABELS = {"at": "Time", "of": "Operation", "who": "Operator", "why": "Reason"}
 _ACRONYMS = frozenset({"api", "id", "kyc", "uid", "url"})
 _LONG_CHARS = 40

@@ -48,7 +48,7 @@ class ConversionRow:
     name: str
     paid: int
     ended: int
-    filters: Mapping[str, str] | None  # for the link; None: no filter selects these payments
+    filters: Mapping[str, str] | None  # for the link; None if no filter selects these payments
 
     @property
     def share(self) -> str:

@@ -12,8 +12,8 @@ from payintent.core.ids import to_base62
 PROPOSAL_HOURS = 24  # lifetime of a proposal
 TOKEN_DAYS = 90  # default validity
 TOKEN_DAYS_MAX = 365
-#: Validity of a role from an identity provider: a session plus the lifetime of a proposal that is
-#: made at its end.
+#: Validity of a role from an identity provider: the lifetime of a session, plus the lifetime of a
+#: proposal that is made just before the session expires.
 IDENTITY_HOURS = 12 + PROPOSAL_HOURS
 #: Number of tokens that a new installation can issue without authentication.
 FIRST_OPERATORS = 2

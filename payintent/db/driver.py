@@ -77,7 +77,7 @@ _UNREACHABLE = (
 class Connection(Protocol):
     """The methods of asyncpg's connection that we use."""
 
-    server: str  # the URL of its host
+    server: str  # the host's URL
 
     async def fetch(self, query: str, *args: object) -> list[Row]: ...
 
@@ -233,7 +233,7 @@ async def _roll_back(connection: Connection) -> None:
 
 
 def _get_session_attributes(url: str) -> str | None:
-    """Return the setting that requires a writable server; None if the URL has its own."""
+    """Return the setting that requires a writable server; None if the URL contains it."""
     return None if "target_session_attrs=" in url else "read-write"
 
 

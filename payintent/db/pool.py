@@ -118,7 +118,7 @@ class ConnectionPool:
         return await self._wait() or await self._open()
 
     def _pass_to_waiter(self, connection: Connection | None) -> None:
-        """Pass a connection to the first waiting caller; None lets the caller open its own."""
+        """Pass a connection to the first waiting caller; if it is None, the caller opens one."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():

@@ -24,7 +24,7 @@ _JSON_PREFIX = '"' + _PREFIX
 #: Metadata in an event body that is still sealed. It is the last field of the body.
 _SEALED_METADATA = re.compile(r'"metadata":("sealed:[^"]*")\}\}\}\Z')
 _PAYMENT_ID = re.compile(r'"id":"([^"]*)"')
-_EMPTY = "{}"  # never sealed, so that retention has nothing to erase
+_EMPTY = "{}"  # never sealed, because retention need not erase it
 
 UNREADABLE = Counter(
     "payintent_payer_rows_unreadable_total", "Reads of rows that could not be decrypted", ["table"]

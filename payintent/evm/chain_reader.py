@@ -349,6 +349,6 @@ def _read_call(responses: list[RpcResponse]) -> bytes | CallRevertedError | RpcE
 
 
 def _read_balance(responses: list[RpcResponse]) -> int | None:
-    # An error does not count as a failure: the node may have pruned the block's state.
+    # An error is not a failure of the endpoint: the node may have pruned the block's state.
     [response] = responses
     return None if isinstance(response, RpcErrorResponse) else read_uint256(response)
