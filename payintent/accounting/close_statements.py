@@ -59,16 +59,18 @@ async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
         closed_at=closing.closed_at,
     )
     for sums in await closing_store.sum_pending_entries(tx, closing, watermark, before):
-        previous = await statement_store.find_latest(tx, merchant_id, sums.currency, sums.chain)
+        previous_statement = await statement_store.find_latest(
+            tx, merchant_id, sums.currency, sums.chain
+        )
         movements = sum_movements(sums.sums)
-        opening_minor = 0 if previous is None else previous.closing_minor
+        opening_minor = 0 if previous_statement is None else previous_statement.closing_minor
         statement = Statement(
             id=tx.id_generator.new_id(),
             merchant_id=merchant_id,
             currency=sums.currency,
             chain=sums.chain,
             token_decimals=None,
-            number=1 if previous is None else previous.number + 1,
+            number=1 if previous_statement is None else previous_statement.number + 1,
             day=day,
             time_zone=closing.time_zone,
             opening_minor=opening_minor,

@@ -154,7 +154,7 @@ async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, operat
     if await TABLE.find_active(tx, account_id, reference) is None:
         return False
     await TABLE.reverse(tx, active_payout.id, operator, "returned, according to the gateway")
-    await ledger_store.add(tx, make_gateway_payout_entries(active_payout.payout, reversal=True))
+    await ledger_store.add(tx, make_gateway_payout_entries(active_payout.payout, is_reversal=True))
     return True
 
 

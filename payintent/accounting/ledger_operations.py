@@ -140,20 +140,20 @@ async def parse_amount_minor(
     *,
     currency: str,
     chain: str | None,
-    signed: bool = False,
+    allows_negative: bool = False,
 ) -> int:
     """Parse an amount such as 1590.00 into the smallest units of its currency or token.
 
     Raises `BAD_REQUEST` for zero, too many decimals or an unknown currency, and for negative
-    amounts unless `signed` is set.
+    amounts unless `allows_negative` is set.
     """
     match = _AMOUNT.fullmatch(amount)
-    if match is None or (match[1] and not signed):
+    if match is None or (match[1] and not allows_negative):
         raise BadRequestError(f"{name} must be a plain decimal, not {quote_input(amount)}")
     decimals = await _get_decimals(database, currency, chain)
     amount_minor = to_smallest_unit(Decimal(match[2]), decimals)
     if not amount_minor:
-        rule = "must not be zero" if signed else "must be greater than zero"
+        rule = "must not be zero" if allows_negative else "must be greater than zero"
         raise BadRequestError(f"{name} {rule} and must have at most {decimals} decimals")
     return -amount_minor if match[1] else amount_minor
 

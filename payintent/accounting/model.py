@@ -168,13 +168,13 @@ def make_adjustment_entry(
     )
 
 
-def make_payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
+def make_payout_entry(payout: Payout, *, is_reversal: bool = False) -> LedgerEntry:
     sides = (get_payable_account(payout.merchant_id), BANK)
-    debit, credit = reversed(sides) if reversal else sides
+    debit, credit = reversed(sides) if is_reversal else sides
     return LedgerEntry(
         fact=Fact.PAYOUT,
         fact_id=payout.id,
-        leg="reversed" if reversal else "whole",
+        leg="reversed" if is_reversal else "whole",
         merchant_id=payout.merchant_id,
         debit=debit,
         credit=credit,
@@ -185,7 +185,7 @@ def make_payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
 
 
 def make_gateway_payout_entries(
-    payout: GatewayPayout, *, reversal: bool = False
+    payout: GatewayPayout, *, is_reversal: bool = False
 ) -> list[LedgerEntry]:
     """Return the entries for a gateway payout and its fee.
 
@@ -195,12 +195,12 @@ def make_gateway_payout_entries(
     owner = None if payout.merchant_id is None else get_payable_account(payout.merchant_id)
     source = get_clearing_account(payout.account_id, payout.chain)
     moves = [
-        ("reversed" if reversal else "whole", owner or BANK, payout.amount_minor),
-        ("fee_reversed" if reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
+        ("reversed" if is_reversal else "whole", owner or BANK, payout.amount_minor),
+        ("fee_reversed" if is_reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
     ]
     entries = list[LedgerEntry]()
     for leg, target, amount_minor in moves:
-        sides = (source, target) if reversal != (amount_minor < 0) else (target, source)
+        sides = (source, target) if is_reversal != (amount_minor < 0) else (target, source)
         entry = LedgerEntry(
             fact=Fact.GATEWAY_PAYOUT,
             fact_id=payout.id,

@@ -150,7 +150,7 @@ class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
         record = await _reverse_payout(
             tx, payout_store.TABLE, self.payout_id, context.actor_name, self.note
         )
-        await ledger_store.add(tx, [make_payout_entry(record.payout, reversal=True)])
+        await ledger_store.add(tx, [make_payout_entry(record.payout, is_reversal=True)])
         return record
 
 
@@ -325,7 +325,11 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
             raise UnprocessableError("payouts from test accounts cannot be recorded")
         check_name("reference", self.reference, _REFERENCE_MAX)
         parse = partial(
-            parse_amount_minor, tx, currency=self.currency, chain=account.chain, signed=True
+            parse_amount_minor,
+            tx,
+            currency=self.currency,
+            chain=account.chain,
+            allows_negative=True,
         )
         new_payout = NewPayout(
             payout=GatewayPayout(
@@ -367,7 +371,7 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         table = gateway_payout_store.TABLE
         record = await _reverse_payout(tx, table, self.payout_id, context.actor_name, self.note)
-        await ledger_store.add(tx, make_gateway_payout_entries(record.payout, reversal=True))
+        await ledger_store.add(tx, make_gateway_payout_entries(record.payout, is_reversal=True))
         return record
 
 

@@ -45,8 +45,8 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
     after: Annotated[str | None, option("The last case of the previous page, oldest first.")] = None
 
     async def read(self, context: OperationContext) -> list[CaseDetails]:
-        pending = "status OPEN", self.status == "OPEN"
-        times = await self.check_list(context, self.before, self.after, pending)
+        pending_filter = "status OPEN", self.status == "OPEN"
+        times = await self.check_list(context, self.before, self.after, pending_filter)
         case_filter = CaseFilter(
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,

@@ -69,16 +69,16 @@ USAGE_ERROR: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORT: type[BaseException] = typer.Abort
 
 
-def build(command: str | None = None, *, completing: bool = False) -> typer.Typer:
+def build(command: str | None = None, *, is_completing: bool = False) -> typer.Typer:
     """Build the command line, including the commands of plugins such as the sandbox.
 
     If `command` is given, only that command or group is complete. The other commands only have a
     name and a help text, because importing their modules takes far longer than printing help.
-    `completing` means that a shell is completing a command line.
+    `is_completing` means that a shell is completing a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
-        add_completion=completing or command not in _GROUPS,
+        add_completion=is_completing or command not in _GROUPS,
         pretty_exceptions_enable=False,
         help=__doc__,
     )

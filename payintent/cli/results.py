@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # a command imports only its payment_fields group's operation
 #: A record, a list with its table columns (None: the operation's columns), or text.
 ResultBlock = tuple[Any, tuple[str, ...] | None]
 _RESPONSE_CHARS_MAX = 200
-_HEAD_COLUMNS = 36  # width of a timeline entry's time and kind
+_HEADING_COLUMNS = 36  # width of a timeline entry's time and kind
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
 _BALANCES = ("currency", "block", "receiver", "refunders", "ledger", "expected")
@@ -140,11 +140,11 @@ def _format_payment(payment: dict[str, Any]) -> Iterator[ResultBlock]:
 
 
 def _format_entry(entry: "TimelineEntry") -> str:
-    at = format_timestamp(entry.at)
-    head = f"{at[:10]} {at[11:]} {entry.what}"
-    words = " ".join(filter(None, (entry.id, to_one_line(entry.text))))
-    by = f" (by {entry.who})" if entry.who else ""
-    return wrap_at_terminal(f"{head:{_HEAD_COLUMNS}} {words}{by}", _HEAD_COLUMNS + 1)
+    timestamp = format_timestamp(entry.at)
+    heading = f"{timestamp[:10]} {timestamp[11:]} {entry.what}"
+    text = " ".join(filter(None, (entry.id, to_one_line(entry.text))))
+    actor = f" (by {entry.who})" if entry.who else ""
+    return wrap_at_terminal(f"{heading:{_HEADING_COLUMNS}} {text}{actor}", _HEADING_COLUMNS + 1)
 
 
 def _format_timeline(page: "TimelinePage") -> Iterator[ResultBlock]:
@@ -171,10 +171,10 @@ def _format_event(event: "EventAttempts") -> Iterator[ResultBlock]:
 
 
 def _format_attempt(attempt: "StoredAttempt") -> str:
-    at = format_timestamp(attempt.started_at)
+    timestamp = format_timestamp(attempt.started_at)
     status = "" if attempt.status is None else f" HTTP {attempt.status}"
-    head = f"{attempt.number:3}  {at[:10]} {at[11:]}  {attempt.outcome}{status}"
-    lines = [f"{head}  {attempt.duration_ms} ms  {attempt.url or ''}".rstrip()]
+    heading = f"{attempt.number:3}  {timestamp[:10]} {timestamp[11:]}  {attempt.outcome}{status}"
+    lines = [f"{heading}  {attempt.duration_ms} ms  {attempt.url or ''}".rstrip()]
     if attempt.detail and attempt.detail != f"HTTP {attempt.status}":
         lines.append(f"     {attempt.detail}")
     if attempt.answer:

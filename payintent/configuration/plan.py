@@ -147,13 +147,13 @@ def _parse_yaml(content: bytes, name: str) -> Node:
     try:
         events: Iterator[Any] = cast("Any", yaml).parse(content.decode(), Loader=loader)
         next(events)  # stream start
-        first = next(events, None) and next(events, None)  # skips the document start
-        if first is None:
+        root_event = next(events, None) and next(events, None)  # skips the document start
+        if root_event is None:
             _reject(f"{name}:1", "the file is empty")
-        root = _build_node(events, first, name, 0)
+        root = _build_node(events, root_event, name, 0)
         next(events)  # document end
-        if isinstance(following := next(events), yaml.DocumentStartEvent):
-            _reject(f"{name}:{following.start_mark.line + 1}", "only one YAML document is allowed")
+        if isinstance(next_event := next(events), yaml.DocumentStartEvent):
+            _reject(f"{name}:{next_event.start_mark.line + 1}", "only one YAML document is allowed")
     except UnicodeDecodeError as error:
         _reject(name, f"the file is not UTF-8: {error.reason} at byte {error.start}")
     except yaml.YAMLError as error:

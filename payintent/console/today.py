@@ -183,15 +183,15 @@ def _make_work_tiles(figures: Figures) -> list[Tile]:
 
 def _make_chain_tile(figures: Figures) -> Tile:
     chains = figures.overview.chains
-    unwatched = [chain for chain in chains if chain.halted is not None or not chain.watched]
-    halted_count = sum(chain.halted is not None for chain in unwatched)
+    unwatched_chains = [chain for chain in chains if chain.halted is not None or not chain.watched]
+    halted_count = sum(chain.halted is not None for chain in unwatched_chains)
     return Tile(
         key="chains",
-        figure=f"{len(chains) - len(unwatched)} of {len(chains)}",
+        figure=f"{len(chains) - len(unwatched_chains)} of {len(chains)}",
         label="chains watched",
         note=f"{halted_count} halted" if halted_count else "",
         href="/chains",
-        tone="bad" if unwatched else "",
+        tone="bad" if unwatched_chains else "",
     )
 
 

@@ -36,8 +36,8 @@ def _parse_cached(text: str) -> Address | None:
         address = ip_address(text)
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
+    ipv4_address = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return ipv4_address or address
 
 
 def parse_ip_network(text: str) -> Network:
@@ -80,11 +80,11 @@ def parse_web_origin(url: str) -> str | None:
     """
     if "\\" in url or not url.isprintable() or " " in url:
         return None
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, remainder = url.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in _DEFAULT_PORTS:
         return None
-    authority = rest.partition("/")[0].partition("?")[0].partition("#")[0].lower()
+    authority = remainder.partition("/")[0].partition("?")[0].partition("#")[0].lower()
     host, port = _split_authority(authority)
     if port is None or not _is_host(host):
         return None

@@ -208,9 +208,11 @@ class Database(Executor):
 
     def make_guarded(self, verify_lock: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
         """Return a view that calls `verify_lock` before each commit and each single statement."""
-        guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, verify_lock)
-        guarded.on_event = self.on_event
-        return guarded
+        guarded_database = GuardedDatabase(
+            self.settings, self._pool, self.id_generator, verify_lock
+        )
+        guarded_database.on_event = self.on_event
+        return guarded_database
 
     def _fail(self, connection: Connection, error: BaseException) -> Exception:
         """Translate an error. If the server has become read-only, drop its connections."""

@@ -22,7 +22,7 @@ from payintent.runtime.settings import Settings
 
 _CHECK_EVERY_S = 1.0
 _CHECK_TIMEOUT_S = 2.0
-_STATUS_WAIT_S = 5.0  # how long `status` waits for the replica to catch up
+_STATUS_WAIT_S = 5.0  # how long `get_status` waits for the replica to catch up
 _RETRY_S = 5.0  # after a failed check
 _CATCH_UP_PAUSES_S = (0.0, 0.02, 0.1)  # a replica usually catches up during these pauses
 #: Allows for the time from `created_at` to the commit, and for clock differences.
@@ -171,13 +171,15 @@ class ReadDatabase(Executor):
             self._samples.popleft()
         try:
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
-                replayed = await self._fetch_replayed_position(replica, primary)
+                replayed_position = await self._fetch_replayed_position(replica, primary)
         except _FAILURES as error:
             replica.drop_connections()  # lists must not wait for an unresponsive replica
             self._next_check_at = monotonic() + _RETRY_S
             self._stop_using(str(error))
             return
-        times = [sampled_at for sampled_at, position in self._samples if position <= replayed]
+        times = [
+            sampled_at for sampled_at, position in self._samples if position <= replayed_position
+        ]
         if times:
             self._fresh_until = times[-1] + self._lag_max_s
             self._log_change(None)

@@ -249,15 +249,17 @@ def _decode_block_logs(
 ) -> list[ContractLog] | MissingReason:
     if isinstance(head_response, RpcErrorResponse):
         return MissingReason.REFUSED
-    head = read_block(head_response, block.number)
-    if head is None:
+    header = read_block(head_response, block.number)
+    if header is None:
         return MissingReason.BEHIND
-    if head.hash != block.hash:
+    if header.hash != block.hash:
         return []
     if isinstance(logs_response, RpcErrorResponse):
         return MissingReason.REFUSED
-    paid, refunded = _read_logs(logs_response, contracts, block.number, block.number, block.hash)
-    return [*paid, *refunded]
+    paid_logs, refund_logs = _read_logs(
+        logs_response, contracts, block.number, block.number, block.hash
+    )
+    return [*paid_logs, *refund_logs]
 
 
 def _read_logs(
@@ -265,11 +267,13 @@ def _read_logs(
 ) -> ContractLogs:
     """Decode logs. Logs of the last block must have its hash."""
     try:
-        paid, refunded = read_logs(raw, contracts, start, end)
+        paid_logs, refund_logs = read_logs(raw, contracts, start, end)
     except msgspec.MsgspecError:
         raise  # not a list of logs
     except ValueError:
         raise RpcFaultError(RpcFault.LOGS) from None
-    if any(log.block_hash != end_hash for log in (*paid, *refunded) if log.block_number == end):
+    if any(
+        log.block_hash != end_hash for log in (*paid_logs, *refund_logs) if log.block_number == end
+    ):
         raise RpcFaultError(RpcFault.LOGS)
-    return paid, refunded
+    return paid_logs, refund_logs

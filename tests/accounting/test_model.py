@@ -90,7 +90,7 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
     ("paid out by a gateway", make_gateway_payout_entries(PAID_OUT), [
         ("gateway_payout", "whole", "bank", GATEWAY, 90),
         ("gateway_payout", "fee", "fee_income", GATEWAY, 10)]),
-    ("paid out and reversed", make_gateway_payout_entries(PAID_OUT, reversal=True), [
+    ("paid out and reversed", make_gateway_payout_entries(PAID_OUT, is_reversal=True), [
         ("gateway_payout", "reversed", GATEWAY, "bank", 90),
         ("gateway_payout", "fee_reversed", GATEWAY, "fee_income", 10)]),
     ("taken back by a gateway",
@@ -98,7 +98,7 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
         ("gateway_payout", "whole", GATEWAY, "bank", 4)]),
     ("taken back and reversed",
         make_gateway_payout_entries(
-            replace(PAID_OUT, amount_minor=-4, fee_minor=-1), reversal=True), [
+            replace(PAID_OUT, amount_minor=-4, fee_minor=-1), is_reversal=True), [
         ("gateway_payout", "reversed", "bank", GATEWAY, 4),
         ("gateway_payout", "fee_reversed", "fee_income", GATEWAY, 1)]),
     ("paid out to the merchant of the account",
