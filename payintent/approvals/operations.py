@@ -57,7 +57,7 @@ class ApprovalView:
     proposed_by: str
     why: str
     proposed_at: datetime
-    expires_at: datetime | None  # None: refunds do not expire
+    expires_at: datetime | None  # None for refunds, which do not expire
     decided_by: str | None
     decided_at: datetime | None
     note: str

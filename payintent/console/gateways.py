@@ -67,7 +67,7 @@ def _describe_channel_state(outage: GatewayOutage | None, now: datetime) -> tupl
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSection:
     chain: ChainRecord
-    cursor: ChainCursor | None  # None: no merchant uses this chain
+    cursor: ChainCursor | None  # None if no merchant uses this chain
     sessions: int  # open on-chain sessions
     endpoints: list[EndpointStatus]
 

@@ -22,7 +22,7 @@ _DATETIME_LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)
 
 
 def read_query(visit: OperatorVisit, kind: type[Read], **fixed_fields: object) -> Read:
-    """Build an operation from the query and `fixed_fields` fields, ignoring unknown parameters.
+    """Build an operation from the query and `fixed_fields`, ignoring unknown parameters.
 
     Raises `BAD_REQUEST` for an invalid value.
     """

@@ -38,7 +38,7 @@ class FraudRule:
 
     id: int
     kind: FraudRuleKind
-    merchant_id: int | None  # None: all merchants
+    merchant_id: int | None  # None means all merchants
     value: str | None
     count_max: int | None
     window_s: int | None
