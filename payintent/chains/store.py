@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from payintent.chains.watch_store import CLOCK, WATCHED_UNTIL_NOW
+from payintent.chains.watch_store import CURRENT_TIME_SOURCE, END_OF_WATCH
 from payintent.db.database import Executor, Tx
 
 PROVIDER = "gateway_contract"
@@ -216,8 +216,8 @@ async def add_contract(tx: Tx, contract: DeployedContract) -> None:
         f"""
         UPDATE chain_cursor k
         SET block = greatest($2::bigint - 1, 0), hash = NULL, at = NULL, second_look_block = NULL,
-            watched_until = {WATCHED_UNTIL_NOW}
-        {CLOCK}
+            watched_until = {END_OF_WATCH}
+        {CURRENT_TIME_SOURCE}
         WHERE k.chain = $1 AND k.block > greatest($2::bigint - 1, 0)
         """,
         contract.chain,
@@ -341,8 +341,8 @@ async def halt(database: Executor, slug: str, why: str) -> None:
     await database.fetch(
         f"""
         UPDATE chain_cursor k
-        SET halted = coalesce(k.halted, $2), watched_until = {WATCHED_UNTIL_NOW}
-        {CLOCK}
+        SET halted = coalesce(k.halted, $2), watched_until = {END_OF_WATCH}
+        {CURRENT_TIME_SOURCE}
         WHERE k.chain = $1
         """,
         slug,
@@ -360,8 +360,8 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
         WITH resumed AS (
             UPDATE chain_cursor k
             SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
-                second_look_block = NULL, watched_until = {WATCHED_UNTIL_NOW}
-            {CLOCK}
+                second_look_block = NULL, watched_until = {END_OF_WATCH}
+            {CURRENT_TIME_SOURCE}
             WHERE k.chain = $1
             RETURNING k.*
         )

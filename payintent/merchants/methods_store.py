@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from payintent.chains.watch_store import WATCHED
+from payintent.chains.watch_store import IS_WATCHED
 from payintent.core.errors import LockTimeoutError
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.amount_limits import parse_limits
@@ -26,7 +26,7 @@ _ACCEPTANCE = """
     m.enabled,
     a.enabled AND v.enabled AND (m.chain IS NULL OR {watched}) AS account_enabled
 """
-_ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=WATCHED)
+_ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=IS_WATCHED)
 _COLUMNS = """
     m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
     m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
@@ -273,7 +273,7 @@ async def get_version(database: Executor) -> ConfigurationVersion:
         SELECT version, ARRAY(
             SELECT k.chain
             FROM chain_cursor k
-            WHERE {WATCHED}
+            WHERE {IS_WATCHED}
             ORDER BY k.chain
             LIMIT 1000
         ) AS watched_chains

@@ -6,7 +6,7 @@ from typing import LiteralString, TypeVar
 
 import msgspec
 
-from payintent.chains.watch_store import WATCHED
+from payintent.chains.watch_store import IS_WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
@@ -213,7 +213,7 @@ _OUTAGES: LiteralString = """
 _CHAINS: LiteralString = f"""
     (SELECT coalesce(json_agg(f), '[]')
     FROM (
-        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, {WATCHED}
+        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, {IS_WATCHED}
             AS watched
         FROM chain_cursor k
         JOIN chain c ON c.slug = k.chain

@@ -213,7 +213,7 @@ async def is_chain_read_past(database: Executor, chain: str, time: datetime) -> 
         SELECT k.chain
         FROM chain_cursor k
         WHERE k.chain = $1 AND (k.window_at > $2 OR k.at > $2) AND"""
-        + WATCHED,
+        + IS_WATCHED,
         chain,
         time,
     )
