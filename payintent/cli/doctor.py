@@ -307,7 +307,7 @@ async def check_setup(context: OperationContext) -> list[SetupFinding]:
     """Check operators and gateway accounts.
 
     In the sandbox, operators are not checked, because its terminals do not need approval. Raises
-    `EncryptionKeyError` if credentials cannot be credentials.
+    `EncryptionKeyError` if credentials cannot be decrypted.
     """
     findings = [] if context.settings.sandbox else [await _check_admins(context)]
     records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)

@@ -16,7 +16,7 @@ from payintent.core.money import format_rate
 from payintent.operators.operation import AnyOperation, to_json_value
 from payintent.runtime.json_format import format_timestamp
 
-if TYPE_CHECKING:  # a command imports only its payment_fields group's operations
+if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.accounting.statements_operations import StatementText
     from payintent.approvals.operations import ApprovalResult
     from payintent.cases.list_store import CaseDetails

@@ -69,7 +69,7 @@ class Finality(StrEnum):
 class ReaderConfig:
     """A chain's configuration. Without a genesis hash, any genesis block is accepted.
 
-    `instant_finality` is for chains with immediately final blocks. Without it, an response that
+    `instant_finality` is for chains with immediately final blocks. Without it, a response that
     reports the latest block as finalized is rejected.
     """
 

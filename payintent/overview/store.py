@@ -213,8 +213,8 @@ _OUTAGES: LiteralString = """
 _CHAINS: LiteralString = f"""
     (SELECT coalesce(json_agg(f), '[]')
     FROM (
-        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, {IS_WATCHED}
-            AS watched
+        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted,
+            {IS_WATCHED} AS watched
         FROM chain_cursor k
         JOIN chain c ON c.slug = k.chain
         ORDER BY k.chain
