@@ -105,7 +105,7 @@ class Connection(Protocol):
         """Return whether the server has reported that it is read-only."""
         ...
 
-    def statement_count(self) -> int:
+    def get_statement_count(self) -> int:
         """Return the number of started statements. It is constant while a statement is running."""
         ...
 
@@ -160,7 +160,7 @@ class _UncancelledConnection(asyncpg.Connection):
             or getattr(settings, "in_hot_standby", "off") == "on"
         )
 
-    def statement_count(self) -> int:
+    def get_statement_count(self) -> int:
         return self._protocol.queries_count if self._protocol else 0
 
     async def close(self, *, timeout: float | None = _CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109

@@ -159,7 +159,7 @@ class ConnectionPool:
         for connection, (last_count, checks) in list(self._borrowed.items()):
             if connection.is_closed():
                 continue
-            count = connection.statement_count()
+            count = connection.get_statement_count()
             if count != last_count:
                 self._borrowed[connection] = (count, 0)
             elif checks < self._checks_max.get(connection, _CHECKS) - 1:

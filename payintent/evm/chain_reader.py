@@ -154,7 +154,7 @@ class RpcChainReader:
         if not contracts or not 0 <= start <= end:  # nodes treat an empty list as all contracts
             raise ValueError("a search needs contracts and blocks")
         search = LogSearch(start, end, frozenset(contracts), before)
-        response = await self._request(endpoint, search.calls(), search.read)
+        response = await self._request(endpoint, search.make_calls(), search.read)
         if response.end is None or (before is not None and response.before is None):
             raise EndpointBehindError(
                 f"{endpoint} lacks block {end if response.end is None else before}"

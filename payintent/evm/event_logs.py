@@ -64,7 +64,7 @@ def load_compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]
 
 @cache
 def list_runtime_codes() -> tuple[RuntimeCode, ...]:
-    return tuple(_runtime_code(load_compiled_contract(name)) for name in _SUPPORTED_VERSIONS)
+    return tuple(_build_runtime_code(load_compiled_contract(name)) for name in _SUPPORTED_VERSIONS)
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
@@ -81,7 +81,7 @@ def select_public_abi() -> tuple[dict[str, Any], ...]:
     )
 
 
-def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
+def _build_runtime_code(contract: dict[str, Any]) -> RuntimeCode:
     immutables: dict[str, dict[str, int]] = contract["immutables"]
     return RuntimeCode(
         compiled=bytes.fromhex(contract["runtime_bytecode"].removeprefix("0x")),
@@ -162,7 +162,7 @@ def read_matching_logs(responses: Iterable[RpcLog]) -> ContractLogs:
 
 def read_paid(log: RpcLog) -> PaidLog:
     """Decode a `Paid` log; raises ValueError if it is malformed."""
-    _, uuid, payer, token = _topics(log)
+    _, uuid, payer, token = _read_topics(log)
     amount, receiver = split_words(read_hex(log.data), 2)
     return PaidLog(
         contract=read_sized(log.address, _ADDRESS),
@@ -180,7 +180,7 @@ def read_paid(log: RpcLog) -> PaidLog:
 
 def read_refunded(log: RpcLog) -> RefundedLog:
     """Decode a `Refunded` log; raises ValueError if it is malformed."""
-    _, uuid, refund_id, token = _topics(log)
+    _, uuid, refund_id, token = _read_topics(log)
     amount, to, sender = split_words(read_hex(log.data), 3)
     return RefundedLog(
         contract=read_sized(log.address, _ADDRESS),
@@ -219,7 +219,7 @@ def _is_contract_event(log: RpcLog) -> bool:
     return True
 
 
-def _topics(log: RpcLog) -> list[bytes]:
+def _read_topics(log: RpcLog) -> list[bytes]:
     if log.removed:
         raise ValueError("a reorganization removed the log")
     return [read_sized(topic, HASH) for topic in log.topics]

@@ -128,7 +128,7 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
         block_number=block_number,
         block_hash=block_hash,
         status=status,
-        to=_address(receipt.to),
+        to=_parse_optional_address(receipt.to),
         logs=logs,
         refunds=refunds,
     )
@@ -143,7 +143,7 @@ def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
         raise ValueError("the response contains a different transaction")
     return ChainTransaction(
         tx_hash=tx_hash,
-        to=_address(transaction.to),
+        to=_parse_optional_address(transaction.to),
         input=read_hex(transaction.input),
         block_number=None
         if transaction.block_number is None
@@ -154,7 +154,7 @@ def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
     )
 
 
-def _address(text: str | None) -> bytes | None:
+def _parse_optional_address(text: str | None) -> bytes | None:
     return None if text is None else read_sized(text, _ADDRESS)
 
 
@@ -171,7 +171,7 @@ class LogSearch:
     contracts: frozenset[bytes]
     before: int | None
 
-    def calls(self) -> list[RpcCall]:
+    def make_calls(self) -> list[RpcCall]:
         numbers = [self.end] if self.before is None else [self.end, self.before]
         block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
         return [*map(make_block_call, numbers), _log_call(block_range, self.contracts)]
