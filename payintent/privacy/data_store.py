@@ -57,15 +57,17 @@ async def export_payments(
 def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
     payment_id, email = row["id"], row["payer_email"]
     events = msgspec.json.decode(row["events"], type=list[_StoredEvent])
-    bodies = [_unseal(sealing.body, event.id, event.body, _UNREADABLE_JSON) for event in events]
+    bodies = [
+        _unseal(sealing.unseal_body, event.id, event.body, _UNREADABLE_JSON) for event in events
+    ]
     return build(
         ExportedPayment,
         row,
         id=ids.format_id(ids.PAYMENT, payment_id),
         amount=f"{row['amount'].normalize():f}",
-        payer_email=email and _unseal(sealing.email, payment_id, email, _UNREADABLE),
+        payer_email=email and _unseal(sealing.unseal_email, payment_id, email, _UNREADABLE),
         metadata=_to_raw_json(
-            _unseal(sealing.metadata, payment_id, row["metadata"], _UNREADABLE_JSON)
+            _unseal(sealing.unseal_metadata, payment_id, row["metadata"], _UNREADABLE_JSON)
         ),
         events=_to_raw_json(f"[{', '.join(bodies)}]"),
         **{name: _to_raw_json(row[name]) for name in _JSON_COLUMNS},
@@ -215,7 +217,7 @@ async def read_event_bodies(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, s
     rows = await tx.fetch(
         "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
     )
-    decrypt = tx.payer_sealing.body
+    decrypt = tx.payer_sealing.unseal_body
     return {row["id"]: _unseal(decrypt, row["id"], row["body"], None) for row in rows}
 
 
