@@ -16,7 +16,7 @@ from starlette.responses import Response
 from payintent.checkout.accent import DARK, LIGHT, Shades, accent_shades
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import load_language
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, NotFoundError
 from payintent.core.languages import LOCALES

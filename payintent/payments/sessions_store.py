@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from payintent.chains.watch_store import WATCHED
+from payintent.chains.watch_store import IS_WATCHED
 from payintent.db.database import Executor, Row, Tx
 from payintent.merchants.model import FeeMode, Price, Quote
 from payintent.payments.model import RETRY_GRACE, Session, SessionStatus
