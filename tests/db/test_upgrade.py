@@ -66,7 +66,7 @@ async def _read_rows(connection: asyncpg.Connection) -> dict[str, list[dict[str,
 async def test_the_upgraded_schema_is_that_of_a_new_database(
     old: asyncpg.Connection, database_url: str, databases: Databases
 ) -> None:
-    names = [migration.name for migration in migrations_runner.all_migrations()]
+    names = [migration.name for migration in migrations_runner.list_migrations()]
     assert await migrations_runner.list_pending_migrations(database_url) == names
     done = await asyncio.gather(*(migrations_runner.migrate(database_url) for _ in range(3)))
     assert sorted(done) == [[], [], names]
