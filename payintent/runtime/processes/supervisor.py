@@ -196,8 +196,6 @@ class _Supervisor:
         self._close_sockets()
         return None
 
-    # Start
-
     def _start_due(self) -> Member | None:
         """Start the processes that are due; returns a `Member` in a new process."""
         now = time.monotonic()
@@ -258,8 +256,6 @@ class _Supervisor:
         for child in self._children.values():
             child.channel.close()
         return Member(number, self._board, self._sockets, child_channel)
-
-    # Wait for events
 
     def _wait(self) -> None:
         by_channel = {
@@ -333,8 +329,6 @@ class _Supervisor:
     def _list_running_children(self) -> list[Child]:
         return [child for child in self._children.values() if not child.is_ending]
 
-    # Stop
-
     def _stop(self, signal_number: signal.Signals) -> None:
         """End all processes: drain them on SIGTERM, or immediately on SIGINT or a second signal."""
         is_first = not self._is_stopping
@@ -355,8 +349,6 @@ class _Supervisor:
             if child.kill_at <= now:
                 _log.error("process_killed", number=child.number, pid=child.pid)
                 child.kill()
-
-    # Replace processes in turn
 
     def _roll(self) -> None:
         """Start a trial of the installed program, which is executed if the trial succeeds."""
@@ -446,8 +438,6 @@ class _Supervisor:
         if self._is_roll_requested:
             self._is_roll_requested = False
             self._roll()
-
-    # Metrics
 
     def _publish(self) -> None:
         states = [child.state for child in self._children.values()]
