@@ -13,7 +13,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from payintent.core.money import EXACT
-from payintent.gateways.port import HOLDING_STATES, DisputeState
+from payintent.gateways.port import UNREFUNDABLE_DISPUTE_STATES, DisputeState
 from payintent.merchants.model import Price
 
 
@@ -304,7 +304,7 @@ def make_dispute_entries(
     `entry_count` entries.
     """
     balances = {}
-    if state in HOLDING_STATES and amount_minor:
+    if state in UNREFUNDABLE_DISPUTE_STATES and amount_minor:
         holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
         balances = {money.owner: amount_minor, holder: -amount_minor}
     differences = {

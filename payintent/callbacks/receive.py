@@ -225,7 +225,7 @@ def _make_new_callback(delivery: _CallbackDelivery) -> NewCallback:
         session_id=callback.session_id if callback.refund_id is None else None,
         refund_id=callback.refund_id,
         report=_encode_report(callback),
-        body=mask_card_data(callback.facts or delivery.body),
+        body=mask_card_data(callback.stored_body or delivery.body),
     )
 
 

@@ -5,7 +5,12 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from payintent.gateways.port import HOLDING_STATES, DisputedFunds, DisputeReport, DisputeState
+from payintent.gateways.port import (
+    UNREFUNDABLE_DISPUTE_STATES,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
+)
 
 _RANKS = {
     DisputeState.INQUIRY: 0,
@@ -38,7 +43,7 @@ class Dispute:
 
     @property
     def held_minor(self) -> int:
-        return self.amount_minor if self.state in HOLDING_STATES else 0
+        return self.amount_minor if self.state in UNREFUNDABLE_DISPUTE_STATES else 0
 
 
 def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
@@ -48,7 +53,7 @@ def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
     still record that money was withdrawn or reinstated.
     """
     funds = max(dispute.funds, report.funds, key=_FUNDS_RANKS.__getitem__)
-    is_appealed = report.appeal and dispute.state is DisputeState.LOST
+    is_appealed = report.is_appeal and dispute.state is DisputeState.LOST
     if _RANKS[report.state] < _RANKS[dispute.state] and not is_appealed:
         return replace(dispute, funds=funds)
     return replace(

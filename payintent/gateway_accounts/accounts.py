@@ -127,7 +127,7 @@ class GatewayAccounts:
                 detail=f"no adapter for {provider} is installed",
             )
         account = connection.account
-        if mismatch := connection.gateway.capabilities.mode_mismatch(account):
+        if mismatch := connection.gateway.capabilities.describe_mode_mismatch(account):
             return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mismatch)
         release_slot()
         return await connection.gateway.check_account(account)

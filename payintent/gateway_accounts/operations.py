@@ -96,7 +96,7 @@ def check_origins(
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
     """Reject test credentials in live accounts and live credentials in test accounts."""
     capabilities = context.capabilities(account.provider)
-    if capabilities and (mismatch := capabilities.mode_mismatch(account)):
+    if capabilities and (mismatch := capabilities.describe_mode_mismatch(account)):
         raise BadRequestError(mismatch)
 
 

@@ -8,7 +8,7 @@ from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.calls import FailedGatewayCall, list_failed_calls
 from payintent.gateway_accounts.health import GatewayOutage, list_outages
 from payintent.gateway_accounts.store import Provider
-from payintent.gateways.packages import PROVIDER_NAME, PROVIDER_NAME_FORM
+from payintent.gateways.packages import PROVIDER_NAME, PROVIDER_NAME_RULE
 from payintent.operators.fields import (
     LIST_LIMIT_MAX,
     argument,
@@ -92,7 +92,7 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         if not PROVIDER_NAME.fullmatch(self.wire_name):
-            raise BadRequestError(f"wire_name must be {PROVIDER_NAME_FORM}")
+            raise BadRequestError(f"wire_name must be {PROVIDER_NAME_RULE}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         provider = await account_store.rename_provider(tx, self.provider, self.wire_name)

@@ -34,8 +34,8 @@ def from_gateway(units: int, currency: str, decimals: int) -> int:
 def parse_capture(reference: str, amount: str, currency: str) -> Capture:
     """Build a capture from a decimal amount in any currency. Raises `ValueError` if malformed.
 
-    An amount with more decimals than the minor unit is rounded down and kept in `verbatim`. Such
-    money was captured, but it does not match a quote.
+    An amount with more decimals than the minor unit is rounded down, and the original is stored in
+    `verbatim`. Such money was captured, but it does not match a quote.
     """
     if not _AMOUNT.fullmatch(amount) or not _CURRENCY.fullmatch(currency):
         raise ValueError("the amount or the currency is malformed")

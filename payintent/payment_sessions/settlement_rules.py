@@ -80,7 +80,7 @@ def _decide_capture(
         return SettlementDecision(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
     if payment.status is PaymentStatus.PROCESSING:
         quote = session.quote
-        if report.capture and report.capture.equals(quote.total_minor, quote.price.currency):
+        if report.capture and report.capture.matches(quote.total_minor, quote.price.currency):
             return SettlementDecision(
                 trigger=PaymentTrigger.CONFIRM, outcome=outcome, credited=True
             )

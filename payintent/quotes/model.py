@@ -233,7 +233,7 @@ def _quote_or_refusal(
     if total_minor < method.token_minimum:
         return QuoteRefusal(f"{price.total_amount} {currency} is below the contract's minimum")
     limits = method.amount_limits.get(currency)
-    breach = limits and limits.describe_breach(Decimal(price.total_amount), currency)
+    breach = limits and limits.describe_violation(Decimal(price.total_amount), currency)
     if breach:
         return QuoteRefusal(f"{price.total_amount} {currency} is {breach}", is_limit=True)
     return _make_quote(method, country, price, total_minor)

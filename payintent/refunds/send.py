@@ -84,7 +84,7 @@ class RefundSender:
         """Send or poll the refund; return None if this is no longer needed."""
         connection = await self.accounts.connect(due_refund.account_id, due_refund.provider)
         if connection is None:
-            return OutcomeUnknown(detail="no account or adapter")
+            return OutcomeUnknown(detail="the account or its adapter is missing")
         if due_refund.refund.step is RefundStep.SENT:
             result = await self._call(
                 due_refund,
@@ -195,7 +195,7 @@ class RefundSender:
             reason=refund.reason or "",
             destination=refund.destination,
             callback_url=f"{self.api_base}/callbacks/{due_refund.provider}/{due_refund.account_id}",
-            sent_before=refund.sent_at is not None,
+            was_sent_before=refund.sent_at is not None,
         )
 
     async def _get_session(self, due_refund: DueRefund) -> GatewaySessionRef | None:

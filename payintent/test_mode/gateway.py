@@ -73,7 +73,7 @@ class TestGateway:
     def __init__(self, database: Database, page_base: str) -> None:
         self._database = database
         self._page_base = page_base
-        self.capabilities = replace(TestGateway.capabilities, pages=page_base)
+        self.capabilities = replace(TestGateway.capabilities, shared_page_url=page_base)
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest

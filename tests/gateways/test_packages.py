@@ -91,7 +91,7 @@ def test_two_packages_with_one_gateway_are_both_named(site: Path) -> None:
         ("acme_gateways:failing", "RuntimeError: no licence"),
         ("acme_gateways:Misnamed", "its provider is 'other'"),
         ("acme_gateways:Halved", "it lacks inquire, refund"),
-        ("acme_gateways:Vague", "it has no GatewayCapabilities"),
+        ("acme_gateways:Vague", "its capabilities are not a GatewayCapabilities object"),
     ],
 )
 def test_a_gateway_that_cannot_be_used_is_named_with_the_reason(

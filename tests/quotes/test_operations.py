@@ -124,7 +124,7 @@ async def test_an_operators_limits_replace_the_gateways_for_their_currency(world
 
 
 async def test_limits_that_make_no_sense_are_refused(world: World) -> None:
-    with pytest.raises(RefusedError, match="limits: 'USD' is not CURRENCY:MINIMUM:MAXIMUM") as no:
+    with pytest.raises(RefusedError, match="limits: 'USD' must be CURRENCY:MINIMUM:MAXIMUM") as no:
         await world.perform(ChangePaymentMethod(method_id=world.card, limits=["USD"]))
     assert no.value.code is ErrorCode.BAD_REQUEST
 

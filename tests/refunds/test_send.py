@@ -167,7 +167,7 @@ async def test_what_a_gateway_does_not_know_is_sent_again_where_twice_is_once(wo
         await world.move_clock(moment * 100)
         await work(world)
     assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
-    assert [one.sent_before for one in world.gateway.refunds] == [False, True]
+    assert [one.was_sent_before for one in world.gateway.refunds] == [False, True]
     assert len(world.gateway.refunds_inquired) == 2
     assert (await kept(world, refund)).step is RefundStep.QUEUED
 
