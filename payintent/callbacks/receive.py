@@ -116,9 +116,8 @@ class CallbackReceiver:
         self, tx: Tx, batch: Sequence[_CallbackDelivery]
     ) -> list[CallbackResult]:
         """Store callbacks, then settle the sessions that the new callbacks report on."""
-        payment_ids = await callback_store.add(
-            tx, [_make_new_callback(delivery) for delivery in batch]
-        )
+        callbacks = [_make_new_callback(delivery) for delivery in batch]
+        payment_ids = await callback_store.add(tx, callbacks)
         results = [
             CallbackResult(delivery.key in payment_ids, payment_ids.get(delivery.key))
             for delivery in batch

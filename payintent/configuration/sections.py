@@ -45,12 +45,12 @@ from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants import taxes as tax_rates
 from payintent.merchants.access_operations import ClearRateLimit, SetRateLimit
-from payintent.merchants.label_translations import format_translations
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
     ChangePaymentMethod,
     DisablePaymentMethod,
     EnablePaymentMethod,
+    format_translations,
 )
 from payintent.merchants.model import Merchant
 from payintent.merchants.operations import SetRefundThreshold

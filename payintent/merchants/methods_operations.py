@@ -1,17 +1,18 @@
 """Operations on merchants' payment methods."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from payintent.chains import store as chain_store
 from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.core.languages import LOCALES
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateways.amount_limits import parse_limits
 from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
-from payintent.merchants.label_translations import format_translations, parse_translations
 from payintent.merchants.methods_store import MethodKind, NewPaymentMethod
 from payintent.merchants.model import FeeMode, PaymentMethod
 from payintent.merchants.store import require_merchant
@@ -276,3 +277,24 @@ def _check_terms(
         check_rate("fee_rate", fee_rate)
     if position is not None and not 0 <= position <= _POSITION_MAX:
         raise BadRequestError(f"position must be from 0 to {_POSITION_MAX}")
+
+
+def parse_translations(entries: Iterable[str]) -> dict[str, str]:
+    """Parse entries such as `th:บัตรเครดิต`, at most one per language of the checkout."""
+    translations: dict[str, str] = {}
+    for entry in entries:
+        language, _, label = entry.partition(":")
+        if language not in LOCALES:
+            raise BadRequestError(
+                "label_translations must be LANGUAGE:LABEL with a language of "
+                f"{', '.join(LOCALES)}, not {quote_input(entry)}"
+            )
+        if language in translations:
+            raise BadRequestError(f"label_translations must have at most one entry for {language}")
+        check_name(f"label_translations for {language}", label)
+        translations[language] = label
+    return translations
+
+
+def format_translations(translations: Mapping[str, str]) -> list[str]:
+    return sorted(f"{language}:{label}" for language, label in translations.items())

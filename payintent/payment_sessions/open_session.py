@@ -18,7 +18,7 @@ from payintent.db.database import Database, Tx
 from payintent.gateways.port import NotContacted, OutcomeUnknown, SessionCreated, SessionRejected
 from payintent.merchants.model import Quote
 from payintent.payment_sessions import store as settlement_store
-from payintent.payment_sessions.replace_session import complete_selections
+from payintent.payment_sessions.settle import complete_selections
 from payintent.payment_sessions.store import LockedRecords
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store

@@ -8,12 +8,18 @@ from uuid import UUID
 from payintent.db.database import Tx
 from payintent.gateways.port import Capture, GatewaySessionState, SessionReport
 from payintent.payment_sessions import store as settlement_store
-from payintent.payment_sessions.replace_session import complete_selections
 from payintent.payment_sessions.settlement_rules import completes_selection, decide_settlement
 from payintent.payment_sessions.store import LockedRecords, Settlement, StoredCapture
 from payintent.payments import captures_store as capture_store
+from payintent.payments import sessions_store as session_store
 from payintent.payments.captures_store import SettledCapture, make_session_origin
-from payintent.payments.model import Payment, Session, SessionStatus, TransitionRequest
+from payintent.payments.model import (
+    Payment,
+    PaymentTrigger,
+    Session,
+    SessionStatus,
+    TransitionRequest,
+)
 from payintent.payments.transitions import apply_transitions
 from payintent.refunds.create import auto_refund_case
 from payintent.runtime.id_generator import IdGenerator
@@ -161,3 +167,21 @@ def _build_settlement(
         note=make_reported_amount_note(report.capture),
         is_uncertain=report.capture is not None and report.capture.uncertain,
     )
+
+
+async def complete_selections(
+    tx: Tx, selections: Sequence[tuple[Payment, Session]], now: datetime
+) -> list[Payment]:
+    """Make each opened session its payment's current session; mark replaced sessions as closing."""
+    if not selections:
+        return []
+    await session_store.mark_open(tx, [session for _, session in selections])
+    requests = [
+        TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
+        for payment, session in selections
+    ]
+    changed_payments = await apply_transitions(tx, requests)
+    replaced_ids = [payment.session_id for payment, _ in selections if payment.session_id]
+    if replaced_ids:
+        await session_store.mark_closing(tx, replaced_ids, now)
+    return changed_payments

@@ -142,9 +142,8 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         """
         matches: list[Sequence[UUID]] = []
         if self.order_id is not None:
-            matches.append(
-                await search_store.find_by_order(database, self.order_id, self.merchant_id)
-            )
+            order_id, merchant_id = self.order_id, self.merchant_id
+            matches.append(await search_store.find_by_order(database, order_id, merchant_id))
         if self.reference is not None:
             matches.append(await search_store.find_by_reference(database, self.reference))
         if self.tx_hash is not None:

@@ -253,9 +253,8 @@ def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFi
     if status is not None and status not in set(PaymentStatus):
         raise BadRequestError(f"status must be one of {', '.join(PaymentStatus)}")
     if currency is not None and currency not in CURRENCIES:
-        raise RefusedError(
-            ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
-        )
+        codes = ", ".join(CURRENCIES)
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency must be one of {codes}")
     check_text("payer_uid", payer, _PAYER_UID_MAX)
     cursor = query.get("cursor")
     return PaymentFilter(

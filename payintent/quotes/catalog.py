@@ -108,9 +108,8 @@ def _encode_content(
     restricted_countries: frozenset[str],
     viewer_country: str | None,
 ) -> _Content:
-    payable_countries = list_payable(
-        market, markets, Restrictions(crypto=restricted_countries), viewer_country
-    )
+    restrictions = Restrictions(crypto=restricted_countries)
+    payable_countries = list_payable(market, markets, restrictions, viewer_country)
     countries = [
         {
             "country_code": country,

@@ -244,9 +244,8 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
     if account_id not in accounts:
         raise NotFoundError(f"{provider} has no account {account_id}")
     if account_id not in live_accounts:
-        raise UnprocessableError(
-            f"account {account_id} is a test account; its payments are not in the ledger"
-        )
+        problem = "is a test account; its payments are not in the ledger"
+        raise UnprocessableError(f"account {account_id} {problem}")
     return [account_id]
 
 

@@ -6,11 +6,12 @@ import pytest
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.languages import LOCALES
-from payintent.merchants.label_translations import format_translations, parse_translations
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
     ChangePaymentMethod,
     ListPaymentMethods,
+    format_translations,
+    parse_translations,
 )
 from tests.support.world import World
 
