@@ -158,20 +158,17 @@ def _declare_change_options(operation: type[ChangeOperation[Any]]) -> Iterator[i
 
 
 def _build_parameter(field: OperationField) -> FieldParameter:
-    parameter = field.parameter
+    parameter, help_text = field.parameter, field.help_text
     name = parameter.get("repeated_as") or parameter.get("name", field.name)
     display_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
     input_type, read = get_input_format(field.type, parameter, display_name)
     defaults_to_reason = parameter.get("defaults_to_reason", False)
     default = "" if defaults_to_reason else _get_default(field, input_type)
     if parameter["positional"]:
-        typer_parameter = typer.Argument(
-            default, metavar=parameter.get("metavar"), help=field.help_text
-        )
+        typer_parameter = typer.Argument(default, metavar=parameter.get("metavar"), help=help_text)
     else:
-        typer_parameter = _build_option(
-            parameter, default, field.help_text, is_flag=field.type is bool
-        )
+        is_flag = field.type is bool
+        typer_parameter = _build_option(parameter, default, help_text, is_flag=is_flag)
     return FieldParameter(
         field=field.name,
         declaration=_declare_parameter(name, input_type, typer_parameter),

@@ -74,16 +74,13 @@ def check_payouts(
         raise BadRequestError(
             f"the file has payouts, and {provider} has several accounts; select one with --account"
         )
-    invalid_lines = [
-        line for line in lines if currencies is not None and line.payout.currency not in currencies
+    problems = [
+        f"line {line.number}: {provider} does not support {line.payout.currency}"
+        for line in lines
+        if currencies is not None and line.payout.currency not in currencies
     ]
-    if invalid_lines:
-        raise InvalidProviderFileError(
-            [
-                f"line {line.number}: {provider} does not support {line.payout.currency}"
-                for line in invalid_lines[:PROBLEMS_MAX]
-            ]
-        )
+    if problems:
+        raise InvalidProviderFileError(problems[:PROBLEMS_MAX])
 
 
 async def compare_payout_lines(

@@ -162,10 +162,8 @@ class RefundSender:
         refund = due_refund.refund
         needs_operator = isinstance(result, RefundReport) and result.needs_operator
         # Measured from acceptance or approval (`updated_at`), because an approval may take days.
-        if (
-            needs_operator
-            or (due_refund.now - refund.updated_at).total_seconds() > HAND_OVER_AFTER_S
-        ):
+        waiting_s = (due_refund.now - refund.updated_at).total_seconds()
+        if needs_operator or waiting_s > HAND_OVER_AFTER_S:
             await self._hand_over_to_operator(due_refund)
         elif refund.step is RefundStep.QUEUED and isinstance(result, RefundReport):
             await refund_store.schedule_inquiry(
