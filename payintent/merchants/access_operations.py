@@ -37,7 +37,7 @@ from payintent.runtime.id_generator import generate_key_text
 class IssuedApiKey:
     merchant_id: int
     api_key: str
-    callback_secret: str | None = None  # set if a test side was created along with the key
+    callback_secret: str | None = None  # set if a test merchant was created along with the key
 
 
 class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     merchant_id: MerchantId
     name: Purpose = ""
     test: Annotated[
-        bool, option("Issue a test key (sk_test_…). Creates the test side if it is missing.")
+        bool, option("Issue a test key (sk_test_…). Creates the test merchant if it is missing.")
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:

@@ -163,8 +163,8 @@ class Merchant:
     accent_colour: str | None = None  # for the checkout page, such as `#0b5bd3`
     terms_url: str | None = None
     mail_receipts: bool = False  # whether receipts are sent to buyers with an e-mail address
-    livemode: bool = True  # False for a test side, where no money moves
-    live_merchant: int | None = None  # a test side's live merchant
+    livemode: bool = True  # False for a test merchant, where no money moves
+    live_merchant: int | None = None  # a test merchant's live merchant
     time_zone: str = "UTC"  # defines the days of the merchant's statements
     #: The daily total of gateway refunds, per currency, above which refunds need approval.
     refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])

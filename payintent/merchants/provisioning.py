@@ -1,4 +1,4 @@
-"""Provision merchants with default payment methods and a test side."""
+"""Provision merchants with default payment methods and a test merchant."""
 
 import secrets
 from dataclasses import dataclass
@@ -29,19 +29,19 @@ _TEST_BASE_URL = "payintent:test"
 @dataclass(frozen=True, slots=True)
 class TestSide:
     merchant_id: int
-    callback_secret: str | None  # set only if the test side was just created
+    callback_secret: str | None  # set only if the test merchant was just created
 
 
 async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) -> TestSide:
-    """Return a live merchant's test side, creating it or its test account if needed.
+    """Return a live merchant's test merchant, creating it or its test account if needed.
 
-    A new test side has the live merchant's profile, its own test gateway account, and the default
-    methods of that account and of the platform's test accounts. It has no callback URL and does
-    not send mail. Raises `BAD_REQUEST` for a test merchant.
+    A new test merchant has the live merchant's profile, a separate test gateway account, and the
+    default methods of that account and of the platform's test accounts. It has no callback URL and
+    does not send mail. Raises `BAD_REQUEST` for a test merchant.
     """
     live = await merchant_store.lock(tx, merchant_id)
     if live is None or not live.livemode:
-        raise BadRequestError(f"merchant {merchant_id} is a test side: use the live merchant")
+        raise BadRequestError(f"merchant {merchant_id} is a test merchant: use the live merchant")
     side_id = await merchant_store.find_test_side(tx, merchant_id)
     if side_id is not None:
         await _ensure_test_account(context, tx, side_id)

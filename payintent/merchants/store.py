@@ -73,9 +73,9 @@ async def find_test_side(database: Executor, live_merchant: int) -> int | None:
 
 
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
-    """Add a test side to a live merchant and return its id. A test side is active immediately.
+    """Create a live merchant's test merchant, which is active immediately, and return its id.
 
-    The test side gets the live merchant's profile, countries, currencies, taxes and rate limits.
+    It gets the live merchant's profile, countries, currencies, taxes and rate limits.
     """
     return await tx.value(
         """
@@ -104,7 +104,7 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
 
 
 async def have_same_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
-    """Return whether two merchants are both live or both test sides."""
+    """Return whether two merchants are both live or both test merchants."""
     return await database.value(
         """
         SELECT count(DISTINCT livemode) = 1 AS same
@@ -139,7 +139,7 @@ async def list_merchants(
 
 
 async def list_names(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
-    """Return the names of these merchants by id. Names of test sides are marked."""
+    """Return the names of these merchants by id. Names of test merchants are marked."""
     if not merchant_ids:
         return {}
     rows = await database.fetch(

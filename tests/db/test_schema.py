@@ -163,7 +163,7 @@ WITHOUT_OTHERS = """
 SESSION = "UPDATE session SET {} WHERE id = :session_id"
 CAPTURE = "UPDATE capture SET {} WHERE payment_id = :payment_id AND credited"
 METHOD = "UPDATE payment_method SET {} WHERE id = :method_id"
-#: The test side of the merchant, and a copy of it under its own number.
+#: The test merchant of the merchant, and a copy of it under its own number.
 TEST_SIDE = """
     INSERT INTO merchant (name, livemode, live_merchant) VALUES ('Test', false, :merchant_id)
 """

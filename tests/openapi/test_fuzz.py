@@ -189,7 +189,7 @@ async def ids(api: Api) -> Ids:
 
 
 async def _key(api: Api, path: str) -> dict[str, str]:
-    """Authorize as the merchant, or as its test side where no live key is accepted."""
+    """Authorize as the merchant, or as its test merchant where no live key is accepted."""
     if not path.startswith("/v1/test/"):
         return api.bearer()
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))

@@ -1,4 +1,4 @@
-"""Test mode: a merchant's test side, and that no route leads from one mode into the other."""
+"""Test mode: a test merchant, and that no route leads from one mode into the other."""
 
 import re
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ _UNKNOWN = {
 
 
 async def _test_world(world: World) -> World:
-    """Return the test side of the world's merchant, with a test account of its gateway."""
+    """Return the test merchant of the world's merchant, with a test account of its gateway."""
     account = AddAccount(
         provider="fake",
         base_url="http://gateway.test",
