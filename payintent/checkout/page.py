@@ -24,7 +24,7 @@ from payintent.checkout.visits import CheckoutVisit
 from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 from payintent.http.middleware import ScriptSources
 from payintent.http.pages.forms import read_form_fields
 from payintent.merchants.model import Merchant, Quote, accepts_payments
@@ -195,7 +195,7 @@ async def _render_page(
     }
     scripts = card.sources if card else _script_sources(step, language)
     policy = rendering.merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
-    status = http_status(refusal) if refusal else 200
+    status = get_http_status(refusal) if refusal else 200
     return rendering.render_page(visit.request, "checkout.html", fields, policy, status)
 
 
@@ -229,7 +229,7 @@ def _script_sources(step: dict[str, Any], language: Language) -> ScriptSources:
     """Allow our own scripts and, in the wallet step, the inline script."""
     if step["kind"] != "wallet":
         return rendering.OWN_SCRIPTS
-    return ScriptSources(inline=(offer_script(language.locale).csp_source,))
+    return ScriptSources(inline_hashes=(offer_script(language.locale).csp_source,))
 
 
 def _prefetch_scripts(step: dict[str, Any], methods: _AvailableMethods) -> tuple[str, ...]:

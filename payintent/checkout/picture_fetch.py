@@ -15,7 +15,7 @@ from payintent.http.egress import (
     EgressRefusedError,
     EgressRules,
     check_callback_url,
-    checked_socket,
+    open_checked_socket,
 )
 from payintent.runtime.http_session import encode_invalid_characters, make_exact_url
 from payintent.runtime.version import API_VERSION
@@ -170,7 +170,7 @@ class PictureFetcher:
             connector = aiohttp.TCPConnector(
                 resolver=self._resolver,
                 use_dns_cache=False,
-                socket_factory=partial(checked_socket, rules=self._rules),
+                socket_factory=partial(open_checked_socket, rules=self._rules),
                 limit=_SOCKETS_MAX,
                 force_close=True,
                 ssl=self._tls or True,

@@ -104,7 +104,7 @@ def with_error_pages(handler: Handler) -> Handler:
 
 
 def _failure_page(request: Request, failure: Failure) -> Response:
-    reason = failure.code if failure.kind is RefusedError else failure.kind
+    reason = failure.code if failure.exception_type is RefusedError else failure.exception_type
     checkout_id = request.path_params.get("checkout_id")
     retry_url = None
     if checkout_id and reason not in _NOT_RETRYABLE:

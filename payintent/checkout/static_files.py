@@ -51,17 +51,17 @@ def static_url(name: str, locale: str = LOCALES[0]) -> str:
 
 
 @lru_cache(maxsize=_STYLES_MAX)
-def page_style(colour: str | None = None) -> files.InlinePart:
+def page_style(colour: str | None = None) -> files.InlineBlock:
     text = _load_files(LOCALES[0]).text(_STYLE)
     if colour is not None:
         shades = (_css_properties(accent_shades(colour, theme)) for theme in (LIGHT, DARK))
         text += files.minify_style("{}@media (prefers-color-scheme: dark) {{ {} }}".format(*shades))
-    return files.inline_part(text)
+    return files.make_inline_block(text)
 
 
 @cache
-def offer_script(locale: str) -> files.InlinePart:
-    return files.inline_part(_load_files(locale).text(_OFFER))
+def offer_script(locale: str) -> files.InlineBlock:
+    return files.make_inline_block(_load_files(locale).text(_OFFER))
 
 
 async def get_static_file(request: Request) -> Response:

@@ -88,7 +88,7 @@ def _read_action(form: dict[str, str]) -> SessionAction | None:
 
 async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
     """Load the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
-    context.address_limiter.take_token(context.viewers.viewer_address(request))
+    context.address_limiter.take_token(context.viewers.get_viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     database = context.database
     test_session = await test_mode_store.find_session(database, session_id) if session_id else None

@@ -34,11 +34,11 @@ class CheckoutVisit:
 
     @property
     def country(self) -> str | None:
-        return self.context.viewers.viewer_country(self.request)
+        return self.context.viewers.get_viewer_country(self.request)
 
     @property
     def address(self) -> str | None:
-        return self.context.viewers.viewer_address(self.request)
+        return self.context.viewers.get_viewer_address(self.request)
 
     async def merchant(self) -> Merchant:
         return (await self.context.merchants.get(self.payment.merchant_id)).merchant
@@ -59,7 +59,7 @@ def checkout_route(handler: Callable[[CheckoutVisit], Awaitable[Response]]) -> H
     @wraps(handler)
     async def respond(request: Request) -> Response:
         context = get_checkout_context(request)
-        context.address_limiter.take_token(context.viewers.viewer_address(request))
+        context.address_limiter.take_token(context.viewers.get_viewer_address(request))
         return await handler(await read_visit(request))
 
     return respond

@@ -22,7 +22,7 @@ from payintent.core.errors import (
 )
 from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import Handler
-from payintent.http.bodies import BodyTooLargeError, read_raw
+from payintent.http.bodies import BodyTooLargeError, read_body
 from payintent.http.errors import Failure, render_failures
 from payintent.http.pages.forms import SignedInVisit
 from payintent.operators.operation import Actor, OperationType, ReadOperation

@@ -62,7 +62,7 @@ async def _render_approval(
     role, minimum_role = visit.actor.role, _get_minimum_role(approval)
     return visit.render(
         "approval.html",
-        status=200 if refusal is None else http_status(refusal),
+        status=200 if refusal is None else get_http_status(refusal),
         approval=approval,
         merchant_names=await read_merchant_names(visit, [approval]),
         now=await get_current_time(visit.context.database),

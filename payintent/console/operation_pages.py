@@ -13,7 +13,7 @@ from payintent.console import operation_forms
 from payintent.console.access import OperatorVisit
 from payintent.console.rendering import has_secret, to_plain
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation, OperationType, ReadOperation
 from payintent.operators.proposals_store import Proposal
@@ -157,7 +157,7 @@ def _render_form(
         "older_url": None,
         "preview": None,
     }
-    status = 200 if refusal is None else http_status(refusal)
+    status = 200 if refusal is None else get_http_status(refusal)
     response = visit.render("operation.html", status=status, **fields | result_fields)
     if refusal is not None and refusal.retry_after_s is not None:
         response.headers["Retry-After"] = str(refusal.retry_after_s)

@@ -90,7 +90,7 @@ async def get_payments(visit: OperatorVisit) -> Response:
         refusal = error
     return visit.render(
         "payments.html",
-        status=200 if refusal is None else http_status(refusal),
+        status=200 if refusal is None else get_http_status(refusal),
         page=page,
         merchant_names=await read_merchant_names(visit, page.payments),
         refusal=None if refusal is None else refusal.message,

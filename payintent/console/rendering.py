@@ -18,11 +18,11 @@ from payintent.core import ids
 from payintent.core.money import format_rate, group_thousands
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.static_files import (
-    InlinePart,
+    InlineBlock,
     StaticFiles,
     html_response,
-    inline_part,
     make_environment,
+    make_inline_block,
 )
 from payintent.operations import OPERATIONS
 from payintent.operators.fields import summarize

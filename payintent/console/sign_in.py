@@ -14,7 +14,7 @@ from payintent.console.sessions import end_session, find_session, make_console_c
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import read_path_uuid
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 
 _NEXT_CHARS_MAX = 2_000
 _SESSIONS_MAX = 50

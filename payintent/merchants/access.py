@@ -17,7 +17,7 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.http.address_limits import (
     AuthenticationAttempts,
     UnauthorizedError,
-    mismatch_reason,
+    find_mismatch_reason,
     read_bearer_key,
 )
 from payintent.http.middleware import add_headers
@@ -81,7 +81,9 @@ class Authenticator:
         key_digest = self._encryption.digest(key.text)
         if merchant is None or not hmac.compare_digest(merchant.digest, key_digest):
             self._merchants.remove(digest)
-            raise UnauthorizedError(api_key.MERCHANT, mismatch_reason(merchant and merchant.digest))
+            raise UnauthorizedError(
+                api_key.MERCHANT, find_mismatch_reason(merchant and merchant.digest)
+            )
         methods = [
             apply_capabilities(method, self._accounts.capabilities(method.provider))
             for method in merchant.methods

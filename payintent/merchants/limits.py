@@ -154,10 +154,10 @@ class AddressRateLimiter:
 
     def take_token(self, address: str | None) -> None:
         """Take a token of an address; raises `RATE_LIMITED` if the bucket is empty."""
-        wait_s = self._buckets.wait_s(address)
+        wait_s = self._buckets.get_wait_s(address)
         if wait_s:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
-        self._buckets.spend(address)
+        self._buckets.spend_token(address)
 
 
 def limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from payintent.http.egress import (
     EgressRefusedError,
     EgressRules,
     check_callback_registration,
-    egress_rules,
+    make_egress_rules,
 )
 from payintent.merchants import store as merchant_store
 from payintent.merchants.access_operations import issue_api_key
@@ -99,7 +99,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         check_name("name", self.name, _NAME_MAX)
         allow_http = self.allow_http or context.settings.sandbox
         await check_merchant_callback_url(
-            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+            self.callback_url, make_egress_rules(context.settings), allow_http=allow_http
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
@@ -297,7 +297,7 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         merchant = await require_merchant(context.database, self.merchant_id)
         allow_http = self._allows_http(merchant) or context.settings.sandbox
         await check_merchant_callback_url(
-            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+            self.callback_url, make_egress_rules(context.settings), allow_http=allow_http
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:

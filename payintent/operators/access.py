@@ -17,7 +17,7 @@ from payintent.db.database import Database
 from payintent.http.address_limits import (
     AuthenticationAttempts,
     UnauthorizedError,
-    mismatch_reason,
+    find_mismatch_reason,
     read_bearer_key,
 )
 from payintent.operators import tokens_store
@@ -63,7 +63,9 @@ async def check_operator_token(
     """Return the operator who holds `token`; raises `UNAUTHORIZED` if the token is not valid."""
     operator = await tokens_store.find_by_public_id(database, token.public_id)
     if operator is None or not hmac.compare_digest(operator.digest, encryption.digest(token.text)):
-        raise UnauthorizedError(api_key.OPERATOR, mismatch_reason(operator and operator.digest))
+        raise UnauthorizedError(
+            api_key.OPERATOR, find_mismatch_reason(operator and operator.digest)
+        )
     if not operator.used_recently:
         await tokens_store.record_use(database, token.public_id)
     return operator

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.core.errors import BadRequestError, ErrorCode
-from payintent.http.bodies import read_raw
+from payintent.http.bodies import read_body
 from payintent.http.errors import error_response
 from payintent.http.responses import json_response
 from payintent.operators.access import OperatorApi, read_fields, read_reason
@@ -51,7 +51,7 @@ class OperationRoutes:
         return await self._change(request, actor, kind)
 
     async def _change(self, request: Request, actor: Actor, kind: OperationType) -> Response:
-        fields = read_fields(await read_raw(request, self.context.settings.body_bytes_max))
+        fields = read_fields(await read_body(request, self.context.settings.body_bytes_max))
         why = read_reason(fields)
         dry_run = fields.pop("dry_run", False)
         operation = convert_operation(fields, kind, strict=True)

@@ -28,8 +28,8 @@ from payintent.http.pages import forms
 from payintent.http.pages.static_files import (
     StaticFiles,
     html_response,
-    inline_part,
     make_environment,
+    make_inline_block,
 )
 from payintent.http.pagination import write_id_cursor
 from payintent.members import sessions_store as session_store
@@ -48,7 +48,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 PORTAL_FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
-_STYLE = inline_part(PORTAL_FILES.text("portal.css"))
+_STYLE = make_inline_block(PORTAL_FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 SIGN_IN = "/merchant/sign-in"
 _PAYMENTS_PAGE = "/merchant/payments"

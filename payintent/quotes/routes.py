@@ -36,7 +36,7 @@ class CatalogRoutes:
         return [self.api.route("GET", "/v1/catalog", self.get_catalog)]
 
     async def get_catalog(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        viewer = self.viewers.viewer_country(request)
+        viewer = self.viewers.get_viewer_country(request)
         catalog = await self.catalogs.get(merchant.merchant_id, viewer)
         headers = {
             "Cache-Control": "private, max-age=300",

@@ -16,7 +16,7 @@ from payintent.core.errors import BadRequestError
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed, ChangeSubscriber
 from payintent.http.application import read_path_uuid
-from payintent.http.bodies import read_raw
+from payintent.http.bodies import read_body
 from payintent.http.pagination import (
     ID_BYTES,
     NUMBER_BYTES,
@@ -231,7 +231,7 @@ class OperatorWebhookRoutes:
     async def replay_event(self, request: Request, actor: Actor) -> Response:
         """`POST /operator/webhooks/{event_id}/replay`: resend the event, keeping its webhook-id."""
         event_id = read_path_uuid(request, "event_id", "no such event")
-        raw = await read_raw(request, self.context.settings.body_bytes_max)
+        raw = await read_body(request, self.context.settings.body_bytes_max)
         actor = replace(actor, why=read_reason(read_fields(raw)))
         await run_operation(self.context, ResendEvent(event_id=event_id), actor)
         return json_response({"event_id": str(event_id), "state": "pending"})

@@ -24,8 +24,8 @@ from payintent.http.egress import (
     EgressRefusedError,
     Lookup,
     check_callback_url,
-    checked_socket,
-    egress_rules,
+    make_egress_rules,
+    open_checked_socket,
 )
 from payintent.runtime.http_session import make_exact_url
 from payintent.runtime.settings import Settings
@@ -117,7 +117,7 @@ class WebhookSender:
     ) -> None:
         """`clock` returns Unix seconds; `lookup` and `tls` override the system's DNS and CAs."""
         self._settings = settings
-        self._rules = egress_rules(settings)
+        self._rules = make_egress_rules(settings)
         self._clock = clock
         self._lookup = lookup
         self._tls = tls or settings.client_tls
@@ -177,7 +177,7 @@ class WebhookSender:
             connector = RecordingConnector(
                 resolver=self._resolver,
                 use_dns_cache=False,
-                socket_factory=partial(checked_socket, rules=self._rules),
+                socket_factory=partial(open_checked_socket, rules=self._rules),
                 limit=settings.webhook_sockets_max,
                 keepalive_timeout=KEEP_ALIVE_S,
                 ssl=self._tls or True,

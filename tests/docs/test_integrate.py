@@ -4,7 +4,7 @@ import json
 import re
 from datetime import timedelta
 
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from payintent.payments.model import PaymentStatus
 from payintent.runtime.settings import Settings
 from payintent.webhooks.model import EventType, list_event_payload_fields
@@ -59,7 +59,7 @@ def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
 
 def test_the_denial_on_the_page_is_one_of_the_contract() -> None:
     [denial] = [json.loads(one) for one in blocks(_PAYMENTS, "json") if "fds" in one]
-    fds = openapi_document()["components"]["schemas"]["FraudDecision"]
+    fds = read_openapi_document()["components"]["schemas"]["FraudDecision"]
     assert list(denial["fds"]) == fds["required"]
     assert denial["fds"]["risk_level"] in fds["properties"]["risk_level"]["enum"]
 

@@ -29,7 +29,7 @@ from schemathesis.core.failures import FailureGroup
 from payintent.core.ids import SESSION, format_id
 from payintent.gateways.port import GatewaySessionState, SessionReport
 from payintent.http import responses
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
@@ -118,7 +118,7 @@ CHECKS = [
     positive_data_acceptance,
     *CONFORMANCE,
 ]
-_KEY = openapi_document()["components"]["schemas"]["IdempotencyKey"]["pattern"]
+_KEY = read_openapi_document()["components"]["schemas"]["IdempotencyKey"]["pattern"]
 SHOP = "https://shop.example.com"
 STATUSES = ("PENDING", "PROCESSING", "PAID", "FAILED", "CANCELLED", "EXPIRED")
 

@@ -15,7 +15,7 @@ from payintent.accounting.ledger_operations import BackfillLedger
 from payintent.core.errors import RefusedError
 from payintent.core.ids import STATEMENT, format_id
 from payintent.gateway_accounts.operations import AddAccount
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant
@@ -29,7 +29,7 @@ from tests.support.world import Api, World
 #: Every operation that needs a merchant's key, as the API document has them.
 _OPERATIONS = [
     (method.upper(), path)
-    for path, item in openapi_document()["paths"].items()
+    for path, item in read_openapi_document()["paths"].items()
     for method, operation in item.items()
     if isinstance(operation, dict)
     and any("merchantKey" in way for way in operation.get("security", ()))
