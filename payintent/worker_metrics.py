@@ -48,7 +48,7 @@ async def measure(service: Service) -> None:
     oldest_s = await payment_store.get_oldest_processing_age_s(read_database)
     pending_s = await overview_store.get_pending_overdue_s(read_database)
     webhook_s = await overview_store.get_webhook_overdue_s(read_database)
-    mail_s = await mail_store.oldest_age_s(read_database)
+    mail_s = await mail_store.get_oldest_age_s(read_database)
     deliveries = await overview_store.count_deliveries(read_database)
     cases = await overview_store.count_open_cases(read_database)
     runs = await runs_store.count_recent(read_database, RECENT_HOURS)

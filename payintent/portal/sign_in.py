@@ -14,7 +14,7 @@ from payintent.http.pages.forms import make_form_token, make_token
 from payintent.http.responses import json_response
 from payintent.members import sessions_store as session_store
 from payintent.members import store as member_store
-from payintent.members.operations import link_digest
+from payintent.members.operations import digest_link
 from payintent.portal import visits
 from payintent.portal.challenges import (
     ChallengePurpose,
@@ -155,7 +155,7 @@ async def _sign_in_with_link(context: PortalContext, link: str) -> tuple[str, st
     Raises `UnauthorizedError` if the link is not accepted.
     """
     async with context.database.transaction() as tx:
-        digest = link_digest(context.operation_context, link)
+        digest = digest_link(context.operation_context, link)
         member_id = await member_store.consume_link(tx, digest)
         if member_id is None:
             raise UnauthorizedError(MEMBER, "unknown")
