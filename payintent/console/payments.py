@@ -24,7 +24,7 @@ from payintent.core.money import CURRENCIES
 from payintent.db.sealing import find_order_id
 from payintent.http.errors import http_status
 from payintent.payment_history import store as history_store
-from payintent.payment_history.operations import ShowTimeline, payment_summary
+from payintent.payment_history.operations import ShowTimeline, summarize_payment
 from payintent.payment_history.timeline import KINDS, TimelineEntry, TimelinePage
 from payintent.payment_sessions.operations import EndPayment
 from payintent.payments.model import PaymentStatus
@@ -108,7 +108,7 @@ async def get_payments(visit: OperatorVisit) -> Response:
 async def get_payment(visit: OperatorVisit) -> Response:
     payment_id: str = visit.request.path_params["payment_id"]
     operation = read_query(visit, ShowTimeline, payment_id=payment_id)
-    payment = await payment_summary(visit.context.database, payment_id)
+    payment = await summarize_payment(visit.context.database, payment_id)
     snapshot = await require_payment(visit.context.database, payment_id)
     timeline: TimelinePage = await visit.read(operation)
     return visit.render(

@@ -220,7 +220,7 @@ def _list_conversion_rows(figures: Figures, period: Period, subject: str) -> lis
     for figure in figures.conversion:
         if figure.subject == subject:
             by_kind = counts.setdefault(figure.value or _NONE_SELECTED, {})
-            by_kind[figure.kind] = figures.count_of(figure, period)
+            by_kind[figure.kind] = figures.get_count(figure, period)
     rows = [
         _make_conversion_row(name, [by_kind], _get_row_filters(subject, name))
         for name, by_kind in counts.items()

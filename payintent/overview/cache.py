@@ -1,4 +1,4 @@
-"""Cache the console's overview, so that all viewers share a statement per second."""
+"""Cache the console's overview, so that all viewers share one query per second."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ _Amounts = dict[tuple[str, str], Amount]  # by kind and currency
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figures:
-    """The figures from the last statement, plus closed hours from earlier statements."""
+    """The figures from the last query, and closed hours from earlier queries."""
 
     overview: Overview
     since: Mapping[Period, datetime]
@@ -63,10 +63,10 @@ class Figures:
         """Return the start time and the counts by kind for each data point, oldest first."""
         step = HOURS_PER_POINT[period] * _HOUR
         starts: list[datetime] = []
-        at = self.since[period]
-        while at <= self.overview.now:
-            starts.append(at)
-            at += step
+        start = self.since[period]
+        while start <= self.overview.now:
+            starts.append(start)
+            start += step
         counts: list[dict[str, int]] = [{} for _ in starts]
         for hour, amounts in self.hours.items():
             index = (hour - self.since[period]) // step
@@ -75,12 +75,12 @@ class Figures:
                     counts[index][kind] = counts[index].get(kind, 0) + amount.count
         return list(zip(starts, counts, strict=True))
 
-    def count_of(self, figure: ConversionFigure, period: Period) -> int:
+    def get_count(self, figure: ConversionFigure, period: Period) -> int:
         return figure.counts[_PERIODS.index(period)]
 
 
 class OverviewCache:
-    """Caches the overview for a second, conversion for a minute, and closed hours for good."""
+    """Caches the overview for a second, conversion for a minute, and closed hours permanently."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -118,7 +118,7 @@ class OverviewCache:
 def _merge(
     previous: Figures | None, overview: Overview, closed_until: datetime | None
 ) -> dict[datetime, _Amounts]:
-    """Combine the new hours with the cached closed hours that are still within a period."""
+    """Combine the new hours with cached closed hours that are still within the longest period."""
     hours: dict[datetime, _Amounts] = {}
     if previous is not None and closed_until is not None:
         hours = {

@@ -25,8 +25,8 @@ from payintent.payment_history.store import HistoryEntry
 from payintent.payment_history.timeline import (
     Details,
     describe_attempt,
-    join_parts,
-    payment_amount,
+    format_payment_amount,
+    join_texts,
 )
 from payintent.payments import schemas
 from payintent.payments.lookup import list_merchant_payments
@@ -75,7 +75,7 @@ def _make_history_row(entry: HistoryEntry) -> dict[str, object]:
         "at": entry.at,
         "title": title,
         "text": format_details(entry.details),
-        "event_id": entry.id if entry.what in {"event", "attempt"} else None,
+        "event_id": entry.id if entry.kind in {"event", "attempt"} else None,
     }
 
 
@@ -89,7 +89,7 @@ def _describe_amount(details: Details) -> str | None:
 
 def _describe_selection(details: Details) -> str:
     fee, tax = details["fee_amount"], details["estimated_tax"]
-    return join_parts(
+    return join_texts(
         f"{details['label']} in {details['country']}",
         group_thousands(f"{details['total_amount']} {details['currency']}"),
         None if fee == "0" else f"fee {fee}",
@@ -101,13 +101,13 @@ def _describe_selection(details: Details) -> str:
 def _describe_transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else None
-    return join_parts(tx_hash, block, f"on {details['chain']}" if "chain" in details else None)
+    return join_texts(tx_hash, block, f"on {details['chain']}" if "chain" in details else None)
 
 
 def _describe_refund(details: Details) -> str:
-    amount = payment_amount(details) if "amount" in details else "money from a case"
+    amount = format_payment_amount(details) if "amount" in details else "money from a case"
     to = f"to {details['destination']}" if "destination" in details else None
-    return join_parts(
+    return join_texts(
         amount,
         to,
         f"by {describe_requester(details['requested_by'])}",
@@ -122,7 +122,7 @@ def _omit_details(_: Details) -> str:
 _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "created": (
         "Created",
-        lambda details: f"{payment_amount(details)} for the buyer {details['payer_uid']}",
+        lambda details: f"{format_payment_amount(details)} for the buyer {details['payer_uid']}",
     ),
     "selected": ("Payment method selected", _describe_selection),
     "returned": ("Buyer returned from the gateway", _omit_details),
@@ -131,7 +131,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "gone": ("Block replaced", _describe_transaction),
     "final": ("Transaction final", _describe_transaction),
     "captured": ("Money received", lambda details: _describe_amount(details) or ""),
-    "paid": ("Paid", payment_amount),
+    "paid": ("Paid", format_payment_amount),
     "failed": ("Failed", lambda details: details["failure_reason"]),
     "expired": ("Expired", _omit_details),
     "cancelled": ("Cancelled", _omit_details),
@@ -140,14 +140,14 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "refund": ("Refund requested", _describe_refund),
     "refund-ended": (
         "Refund result",
-        lambda details: join_parts(details["status"], details.get("failure_reason")),
+        lambda details: join_texts(details["status"], details.get("failure_reason")),
     ),
     "refund-final": ("Refund final", _describe_transaction),
     "case": ("Case opened", lambda details: details["kind"]),
-    "case-closed": ("Case closed", lambda details: join_parts(details["kind"], details["status"])),
+    "case-closed": ("Case closed", lambda details: join_texts(details["kind"], details["status"])),
     "dispute": (
         "Disputed by the buyer",
-        lambda details: join_parts(_describe_amount(details), details["reason"] or None),
+        lambda details: join_texts(_describe_amount(details), details["reason"] or None),
     ),
     "dispute-now": (
         "Dispute updated",
