@@ -64,7 +64,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     label_translations: Annotated[list[str] | None, option(_TRANSLATIONS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval once the merchant has gone live; a method determines fee and payee."""
+        """Require approval after the merchant has gone live: a method sets the fee and payee."""
         await require_merchant(context.database, self.merchant_id)
         return await merchant_store.has_gone_live(context.database, self.merchant_id)
 
@@ -85,13 +85,14 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         parse_translations(self.label_translations or ())
         merchant = await require_merchant(context.database, self.merchant_id)
         _check_terms(self.label, self.currencies, self.countries, self.fee_rate, self.position)
-        is_id = is_database_id(self.account_id)
-        account = await account_store.get(context.database, self.account_id) if is_id else None
+        account = None
+        if is_database_id(self.account_id):
+            account = await account_store.get(context.database, self.account_id)
         if account is None or account.merchant_id not in {None, self.merchant_id}:
             raise NotFoundError(f"this merchant has no account {self.account_id}")
         if account.livemode != merchant.livemode:
             raise BadRequestError(
-                f"account {account.id} and merchant {merchant.id} must both be live, or both test"
+                f"account {account.id} and merchant {merchant.id} must both be live or both be test"
             )
         await self._check_token(context)
 
@@ -103,7 +104,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             )
         if contract is None:
             if self.token is not None:
-                raise BadRequestError("only on-chain methods have a token")
+                raise BadRequestError("only on-chain methods can have a token")
             return
         symbols = {
             token.symbol
@@ -118,7 +119,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         has_gone_live = await merchant_store.has_gone_live(tx, self.merchant_id)
         check_approved(context, needs_approval=has_gone_live)
         contract = await chain_store.get_contract(tx, self.account_id)
-        new = NewPaymentMethod(
+        method = NewPaymentMethod(
             kind=self.kind,
             label=self.label,
             currencies=self.currencies,
@@ -131,7 +132,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             label_translations=parse_translations(self.label_translations or ()),
         )
         method_id = await method_store.add(
-            tx, self.merchant_id, self.account_id, new, self.position
+            tx, self.merchant_id, self.account_id, method, self.position
         )
         return await _lock_method(tx, method_id)
 
@@ -153,7 +154,7 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Change a method. Omitted fields and selected quotes are unchanged."""
+    """Change a method. Omitted fields and quotes that buyers have selected do not change."""
 
     action: ClassVar[str] = "method.change"
     method_id: _MethodId
@@ -167,22 +168,22 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     label_translations: Annotated[list[str] | None, option(f'{_TRANSLATIONS}; "" for none')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval for a fee change once the merchant has gone live."""
-        before = await _require_method(context.database, self.method_id)
-        return await self._needs_approval(context.database, before)
+        """Require approval for a fee change after the merchant has gone live."""
+        method = await _require_method(context.database, self.method_id)
+        return await self._needs_approval(context.database, method)
 
-    async def _needs_approval(self, database: Executor, before: PaymentMethod) -> bool:
-        changes_mode = self.fee_mode not in (None, before.fee_mode)
-        changes_fee = changes_mode or self.fee_rate not in (None, before.fee_rate)
-        return changes_fee and await merchant_store.has_gone_live(database, before.merchant_id)
+    async def _needs_approval(self, database: Executor, method: PaymentMethod) -> bool:
+        changes_mode = self.fee_mode not in (None, method.fee_mode)
+        changes_fee = changes_mode or self.fee_rate not in (None, method.fee_rate)
+        return changes_fee and await merchant_store.has_gone_live(database, method.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
         before = await _require_method(context.database, self.method_id)
         values = to_json_value(before)
         values["label_translations"] = format_translations(before.label_translations)
         return [
-            f"{name} of method {before.id} ({quote_input(before.label)}) of merchant "
-            f"{before.merchant_id} changes from {values[name]} to {value}"
+            f"{name} of method {method.id} ({quote_input(method.label)}) of merchant "
+            f"{method.merchant_id} changes from {values[name]} to {value}"
             for name, value in details(self).items()
             if name != "method_id"
         ]
@@ -196,8 +197,8 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         merchant_id = (await _require_method(tx, self.method_id)).merchant_id
         await merchant_store.lock(tx, merchant_id)  # waits for a concurrent activation
-        before = await _lock_method(tx, self.method_id)
-        check_approved(context, needs_approval=await self._needs_approval(tx, before))
+        method = await _lock_method(tx, self.method_id)
+        check_approved(context, needs_approval=await self._needs_approval(tx, method))
         method = replace(
             before,
             label=self.label or before.label,

@@ -17,9 +17,9 @@ from payintent.merchants.model import Acceptance, ExpectedToken, FeeMode, Market
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
-_ATTEMPTS_MAX = 3  # attempts to record a catalog while other processes do the same
+_ATTEMPTS_MAX = 3  # for recording a catalog that other processes also record
 
-#: Columns for `Acceptance`, except the fields that depend on the gateway.
+#: Columns for `Acceptance`, except for fields that depend on the gateway.
 _ACCEPTANCE = """
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
@@ -40,8 +40,8 @@ _FROM = """
     LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
     LEFT JOIN chain_cursor k ON k.chain = m.chain
 """
-_BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
-#: Expression for the payment methods of a row of `merchant` as JSON, in display order.
+_SELECT_BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
+#: SQL expression: the payment methods of a `merchant` row as JSON, in display order.
 METHODS_JSON = f"""
     (
         SELECT json_agg(row_to_json(acceptance))
@@ -74,7 +74,7 @@ class NewPaymentMethod:
 class CatalogRecord:
     """The catalog shown to viewers from a country, and the time when it was first shown."""
 
-    viewer: str  # the viewers' country; empty for the catalog of all other viewers
+    viewer: str  # the viewers' country; empty for viewers from all other countries
     content_hash: bytes
     since: datetime
 
@@ -83,7 +83,7 @@ _methods_decoder = msgspec.json.Decoder(tuple[Acceptance, ...])
 
 
 async def add(
-    tx: Tx, merchant_id: int, account_id: int, new: NewPaymentMethod, position: int
+    tx: Tx, merchant_id: int, account_id: int, method: NewPaymentMethod, position: int
 ) -> int:
     return await tx.value(
         """
@@ -96,12 +96,12 @@ async def add(
         """,
         merchant_id,
         account_id,
-        new.kind,
-        new.label,
-        list(new.currencies),
-        None if new.countries is None else list(new.countries),
-        new.fee_mode,
-        new.fee_rate,
+        method.kind,
+        method.label,
+        list(method.currencies),
+        None if method.countries is None else list(method.countries),
+        method.fee_mode,
+        method.fee_rate,
         position,
         new.chain,
         new.token,
@@ -130,17 +130,17 @@ async def list_for_merchant(
 
 
 async def get(database: Executor, method_id: int) -> PaymentMethod | None:
-    row = await database.row(_BY_ID, method_id)
+    row = await database.row(_SELECT_BY_ID, method_id)
     return _to_method(row) if row else None
 
 
 async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
-    row = await tx.row(_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
+    row = await tx.row(_SELECT_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
     return _to_method(row) if row else None
 
 
 async def update(tx: Tx, method: PaymentMethod) -> None:
-    """Update a method. Existing sessions keep their quotes."""
+    """Update a method. The quotes of existing sessions do not change."""
     await tx.fetch(
         """
         UPDATE payment_method
@@ -162,7 +162,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
 
 
 async def list_catalogs(database: Executor, merchant_id: int, viewer: str) -> list[CatalogRecord]:
-    """List the catalogs of a country's viewers and of all other viewers, if recorded."""
+    """List the recorded catalogs for viewers from a country and for all other viewers."""
     rows = await database.fetch(
         """
         SELECT viewer, content_hash, since
@@ -181,10 +181,10 @@ async def record_catalog(
 ) -> datetime:
     """Record the catalog shown to viewers from a country; return when it was first shown.
 
-    For a country's first catalog, the result is `since` if the catalog for all other viewers
-    already had the same content. Otherwise it is the current time.
+    For a country's first catalog, this is `since` if the catalog for all other viewers already had
+    the same content. Otherwise, it is the current time.
     """
-    for _ in range(_ATTEMPTS_MAX):  # retried after a concurrent insertion
+    for _ in range(_ATTEMPTS_MAX):  # retry after a concurrent insertion
         row = await database.row(
             """
             WITH changed AS (
@@ -220,10 +220,10 @@ async def record_catalog(
         )
         if row is not None:
             return row["since"]
-    raise LockTimeoutError("other processes keep changing this catalog")
+    raise LockTimeoutError("other processes are changing this catalog repeatedly")
 
 
-def market_of(row: Row) -> Market:
+def to_market(row: Row) -> Market:
     """Build a market from a row with the columns `countries` and `currencies`."""
     return Market(_to_tuple(row["countries"]), _to_tuple(row["currencies"]))
 
@@ -259,8 +259,8 @@ class ConfigurationVersion:
     """The configuration version, and the chains that are currently watched.
 
     Triggers update the version in every transaction that changes merchants, methods, accounts,
-    providers, tokens, tax rates or catalogs. Whether a chain is watched depends on the clock, so it
-    is not versioned.
+    providers, tokens, tax rates or catalogs. The version does not cover the watched chains, because
+    they depend on the clock.
     """
 
     version: UUID

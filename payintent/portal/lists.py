@@ -212,10 +212,12 @@ async def get_calls(visit: MemberVisit) -> Response:
     """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
     context, only_failed = visit.context, bool(visit.request.query_params.get("failed"))
     calls = await call_log.list_api_calls(
-        context.database, visit.merchant_id, _CALLS_MAX, failed=only_failed
+        context.database, visit.merchant_id, _CALLS_MAX, only_failed=only_failed
     )
     days = context.settings.api_calls_days
-    return visit.render("calls.html", "API calls", calls=calls, only_failed=only_failed, days=days)
+    return visit.render(
+        "calls.html", "API calls", calls=calls, only_only_failed=only_failed, days=days
+    )
 
 
 def _read_query(visit: MemberVisit) -> dict[str, str]:

@@ -28,8 +28,8 @@ from payintent.merchants.model import (
 from payintent.merchants.payable import (
     PayableMethods,
     Restrictions,
+    find_usable_market,
     payable_precision,
-    usable_market,
 )
 from payintent.payments.model import Payment
 from payintent.quotes.price import PriceRates, make_price
@@ -168,7 +168,7 @@ def _explain_currency(
     currency: str,
     tax_rate: Decimal,
 ) -> Quote | QuoteRefusal:
-    country, market = quote_country.country, usable_market(method)
+    country, market = quote_country.country, find_usable_market(method)
     if currency not in TENDER_BY_COUNTRY[country]:
         return QuoteRefusal(f"{currency} is not used in {country}")
     if TENDER[currency].is_crypto and not quote_country.crypto:

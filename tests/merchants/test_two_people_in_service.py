@@ -120,7 +120,7 @@ async def test_one_admin_leads_nobody_and_nothing_elsewhere(
 ) -> None:
     before = await state(world, operators)
     for change in redirections(world):
-        proposal = await operators.submit(change, replace(ADA, over_http=False))
+        proposal = await operators.submit(change, replace(ADA, uses_http=False))
         assert isinstance(proposal, Proposal), change
         assert await state(world, operators) == before, change
 

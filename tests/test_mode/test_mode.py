@@ -234,7 +234,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
         method = AddPaymentMethod(
             merchant_id=merchant, account_id=account, kind="card", label="C", currencies=["THB"]
         )
-        with pytest.raises(RefusedError, match="both be live, or both test"):
+        with pytest.raises(RefusedError, match="both be live or both be test"):
             await world.perform(method)
     for merchant, is_test in ((world.merchant_id, True), (test.merchant_id, False)):
         account = AddAccount(
