@@ -101,7 +101,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         status = None if self.status == "ALL" else self.status
         before, after = _parse_cursor("before", self.before), _parse_cursor("after", self.after)
         page = (
-            await proposals_store.list_waiting(context.database, after, self.limit)
+            await proposals_store.list_undecided(context.database, after, self.limit)
             if is_oldest_first
             else await proposals_store.list_proposals(context.database, status, before, self.limit)
         )
@@ -178,7 +178,7 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
         view = await _record_decision(tx, proposal, "APPROVED", context.actor_name, self.note)
         return ApprovalResult(approval=view, result=to_json_value(result))
 
-    def merchant_id_of(self, result: ApprovalResult) -> int | None:
+    def get_merchant_id(self, result: ApprovalResult) -> int | None:
         return result.approval.merchant_id
 
     def audit_details(self, result: ApprovalResult) -> dict[str, object]:
@@ -313,7 +313,7 @@ async def _check_approver(
 async def _record_decision(
     tx: Tx, proposal: Proposal, status: str, decided_by: str, note: str
 ) -> ApprovalView:
-    await proposals_store.mark_decided(tx, proposal.id, status, decided_by, note)
+    await proposals_store.record_decision(tx, proposal.id, status, decided_by, note)
     return make_proposal_view(await _require_proposal(tx, ids.format_id(ids.APPROVAL, proposal.id)))
 
 
@@ -337,5 +337,5 @@ def _decrypt_operation(context: OperationContext, proposal: Proposal) -> ChangeO
 
 
 def _make_proposer_context(context: OperationContext, proposal: Proposal) -> OperationContext:
-    actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.over_http)
+    actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.uses_http)
     return replace(context, actor=actor)

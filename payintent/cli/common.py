@@ -26,7 +26,7 @@ from payintent.core.errors import (
 from payintent.db.hosts import NOT_READABLE, format_hosts
 from payintent.gateways.packages import GatewayPackageError
 from payintent.operators.operation import (
-    TERMINAL,
+    TERMINAL_PREFIX,
     Actor,
     AnyOperation,
     ChangeOperation,
@@ -189,7 +189,7 @@ async def _find_actor(service: Service, why: str) -> Actor:
     """Return the actor. The name of a terminal user is not verified."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
-        return Actor(f"{TERMINAL}{_get_user_name()}", why)
+        return Actor(f"{TERMINAL_PREFIX}{_get_user_name()}", why)
     # Imported only if there is a token, because these modules import the web framework.
     from payintent.http.address_limits import read_bearer_key
     from payintent.operators.access import check_operator_token

@@ -316,11 +316,11 @@ async def check_setup(context: OperationContext) -> list[SetupFinding]:
 
 
 async def _check_admins(context: OperationContext) -> SetupFinding:
-    if not await tokens_store.is_readable(context.database):
+    if not await tokens_store.may_read_tokens(context.database):
         return SetupFinding(
             "operators", True, "not checked: this database role cannot read operators"
         )
-    count = await tokens_store.count_live(context.database, Role.ADMIN)
+    count = await tokens_store.count_valid_tokens(context.database, Role.ADMIN)
     text = f"admins with a valid token: {count}"
     settings = context.database.settings
     if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():
@@ -379,7 +379,7 @@ def _read_credential_names(
 
 async def _check_privileges(report: _Report, service: Service) -> None:
     text = "the secrets match this database"
-    if not service.settings.sandbox and await audit_store.is_writable(service.database):
+    if not service.settings.sandbox and await audit_store.may_rewrite(service.database):
         report.warn("service", f"{text}; this database role can change the audit log")
     else:
         report.ok("service", text)

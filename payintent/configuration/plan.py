@@ -401,7 +401,7 @@ async def _load_approval_ids(
     approval_ids: dict[bytes, str] = {}
     after: UUID | None = None
     while actions:
-        page = await proposals_store.list_waiting(context.database, after, _PAGE)
+        page = await proposals_store.list_undecided(context.database, after, _PAGE)
         for proposal in page:
             if proposal.action in actions and proposal.sealed is not None:
                 encryption_context = make_proposal_context(

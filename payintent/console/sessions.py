@@ -125,7 +125,7 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
         await session_store.record_use(context.database, record.id, record.holder)
     return OperatorSession(
         id=record.id,
-        actor=Actor(record.name, role=record.role, over_http=True),
+        actor=Actor(record.name, role=record.role, uses_http=True),
         csrf=context.encryption.digest(f"console form:{record.id}").hex(),
         holder=record.holder,
         cookie=await _rotate(context, record) if is_current and record.is_rotation_due else None,

@@ -72,7 +72,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval over HTTP, because the link gives access to the portal."""
-        return context.actor.over_http
+        return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)

@@ -16,7 +16,7 @@ from payintent.gateway_accounts.health import read_unavailable_channels
 from payintent.operators.fields import (
     argument,
     check_note,
-    check_text_if_given,
+    check_optional_text,
     option,
     parse_before,
     quote_input,
@@ -136,8 +136,8 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         return [f"{describe_payment(payment)}: refund {amount}", f"to {destination}"]
 
     async def check(self, context: OperationContext) -> None:
-        check_text_if_given("reason", self.reason, _REASON_MAX)
-        check_text_if_given("destination", self.destination, _DESTINATION_MAX)
+        check_optional_text("reason", self.reason, _REASON_MAX)
+        check_optional_text("destination", self.destination, _DESTINATION_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         """Reserve and queue the refund; raises the same errors as the merchant's API."""

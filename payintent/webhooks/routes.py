@@ -30,7 +30,7 @@ from payintent.http.responses import json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_operations import key_actor
 from payintent.merchants.access_store import AuthenticatedMerchant
-from payintent.operators.access import OperatorApi, read_fields, read_reason
+from payintent.operators.access import OperatorApi, pop_reason, read_fields
 from payintent.operators.operation import Actor, OperationContext
 from payintent.operators.submit import run_operation
 from payintent.runtime.json_format import format_timestamp
@@ -232,7 +232,7 @@ class OperatorWebhookRoutes:
         """`POST /operator/webhooks/{event_id}/replay`: resend the event, keeping its webhook-id."""
         event_id = read_path_uuid(request, "event_id", "no such event")
         raw = await read_body(request, self.context.settings.body_bytes_max)
-        actor = replace(actor, why=read_reason(read_fields(raw)))
+        actor = replace(actor, why=pop_reason(read_fields(raw)))
         await run_operation(self.context, ResendEvent(event_id=event_id), actor)
         return json_response({"event_id": str(event_id), "state": "pending"})
 

@@ -73,19 +73,19 @@ async def _account(stage: Stage) -> Any:
     return await stage.perform(ShowAccount(account_id=stage.known["account"]))
 
 
-@pytest.mark.parametrize("over_http", [False, True])
+@pytest.mark.parametrize("uses_http", [False, True])
 async def test_exactly_these_operations_wait_for_another_person(
-    stage: Stage, over_http: bool
+    stage: Stage, uses_http: bool
 ) -> None:
     waiting: set[str] = set()
     for action in EXAMPLES:
-        done = await stage.service.submit(stage.example(action), replace(ADA, over_http=over_http))
+        done = await stage.service.submit(stage.example(action), replace(ADA, uses_http=uses_http))
         if isinstance(done, Proposal):
             waiting.add(action)
             await stage.service.run_operation(
                 Approve(approval_id=ids.format_id(ids.APPROVAL, done.id)), ALAN
             )
-    assert waiting == (TWO_OVER_HTTP if over_http else TWO_PEOPLE)
+    assert waiting == (TWO_OVER_HTTP if uses_http else TWO_PEOPLE)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None
     await stage.world.rows("UPDATE merchant SET activation = 'ACTIVE', activated_at = clock()")
     await stage.perform(SetTaxRate(country="TH", rate=Decimal("0.05")))
     for action in sorted(TWO_OVER_HTTP):
-        waiting = await _propose(stage, action, replace(ADA, over_http=True))
+        waiting = await _propose(stage, action, replace(ADA, uses_http=True))
         told = " ".join(waiting.changes)
         for name, value in stage.fields(action).items():
             if isinstance(value, str | int) and name not in {"public_id", "name", "payer_uid"}:
@@ -318,9 +318,9 @@ async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
 
 
 async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Stage) -> None:
-    over_http = replace(ADA, over_http=True)
+    uses_http = replace(ADA, uses_http=True)
     for action, name in (("operator.issue", "token"), ("key.issue", "api_key")):
-        waiting = await _propose(stage, action, over_http)
+        waiting = await _propose(stage, action, uses_http)
         approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
         secret = approved.result[name]
         assert secret
@@ -329,7 +329,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
         for table in ("proposal", "audit", "operator_token", "api_key"):
             rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
             assert not [row for row in rows if secret in row["row"]]
-    waiting = await _propose(stage, "merchant.create", over_http)
+    waiting = await _propose(stage, "merchant.create", uses_http)
     approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
     shown = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
     assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in shown]
@@ -342,7 +342,7 @@ async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage
     """Neither merchant nor key is made until another admin approves, who alone is shown the key."""
     count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM api_key) AS k"
     [before] = await stage.world.rows(count)
-    waiting = await _propose(stage, "merchant.create", replace(ADA, over_http=True))
+    waiting = await _propose(stage, "merchant.create", replace(ADA, uses_http=True))
     assert "name: Third Shop" in waiting.changes
     assert "the API key and callback secret are shown to the approver" in waiting.changes[-1]
     approval = Approve(approval_id=waiting.id)

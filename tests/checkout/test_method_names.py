@@ -24,7 +24,7 @@ pytestmark = pytest.mark.full
 _LABELS = {
     method.label
     for provider in ("simulator", "stripe", "ecpay", "test")
-    for method in default_methods(provider)
+    for method in get_default_methods(provider)
 }
 _THAI, _ARABIC = "บัตร <เครดิต>", "بطاقة ائتمان"
 

@@ -339,7 +339,7 @@ async def test_one_person_of_the_provider_proposes_and_another_one_approves(
     assert proposal["proposed_by"].startswith("oidc:ada@example.com/")
     waiting = words(await ada.get("/approvals"))
     approval_id = next(one for one in waiting.split() if one.startswith("appr_"))
-    actor = Actor(proposal["proposed_by"], "mine", Role.ADMIN, over_http=True)
+    actor = Actor(proposal["proposed_by"], "mine", Role.ADMIN, uses_http=True)
     with pytest.raises(RefusedError, match="an operator other than"):
         await world.service.submit(Approve(approval_id=approval_id), actor)
     await alan.get(f"/approvals/{approval_id}")

@@ -93,7 +93,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("operator.identities", {"limit": 0}, _BAD, "limit must be from 1 to"),
     ("operator.issue", {"name": "Oidc:x"}, _BAD, "name must not start with oidc:"),
     *(
-        (f"operator.{verb}", {"name": "oidc:x"}, _UNKNOWN, "nobody has signed in as 'oidc:x'")
+        (f"operator.{verb}", {"name": "oidc:x"}, _UNKNOWN, "no operator has signed in as 'oidc:x'")
         for verb in ("block", "unblock")
     ),
     ("operator.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no operator token 'AAAAAAAA'"),
@@ -146,7 +146,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("tax.set", {"country": "XX"}, _BAD, "country 'XX' is not supported"),
     ("tax.set", {"rate": "Infinity"}, _BAD, "rate must be from 0 to 1"),
     ("tax.remove", {}, _UNKNOWN, "no tax rate for 'TH'"),
-    ("restriction.add", {"country": "cu"}, _BAD, "country 'cu' is not two capital letters"),
+    ("restriction.add", {"country": "cu"}, _BAD, "country 'cu' must be two capital letters"),
     ("restriction.lift", {}, _UNKNOWN, "'CU' has no CRYPTO restriction"),
     ("fraud.add", {"code": "spam"}, _BAD, "code must consist of capital"),
     ("fraud.add", {"score": 101}, _BAD, "score must be from 0 to 100"),
@@ -155,7 +155,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("fraud.add", {"value": "nobody"}, _BAD, "value must be an e-mail address"),
     ("fraud.add", {"count_max": 1}, _BAD, "only velocities can have count_max"),
     ("fraud.add", {"kind": "PAYER", "value": "\x00"}, _BAD, "value must have 1 to 255 characters"),
-    ("fraud.add", {"kind": "COUNTRY", "value": "Japan"}, _BAD, "is not two capital letters"),
+    ("fraud.add", {"kind": "COUNTRY", "value": "Japan"}, _BAD, "must be two capital letters"),
     ("fraud.add", {"kind": "ADDRESS", "value": "10.0.0.1/8"}, _BAD, "not an address or network"),
     ("fraud.add", {"kind": "PAYER_VELOCITY"}, _BAD, "a velocity requires count_max and"),
     *(
@@ -275,9 +275,9 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("gateway-payout.reverse", {"payout_id": str(UUID(int=0))}, _UNKNOWN, "no gateway payout"),
     ("gateway-payout.list", {"account_id": 999}, _UNKNOWN, "no account 999"),
     ("refund.list", {"before": "pay_x"}, _BAD, "before: 'pay_x' is not an id such as ref_…"),
-    ("merchant.list", {"after": -1}, _BAD, "after must be a merchant's number"),
+    ("merchant.list", {"after": -1}, _BAD, "after must be a merchant ID"),
     ("merchant.list", {"name": ""}, _BAD, "name must have 1 to 200 characters"),
-    ("webhooks.endpoints", {"after": -1}, _BAD, "after must be a merchant's number"),
+    ("webhooks.endpoints", {"after": -1}, _BAD, "after must be a merchant ID"),
     ("payment.search", {"before": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
     ("payment.search", {"text": " "}, _BAD, "text must have 1 to 300 characters"),
     ("payment.search", {"text": "x\x00"}, _BAD, "text must have 1 to 300 characters"),

@@ -29,7 +29,7 @@ from payintent.http.address_limits import PROVIDER_SIGN_IN
 from payintent.http.pages.forms import SignInCookie
 from payintent.operators import audit_store, identities_store
 from payintent.operators.identities_store import NewSignIn, SignInResult
-from payintent.operators.operation import IDENTITY
+from payintent.operators.operation import IDENTITY_PREFIX
 from payintent.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ async def _record_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> N
         "issuer": token.issuer,
         "subject": token.subject,
         "role": identity.role,
-        "role_before": identity.role_before,
+        "previous_role": identity.previous_role,
     }
     await audit_store.add(
         tx,
@@ -178,7 +178,7 @@ def _make_operator_name(token: "IdToken") -> str:
     plain = unicodedata.normalize("NFKC", label[:_LABEL_CHARS_MAX])
     printable = "".join(char for char in plain if char.isprintable() and char not in "/ ")
     digest = hashlib.sha256(f"{token.issuer}\x00{token.subject}".encode()).hexdigest()
-    return f"{IDENTITY}{printable[:_LABEL_CHARS_MAX]}/{digest[:_DIGEST_CHARS]}"
+    return f"{IDENTITY_PREFIX}{printable[:_LABEL_CHARS_MAX]}/{digest[:_DIGEST_CHARS]}"
 
 
 def _require_provider(context: ConsoleContext) -> IdentityProvider:
