@@ -264,7 +264,7 @@ def _make_route_context(service: Service, settings: Settings, key_uses: KeyUses)
         service.accounts,
         attempts,
         settings.api_key_cache_s,
-        uses=key_uses,
+        key_uses=key_uses,
     )
     return RouteContext(
         service=service,

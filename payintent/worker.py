@@ -118,7 +118,7 @@ async def prune(database: Database, settings: Settings) -> bool:
         _log.warning(
             "callbacks_forgotten", count=unmatched_count
         )  # because their sessions do not exist
-    unsent_count = await mail_store.delete_old(database, limit)
+    unsent_count = await mail_store.delete_old_mail(database, limit)
     if unsent_count:
         _log.warning("mails_forgotten", count=unsent_count)  # because no mail server is configured
     return limit in (

@@ -40,7 +40,7 @@ async def get_wallet_qr(visit: CheckoutVisit) -> Response:
 async def get_wallet_handoff(request: Request) -> Response:
     """`GET /c/wallet/open/{code}`: redirect a wallet's browser to the checkout page."""
     context = get_checkout_context(request)
-    context.address_limiter.take_token(context.viewers.viewer_address(request))
+    context.address_limiter.take_token(context.viewers.get_viewer_address(request))
     now = await get_current_time(context.database)
     session_id = context.wallet_handoff.parse_code(request.path_params["code"], now)
     session = await session_store.get(context.database, session_id) if session_id else None

@@ -135,7 +135,7 @@ async def read_same_origin_form(request: Request) -> dict[str, str]:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != _FORM_TYPE:
         raise BadRequestError(f"the form must be sent as {_FORM_TYPE}")
-    body = await read_raw(request, settings.body_bytes_max)
+    body = await read_body(request, settings.body_bytes_max)
     options: Any = {"keep_blank_values": True, "errors": "strict"}
     try:
         pairs = parse_qsl(body.decode(), **options, max_num_fields=_FORM_FIELDS_MAX)
@@ -167,7 +167,7 @@ def get_own_origin(request: Request, settings: Settings) -> str:
 
 
 def _render_failure(request: Request, failure: Failure) -> Response:
-    message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
+    message = _FAILURE_MESSAGES.get(failure.exception_type, failure.message)
     return render(request, "refused.html", status=failure.status, message=message)
 
 

@@ -19,7 +19,7 @@ from payintent.console.operation_pages import render_result
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.db.database import get_current_time
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
 from payintent.operators.submit import submit
@@ -45,7 +45,7 @@ async def post_decision(visit: OperatorVisit) -> Response:
     fields = {"approval_id": visit.request.path_params["approval_id"], "note": note}
     try:
         operation = read_operation(kind, fields)
-        actor = replace(visit.actor, why=note)
+        actor = replace(visit.actor, reason=note)
         result = await submit(visit.context.operation_context, operation, actor)
     except RefusedError as refusal:
         if refusal.code is ErrorCode.NOT_FOUND:

@@ -110,7 +110,7 @@ async def _process_form(
             operation_type=operation_type,
             changes=changes,
             hidden_fields=operation_forms.list_hidden_fields(operation_type, form),
-            why=actor.why,
+            why=actor.reason,
         )
     return render_result(visit, operation_type, await submit(context, operation, actor))
 

@@ -22,7 +22,7 @@ from payintent.core import ids
 from payintent.core.errors import RefusedError
 from payintent.core.money import CURRENCIES
 from payintent.db.sealing import find_order_id
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 from payintent.payment_history import store as history_store
 from payintent.payment_history.operations import ShowTimeline, summarize_payment
 from payintent.payment_history.timeline import KINDS, TimelineEntry, TimelinePage

@@ -172,8 +172,8 @@ def format_label(name: str) -> str:
 
 
 @cache
-def load_style(name: str) -> InlinePart:
-    return inline_part(CONSOLE_FILES.text(name))
+def load_style(name: str) -> InlineBlock:
+    return make_inline_block(CONSOLE_FILES.text(name))
 
 
 _STYLE_SOURCES = [load_style(name).csp_source for name in _FILES if name.endswith(".css")]

@@ -81,7 +81,7 @@ async def add_session(
         session_id,
         holder,
         digest=_compute_digest(context.encryption, session_id, secret),
-        address=context.viewers.caller_address(request),
+        address=context.viewers.get_caller_address(request),
         browser=browser[:_BROWSER_CHARS_MAX],
     )
     return NewSessionCookie(session_id, f"{session_id}.{secret}")
@@ -99,7 +99,7 @@ def log_sign_in(
         who=operator,
         by=method,
         session=str(new_cookie.session_id),
-        address=context.viewers.caller_address(request),
+        address=context.viewers.get_caller_address(request),
     )
 
 

@@ -57,7 +57,7 @@ async def post_sign_in(request: Request) -> Response:
 
 def render_sign_in_error(request: Request, refusal: RefusedError, next_path: str) -> Response:
     """Render the sign-in form with the reason for the failure."""
-    response = _render_form(request, next_path, _format_error(refusal), http_status(refusal))
+    response = _render_form(request, next_path, _format_error(refusal), get_http_status(refusal))
     if refusal.retry_after_s is not None:
         response.headers["Retry-After"] = str(refusal.retry_after_s)
     return response

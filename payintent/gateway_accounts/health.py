@@ -261,9 +261,11 @@ def is_too_slow(duration_s: float, other_call_count: int) -> bool:
 
 def sanitize_detail(detail: str) -> str:
     """Shorten a gateway's message, and mask card data and unprintable characters."""
-    raw = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
-    masked = mask_card_data(raw).decode(errors="replace")
-    return "".join(char if char.isprintable() else "?" for char in masked[:_DETAIL_CHARS_MAX])
+    detail_bytes = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
+    masked_detail = mask_card_data(detail_bytes).decode(errors="replace")
+    return "".join(
+        char if char.isprintable() else "?" for char in masked_detail[:_DETAIL_CHARS_MAX]
+    )
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:

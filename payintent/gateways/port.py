@@ -113,7 +113,7 @@ class GatewaySessionRequest:
     session_id: UUID  # also the gateway's idempotency key
     amount_minor: int
     currency: str
-    kind: str  # kind of the payment method: card, redirect or qr
+    kind: str  # card, redirect or qr
     country: str
     description: str
     opened_at: datetime

@@ -233,9 +233,9 @@ class SimulatorGateway:
         if not secret:  # anyone could sign with an empty key
             raise InvalidCallbackError("the account has no signing secret")
         content = f"{event_id}.{timestamp}.".encode() + request.body
-        expected = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
+        expected_signature = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
         signature = request.headers.get("sim-signature", "")
-        if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
+        if not hmac.compare_digest(expected_signature.encode(), signature.encode(errors="replace")):
             raise InvalidCallbackError("the signature does not match this account")
         if abs(self._now() - int(timestamp)) > CALLBACK_TOLERANCE_S:
             raise InvalidCallbackError(

@@ -30,7 +30,7 @@ _HOLDERS = {
     MEMBER: "member",
 }
 _CHECKS_MAX = 4  # concurrent checks for addresses above their limit, per type of holder
-_ADDRESSES_MAX = 20_000  # buckets kept in memory
+_ADDRESSES_MAX = 20_000  # buckets in memory
 _ROUNDING_TOLERANCE_S = 1e-6  # tolerance for float errors before rounding up to whole seconds
 AUTHENTICATION_FAILURES = Counter(
     "payintent_authentication_failures_total",

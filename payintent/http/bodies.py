@@ -29,7 +29,7 @@ _UUID = re.compile(
 
 
 class Decoder(Protocol[T_co]):
-    def decode(self, encoded: bytes, /) -> T_co:
+    def decode(self, json_bytes: bytes, /) -> T_co:
         """Decode JSON; raises `msgspec.DecodeError` if it is invalid."""
         ...
 
@@ -103,12 +103,12 @@ async def read_json(
         raise BadRequestError(_describe_error(error)) from error
 
 
-def nesting_depth(json: bytes) -> int:
+def nesting_depth(json_bytes: bytes) -> int:
     """Return the nesting depth of objects and arrays in a JSON text.
 
     Runs in linear time for any input, including hostile or invalid JSON.
     """
-    without_escapes = json.replace(rb"\\", b"").replace(rb"\"", b"")
+    without_escapes = json_bytes.replace(rb"\\", b"").replace(rb"\"", b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
     brackets = outside_strings.translate(None, delete=_NO_BRACKETS)
     return max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets)), default=0)
@@ -164,12 +164,12 @@ class MetadataDecoder(Generic[MetadataT]):
     def __init__(self, body_type: type[MetadataT]) -> None:
         self._decoder = msgspec.json.Decoder(body_type)
 
-    def decode(self, encoded: bytes) -> MetadataT:
-        if b"\\ud" not in encoded and b"\\uD" not in encoded:
-            return self._decoder.decode(encoded)
+    def decode(self, json_bytes: bytes) -> MetadataT:
+        if b"\\ud" not in json_bytes and b"\\uD" not in json_bytes:
+            return self._decoder.decode(json_bytes)
         placeholder = b"~%b~" % secrets.token_hex(_PLACEHOLDER_BYTES).encode()
-        json, count = _replace_unpaired(encoded, placeholder)
-        body = self._decoder.decode(json)
+        json_bytes, count = _replace_unpaired(json_bytes, placeholder)
+        body = self._decoder.decode(json_bytes)
         metadata = bytes(body.metadata)
         if metadata.count(placeholder) != count:
             raise msgspec.DecodeError("unpaired surrogates are only allowed in `metadata`")
@@ -177,7 +177,7 @@ class MetadataDecoder(Generic[MetadataT]):
         return body
 
 
-def _replace_unpaired(encoded: bytes, placeholder: bytes) -> tuple[bytes, int]:
+def _replace_unpaired(json_bytes: bytes, placeholder: bytes) -> tuple[bytes, int]:
     r"""Replace the `\u` of each unpaired surrogate; return the JSON and the replacement count."""
     count = 0
 
@@ -189,4 +189,4 @@ def _replace_unpaired(encoded: bytes, placeholder: bytes) -> tuple[bytes, int]:
         count += 1
         return placeholder + surrogate
 
-    return _ESCAPE.sub(replace, encoded), count
+    return _ESCAPE.sub(replace, json_bytes), count

@@ -364,7 +364,7 @@ class LimitedProtocol(HttpToolsProtocol):
         )
 
     def _close_gracefully(self) -> None:
-        """Close our side, but keep discarding input, because a reset could lose our response."""
+        """Close our side and discard further input, because a reset could lose our response."""
         self._discards_input = True
         if self._close_timer is not None or (self._is_in_headers and not self._header_bytes):
             self._close_now()

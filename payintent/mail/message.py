@@ -78,8 +78,9 @@ def _build_message(mail: Mail, mailbox: str, sender: str, message_id: str) -> Em
     name, _, host = sender.rpartition("@")
     message = EmailMessage(policy=_POLICY if mailbox.isascii() else _UTF8_POLICY)
     message["From"] = Address(to_header_line(mail.sender_name, _NAME_CHARS_MAX), name, host)
-    local, _, domain = mailbox.rpartition("@")
-    message["To"] = Address("", local, domain)  # parsing rejects addresses that RFC 6531 allows
+    local_part, _, domain = mailbox.rpartition("@")
+    # The parts are passed separately, because parsing rejects addresses that RFC 6531 allows.
+    message["To"] = Address("", local_part, domain)
     message["Subject"] = to_header_line(mail.subject)
     message["Date"] = formatdate()
     message["Message-ID"] = f"<{message_id}@{host}>"
@@ -99,21 +100,23 @@ def to_mailbox(address: str) -> str | None:
 
     The local part is unchanged. If it is not ASCII, the server must support SMTPUTF8.
     """
-    local, _, domain = address.rpartition("@")
+    local_part, _, domain = address.rpartition("@")
     ascii_domain = _to_ascii(domain)
     if ascii_domain is None:
         return None
-    mailbox = f"{local}@{ascii_domain}"
-    if local.isascii():
+    mailbox = f"{local_part}@{ascii_domain}"
+    if local_part.isascii():
         return mailbox if is_mail_address(mailbox) else None
-    is_valid_local = _LOCAL_PART.fullmatch(local) and len(local.encode()) <= _LOCAL_BYTES_MAX
+    is_valid_local = (
+        _LOCAL_PART.fullmatch(local_part) and len(local_part.encode()) <= _LOCAL_BYTES_MAX
+    )
     return mailbox if is_valid_local and is_mail_address(f"x@{ascii_domain}") else None
 
 
 def to_comparable(address: str) -> str:
     """Normalize an address or `@domain`, so that different spellings of it are equal."""
-    local, _, domain = unicodedata.normalize("NFC", address).rpartition("@")
-    return f"{local}@{_to_ascii(domain) or domain}".lower()
+    local_part, _, domain = unicodedata.normalize("NFC", address).rpartition("@")
+    return f"{local_part}@{_to_ascii(domain) or domain}".lower()
 
 
 def _to_ascii(domain: str) -> str | None:

@@ -71,7 +71,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP, because the link gives access to the portal."""
+        """Require approval over HTTP, because the link grants access to the portal."""
         return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:

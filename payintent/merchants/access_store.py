@@ -159,7 +159,7 @@ class RateLimitSetting:
 _NOW = "(excluded.full_at - excluded.granted::numeric / $3)"
 #: Capped at the value of an empty bucket, in case the clock was set back or the limit was changed.
 _BASE = f"least(greatest(s.full_at, {_NOW}), {_NOW} + $4::numeric / $3)"
-#: The 0.0005 compensates for timestamp rounding, which must not cost a request.
+#: The 0.0005 compensates for timestamp rounding, which must not reduce the number of tokens.
 _GRANTABLE = f"greatest(0, least($5, floor($4 - ({_BASE} - {_NOW}) * $3 + 0.0005)::int))"
 
 

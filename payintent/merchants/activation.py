@@ -174,8 +174,8 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
 
 
 def _key_step(active_keys: int) -> ChecklistStep:
-    says = f"{active_keys} active" if active_keys else "no active key"
-    return ChecklistStep(step="API key", done=active_keys > 0, says=says, action="key.issue")
+    summary = f"{active_keys} active" if active_keys else "no active key"
+    return ChecklistStep(step="API key", done=active_keys > 0, says=summary, action="key.issue")
 
 
 def _webhook_step(merchant: Merchant) -> ChecklistStep:
@@ -231,18 +231,18 @@ def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) ->
         for code in currencies or ()
         if not any(_accepts(method, code, countries) for method in usable_methods)
     ]
-    says = f"{len(usable_methods)} of {len(methods)} methods are usable"
+    summary = f"{len(usable_methods)} of {len(methods)} methods are usable"
     if not methods:
-        says = "the merchant has no methods"
+        summary = "the merchant has no methods"
     elif not usable_methods:
-        says = "no method is usable: accounts, gateways or chains are disabled"
+        summary = "no method is usable: accounts, gateways or chains are disabled"
     elif unsupported_codes:
         codes = ", ".join(unsupported_codes[:_MESSAGE_CURRENCIES_MAX])
-        says = f"no method accepts {codes} in the requested countries"
+        summary = f"no method accepts {codes} in the requested countries"
     return ChecklistStep(
         step="Accounts and methods",
         done=bool(usable_methods) and not unsupported_codes,
-        says=says,
+        says=summary,
         action="method.add",
     )
 
@@ -262,21 +262,21 @@ def _market_step(record: ActivationRecord) -> ChecklistStep:
         and record.requested_countries is not None
         and requested_market != (record.countries, record.currencies)
     )
-    says = "the requested market is applied" if is_applied else "payments are not accepted yet"
+    summary = "the requested market is applied" if is_applied else "payments are not accepted yet"
     return ChecklistStep(
         step="Market applied",
         done=is_applied and not is_pending,
-        says="another market has since been requested" if is_pending else says,
+        says="another market has since been requested" if is_pending else summary,
         action="merchant.apply",
     )
 
 
 def _payment_step(*, has_paid_payment: bool) -> ChecklistStep:
-    says = (
+    summary = (
         "at least one payment has been paid" if has_paid_payment else "no payment has been paid yet"
     )
     return ChecklistStep(
-        step="A payment was made", done=has_paid_payment, says=says, action="payment.list"
+        step="A payment was made", done=has_paid_payment, says=summary, action="payment.list"
     )
 
 
@@ -286,10 +286,10 @@ def _status_step(record: ActivationRecord, status: ActivationStatus, action: str
     done = current in {status, ActivationStatus.ACTIVE} or (
         was_active and status is ActivationStatus.VALIDATED
     )
-    says = f"the merchant is {current}"
+    summary = f"the merchant is {current}"
     if current is ActivationStatus.SUSPENDED:
-        says += "; resume it"
+        summary += "; resume it"
         action = "merchant.resume"
     elif not accepts_payments(current):
-        says += "; complete the earlier steps first"
-    return ChecklistStep(step=status.capitalize(), done=done, says=says, action=action)
+        summary += "; complete the earlier steps first"
+    return ChecklistStep(step=status.capitalize(), done=done, says=summary, action=action)

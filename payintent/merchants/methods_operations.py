@@ -38,7 +38,7 @@ from payintent.operators.operation import (
 _POSITION_MAX = 10_000
 _LIMITS = "Limits on the total that replace the gateway's, such as USD:0.50:1000,THB:20:"
 _TRANSLATIONS = "Labels in other languages of the checkout, such as th:บัตรเครดิต,ja:カード"
-_MethodId = Annotated[int, argument("The payment method's number.")]
+_MethodId = Annotated[int, argument("The payment method ID.")]
 
 
 class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -178,9 +178,9 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         return changes_fee and await merchant_store.has_gone_live(database, method.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        before = await _require_method(context.database, self.method_id)
-        values = to_json_value(before)
-        values["label_translations"] = format_translations(before.label_translations)
+        method = await _require_method(context.database, self.method_id)
+        values = to_json_value(method)
+        values["label_translations"] = format_translations(method.label_translations)
         return [
             f"{name} of method {method.id} ({quote_input(method.label)}) of merchant "
             f"{method.merchant_id} changes from {values[name]} to {value}"
@@ -200,15 +200,15 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         method = await _lock_method(tx, self.method_id)
         check_approved(context, needs_approval=await self._needs_approval(tx, method))
         method = replace(
-            before,
-            label=self.label or before.label,
-            currencies=tuple(self.currencies or before.currencies),
-            countries=before.countries if self.countries is None else tuple(self.countries) or None,
-            fee_mode=self.fee_mode or before.fee_mode,
-            fee_rate=before.fee_rate if self.fee_rate is None else self.fee_rate,
-            position=before.position if self.position is None else self.position,
-            limits=before.limits if self.limits is None else tuple(self.limits),
-            label_translations=before.label_translations
+            method,
+            label=self.label or method.label,
+            currencies=tuple(self.currencies or method.currencies),
+            countries=method.countries if self.countries is None else tuple(self.countries) or None,
+            fee_mode=self.fee_mode or method.fee_mode,
+            fee_rate=method.fee_rate if self.fee_rate is None else self.fee_rate,
+            position=method.position if self.position is None else self.position,
+            limits=method.limits if self.limits is None else tuple(self.limits),
+            label_translations=method.label_translations
             if self.label_translations is None
             else parse_translations(self.label_translations),
         )

@@ -103,10 +103,10 @@ async def add(
         method.fee_mode,
         method.fee_rate,
         position,
-        new.chain,
-        new.token,
-        list(new.limits),
-        msgspec.json.encode(new.label_translations).decode(),
+        method.chain,
+        method.token,
+        list(method.limits),
+        msgspec.json.encode(method.label_translations).decode(),
     )
 
 

@@ -240,9 +240,9 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
     def is_sensitive(self, merchant: Merchant) -> bool:
         """Return whether buyers could be redirected elsewhere or taxed differently."""
         origins = frozenset(filter(None, map(parse_web_origin, self.allowed_origins or ())))
-        return not origins <= before.origins or any(
-            getattr(self, name) and getattr(self, name) != getattr(before, name)
-            for name in _REDIRECTING_FIELDS
+        return not origins <= merchant.origins or any(
+            getattr(self, name) and getattr(self, name) != getattr(merchant, name)
+            for name in _SENSITIVE_FIELDS
         )
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -281,7 +281,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
             changes["allowed_origins"] = tuple(
                 filter(None, map(parse_web_origin, self.allowed_origins))
             )
-        merchant = replace(before, **changes)
+        merchant = replace(merchant, **changes)
         await merchant_store.set_profile(tx, merchant)
         return merchant
 

@@ -26,8 +26,8 @@ class AuditEntry:
 async def add(
     tx: Tx,
     *,
-    who: str,
-    why: str,
+    actor_name: str,
+    reason: str,
     action: str,
     merchant_id: int | None,
     details: Mapping[str, Any],
@@ -39,8 +39,8 @@ async def add(
         VALUES ($1, $2, $3, $4, $5, $6)
         """,
         tx.id_generator.new_id(),
-        who,
-        why,
+        actor_name,
+        reason,
         action,
         merchant_id,
         msgspec.json.encode(details).decode(),

@@ -92,7 +92,7 @@ class Actor:
     """
 
     name: str
-    why: str = ""
+    reason: str = ""
     role: Role | None = None
     uses_http: bool = False
 
@@ -162,14 +162,18 @@ class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
     limit: ListLimit = 20
 
     async def check_list(
-        self, context: OperationContext, before: object, after: object, pending: tuple[str, bool]
+        self,
+        context: OperationContext,
+        before: object,
+        after: object,
+        pending_filter: tuple[str, bool],
     ) -> TimeRange:
         """Check the fields and return the time range; raises `BAD_REQUEST` or `NOT_FOUND`.
 
-        `pending` is the filter that the order `oldest` requires, and whether it is set.
+        `pending_filter` is the filter that the order `oldest` requires, and whether it is set.
         """
         check_list_limit(self.limit)
-        check_order(self.order, *pending)
+        check_order(self.order, *pending_filter)
         check_cursor(self.order, before, after)
         await check_merchant(context.database, self.merchant_id)
         return await parse_time_range(context.database, self.since, self.until, self.older_than)
@@ -254,8 +258,8 @@ async def run(
     result = await change.apply(context, tx)
     await audit_store.add(
         tx,
-        who=context.actor_name,
-        why=context.actor.why,
+        actor_name=context.actor_name,
+        reason=context.actor.reason,
         action=change.action,
         merchant_id=change.get_merchant_id(result),
         details=details(change)

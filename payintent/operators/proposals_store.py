@@ -44,7 +44,7 @@ async def add(
     sealed: bytes,
     changes: list[str],
     proposed_by: str,
-    why: str,
+    reason: str,
 ) -> Proposal:
     row = await tx.row(
         f"""
@@ -58,7 +58,7 @@ async def add(
         sealed,
         changes,
         proposed_by,
-        why,
+        reason,
     )
     assert row is not None  # noqa: S101 - RETURNING returns the inserted row
     return Proposal(**row)

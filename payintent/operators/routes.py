@@ -62,7 +62,7 @@ class OperationRoutes:
             return json_response(to_json_value(await count_changes(self.context, operation, actor)))
         if dry_run is not False:
             raise BadRequestError("dry_run must be true or false")
-        return self._respond(await submit(self.context, operation, replace(actor, why=reason)))
+        return self._respond(await submit(self.context, operation, replace(actor, reason=reason)))
 
     def _respond(self, result: object) -> Response:
         if isinstance(result, Proposal):

@@ -148,11 +148,11 @@ async def _run_batches(
 def _check_actor(context: OperationContext, actor: Actor) -> None:
     for name, value, length_max in (
         ("who", actor.name, _ACTOR_NAME_CHARS_MAX),
-        ("why", actor.why, _REASON_CHARS_MAX),
+        ("why", actor.reason, _REASON_CHARS_MAX),
     ):
         if len(value) > length_max or "\x00" in value:
             raise BadRequestError(f"{name} must have at most {length_max} characters")
-    if not context.settings.sandbox and not actor.why.strip():
+    if not context.settings.sandbox and not actor.reason.strip():
         raise BadRequestError("why is required: the audit log needs a reason")
 
 
@@ -174,12 +174,12 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             ),
             changes=changes,
             proposed_by=context.actor_name,
-            why=context.actor.why,
+            reason=context.actor.reason,
         )
         await audit_store.add(
             tx,
-            who=context.actor_name,
-            why=context.actor.why,
+            actor_name=context.actor_name,
+            reason=context.actor.reason,
             action="approval.propose",
             merchant_id=merchant_id,
             details={"approval_id": ids.format_id(ids.APPROVAL, proposal_id)}

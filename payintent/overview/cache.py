@@ -94,16 +94,16 @@ class OverviewCache:
         assert figures is not None  # noqa: S101 - `_read` never returns None
         return figures
 
-    async def _read(self, previous: Figures | None) -> Figures:
+    async def _read(self, previous_figures: Figures | None) -> Figures:
         started_at = self._monotonic()
-        with_conversion = previous is None or started_at >= self._conversion_until
+        with_conversion = previous_figures is None or started_at >= self._conversion_until
         overview = await read_overview(
             self._database, self._closed_until, with_conversion=with_conversion
         )
         conversion: Sequence[ConversionFigure] = overview.conversion or ()
-        if overview.conversion is None and previous is not None:
-            conversion = previous.conversion
-        hours = _merge(previous, overview, self._closed_until)
+        if overview.conversion is None and previous_figures is not None:
+            conversion = previous_figures.conversion
+        hours = _merge(previous_figures, overview, self._closed_until)
         self._closed_until = overview.closed_until
         if with_conversion:
             self._conversion_until = started_at + _CONVERSION_MAX_AGE_S
@@ -116,14 +116,14 @@ class OverviewCache:
 
 
 def _merge(
-    previous: Figures | None, overview: Overview, closed_until: datetime | None
+    previous_figures: Figures | None, overview: Overview, closed_until: datetime | None
 ) -> dict[datetime, _Amounts]:
     """Combine the new hours with cached closed hours that are still within the longest period."""
     hours: dict[datetime, _Amounts] = {}
-    if previous is not None and closed_until is not None:
+    if previous_figures is not None and closed_until is not None:
         hours = {
             hour: amounts
-            for hour, amounts in previous.hours.items()
+            for hour, amounts in previous_figures.hours.items()
             if overview.since[-1] <= hour < closed_until
         }
     for figure in overview.hours:

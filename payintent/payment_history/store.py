@@ -344,9 +344,9 @@ async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[s
 def _to_entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
     values: dict[str, Any] = msgspec.json.decode(row["details"])
     details = {name: value for name, value in values.items() if value is not None}
-    if row["what"] == "event":
+    if row["kind"] == "event":
         details["body"] = sealing.unseal_body(row["id"], details["body"])
-    return HistoryEntry(at=row["at"], what=row["what"], id=row["id"], details=details)
+    return HistoryEntry(at=row["at"], kind=row["kind"], id=row["id"], details=details)
 
 
 async def list_audit_entries(

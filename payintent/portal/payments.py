@@ -17,7 +17,7 @@ from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units, group_thousands
 from payintent.db.sealing import find_order_id
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 from payintent.http.pagination import write_time_cursor
 from payintent.members.model import MemberRight
 from payintent.payment_history import store as history_store
@@ -70,7 +70,7 @@ def describe_requester(requested_by: str) -> str:
 
 
 def _make_history_row(entry: HistoryEntry) -> dict[str, object]:
-    title, format_details = _FORMATS[entry.what]
+    title, format_details = _FORMATS[entry.kind]
     return {
         "at": entry.at,
         "title": title,
@@ -135,7 +135,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "failed": ("Failed", lambda details: details["failure_reason"]),
     "expired": ("Expired", _omit_details),
     "cancelled": ("Cancelled", _omit_details),
-    "event": ("Event", lambda details: join_parts(details["type"], details["state"])),
+    "event": ("Event", lambda details: join_texts(details["type"], details["state"])),
     "attempt": ("Webhook", describe_attempt),
     "refund": ("Refund requested", _describe_refund),
     "refund-ended": (
@@ -168,7 +168,7 @@ async def get_portal_payments(visit: MemberVisit) -> Response:
     return visit.render(
         "payments.html",
         "Payments",
-        status=http_status(refusal) if refusal else 200,
+        status=get_http_status(refusal) if refusal else 200,
         rows=rows,
         next_query=next_query,
         text=text,
@@ -310,12 +310,12 @@ async def _render_payment_page(
     return visit.render(
         "payment.html",
         "Payment",
-        status=http_status(refusal) if refusal else 200,
+        status=get_http_status(refusal) if refusal else 200,
         payment=make_payment_fields(payment, snapshot.session),
         quote=None if snapshot.session is None else snapshot.session.quote,
         order_id=find_order_id(payment.metadata),
         metadata=payment.metadata,
-        history=[_make_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
+        history=[_make_history_row(entry) for entry in history.entries if entry.kind in _FORMATS],
         refunds=[
             make_refund_fields(refund) | {"requester": describe_requester(refund.requested_by)}
             for refund in refunds

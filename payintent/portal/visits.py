@@ -122,7 +122,7 @@ def compute_session_digest(encryption: Encryption, token: str) -> bytes:
 
 
 def _render_failure_page(request: Request, failure: Failure) -> Response:
-    message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
+    message = _FAILURE_MESSAGES.get(failure.exception_type, failure.message)
     fields = {"title": "Something went wrong", "message": message}
     return render_portal_page(request, "error.html", fields, failure.status)
 

@@ -232,7 +232,7 @@ class OperatorWebhookRoutes:
         """`POST /operator/webhooks/{event_id}/replay`: resend the event, keeping its webhook-id."""
         event_id = read_path_uuid(request, "event_id", "no such event")
         raw = await read_body(request, self.context.settings.body_bytes_max)
-        actor = replace(actor, why=pop_reason(read_fields(raw)))
+        actor = replace(actor, reason=pop_reason(read_fields(raw)))
         await run_operation(self.context, ResendEvent(event_id=event_id), actor)
         return json_response({"event_id": str(event_id), "state": "pending"})
 

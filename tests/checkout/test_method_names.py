@@ -14,7 +14,7 @@ from payintent.core.languages import LOCALES
 from payintent.merchants.methods_operations import ChangePaymentMethod
 from payintent.merchants.model import Quote
 from payintent.merchants.operations import SetMerchantProfile
-from payintent.merchants.provisioning import default_methods
+from payintent.merchants.provisioning import get_default_methods
 from tests.support.arrange import bring_to, payment_of, quotes, select, view
 from tests.support.making import a_quote
 from tests.support.world import Answer, Api

@@ -115,7 +115,7 @@ async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_rea
     assert await found(world, WORDS) == {}
     await reads(world, payment)
     history = await history_store.list_entries(world.database, payment.id)
-    assert [METADATA in one.details["body"] for one in history.entries if one.what == "event"] == [
+    assert [METADATA in one.details["body"] for one in history.entries if one.kind == "event"] == [
         True
     ]
     mail = await compose_receipt(world.database, payment.id)

@@ -145,7 +145,7 @@ async def _open_session(
         identity = await identities_store.sign_in(tx, sign_in)
         if identity is None:
             raise sign_in_error("blocked")
-        if identity.role is not identity.role_before:
+        if identity.role is not identity.previous_role:
             await _record_sign_in(tx, identity, token)
         holder = SessionHolder(identity_id=identity.id)
         return await add_session(context, tx, request, holder), identity
@@ -161,8 +161,8 @@ async def _record_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> N
     }
     await audit_store.add(
         tx,
-        who=identity.name,
-        why="signed in by OpenID Connect",
+        actor_name=identity.name,
+        reason="signed in by OpenID Connect",
         action="operator.sign-in",
         merchant_id=None,
         details=details,

@@ -26,7 +26,7 @@ from payintent.gateways.ecpay.api import (
     EcpayApi,
     EcpayTrade,
     derive_merchant_trade_no,
-    missing_credentials,
+    describe_missing_credentials,
     parse_amount,
     parse_form,
     sign_form,
@@ -144,8 +144,8 @@ class EcpayGateway:
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
         """Build the form that the buyer posts. ECPay does not know the trade before that."""
-        if missing := missing_credentials(account):
-            return SessionRejected(detail=missing)
+        if problem := describe_missing_credentials(account):
+            return SessionRejected(detail=problem)
         if request.currency != CURRENCY:
             return SessionRejected(detail=f"{request.currency} is not supported")
         if max(len(request.callback_url), len(request.return_url)) > URL_CHARS_MAX:

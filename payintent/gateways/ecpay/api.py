@@ -45,8 +45,8 @@ _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
     ordered = sorted((name for name in fields if name != CHECK_MAC_VALUE), key=str.lower)
     content = "&".join(f"{name}={fields[name]}" for name in ordered)
-    encoded = _url_encode(f"HashKey={hash_key}&{content}&HashIV={hash_iv}")
-    return hashlib.sha256(encoded.encode()).hexdigest().upper()
+    encoded_text = _url_encode(f"HashKey={hash_key}&{content}&HashIV={hash_iv}")
+    return hashlib.sha256(encoded_text.encode()).hexdigest().upper()
 
 
 def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, str]:
@@ -62,8 +62,8 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
         raise ValueError("the account has no hash_key or hash_iv")
     fields = parse_form(body)
     signature = fields.get(CHECK_MAC_VALUE, "")
-    expected = check_mac_value(fields, hash_key, hash_iv)
-    if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
+    expected_signature = check_mac_value(fields, hash_key, hash_iv)
+    if not hmac.compare_digest(expected_signature.encode(), signature.encode(errors="replace")):
         raise ValueError("CheckMacValue does not match this account")
     if any(_EMBEDDED_FIELD.search(value) for value in fields.values()):
         # The hash covers the fields joined by `&` and `=`, so such a value makes it ambiguous.
@@ -124,8 +124,8 @@ class EcpayApi:
     async def _send(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpResult:
-        if missing := missing_credentials(account):
-            return NotContacted(detail=missing, problem=AccountProblem.CREDENTIALS)
+        if problem := describe_missing_credentials(account):
+            return NotContacted(detail=problem, problem=AccountProblem.CREDENTIALS)
         form = sign_form(account, {"MerchantID": account.credentials["merchant_id"], **fields})
         return await self.http.request(
             "POST",
@@ -168,10 +168,10 @@ def get_trade_no(session: GatewaySessionRef) -> str:
     return session.reference or derive_merchant_trade_no(session.session_id)
 
 
-def missing_credentials(account: GatewayAccount) -> str:
+def describe_missing_credentials(account: GatewayAccount) -> str:
     """Return a message that lists missing credentials, or an empty string."""
-    missing = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
-    return f"the account has no {', '.join(missing)}" if missing else ""
+    names = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
+    return f"the account has no {', '.join(names)}" if names else ""
 
 
 def parse_amount(fields: Mapping[str, str]) -> str:

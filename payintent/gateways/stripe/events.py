@@ -184,9 +184,9 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
     if not _TIMESTAMP.fullmatch(timestamp):
         raise InvalidCallbackError("Stripe-Signature is missing or malformed")
     content = f"{timestamp}.".encode() + body
-    expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
+    expected_signature = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
     signatures = [value.encode(errors="replace") for name, value in fields if name == "v1"]
-    if not any([hmac.compare_digest(expected, value) for value in signatures]):  # noqa: C419 - constant time
+    if not any([hmac.compare_digest(expected_signature, value) for value in signatures]):  # noqa: C419 - constant time
         raise InvalidCallbackError("the signature does not match this account")
     if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
         raise InvalidCallbackError(f"the timestamp is not within {CALLBACK_TOLERANCE_S} s of now")

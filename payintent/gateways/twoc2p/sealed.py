@@ -58,9 +58,9 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
     gateway_key = _parse_public_key(keys.gateway_key)
     private_key = _parse_private_key(keys.private_key)
     try:
-        signed = jws.deserialize_compact(token, gateway_key, algorithms=[_JWS_HEADER["alg"]])
+        signed_token = jws.deserialize_compact(token, gateway_key, algorithms=[_JWS_HEADER["alg"]])
         content = jwe.decrypt_compact(
-            signed.payload, private_key, algorithms=list(_JWE_HEADER.values())
+            signed_token.payload, private_key, algorithms=list(_JWE_HEADER.values())
         )
     except (JoseError, ValueError, TypeError):
         raise InvalidTokenError("the signature or the encryption is invalid") from None

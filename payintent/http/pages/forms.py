@@ -54,9 +54,9 @@ def make_form_token(encryption: Encryption, session_name: str) -> str:
 
 def check_form_token(form: Mapping[str, str], encryption: Encryption, session_name: str) -> None:
     """Raise `FORBIDDEN` unless the form contains the session's CSRF token."""
-    expected = make_form_token(encryption, session_name).encode()
+    expected_token = make_form_token(encryption, session_name).encode()
     token = form.get(FORM_TOKEN, "").encode(errors="replace")
-    if not hmac.compare_digest(token, expected):
+    if not hmac.compare_digest(token, expected_token):
         raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED_MESSAGE)
 
 
