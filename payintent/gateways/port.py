@@ -69,11 +69,8 @@ class GatewayCapabilities:
     page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
     #: The base URL of the payment pages, if all accounts use the same pages.
     shared_page_url: str = ""
-    #: Derives the mode from an account's base URL and credentials: True for live, False for test,
-    #: None if the mode cannot be derived.
-    detect_livemode: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _credentials: (
-        None
-    )
+    #: Derives the mode from a base URL and credentials: True for live, None if it is unknown.
+    detect_livemode: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _keys: None
     #: Sessions require network requests, so requests that buyers trigger are rate-limited.
     remote: bool = True
     remote_refunds: bool = True  # refunds require network requests
@@ -384,10 +381,7 @@ class InvalidCallbackError(Exception):
 
 
 class UnusableCallbackError(InvalidCallbackError):
-    """The callback is authentic, but the webhook endpoint must not send this type of event.
-
-    The message is returned to the gateway, which shows it in its dashboard.
-    """
+    """An authentic callback of a type that must not be sent. The gateway shows the message."""
 
 
 class Gateway(Protocol):

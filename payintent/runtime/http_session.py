@@ -76,12 +76,8 @@ def make_exact_url(text: str) -> "URL":
     origin, target = URL(f"{scheme}://{authority}/"), remainder.removeprefix(authority)
     if not origin.raw_host:
         raise ValueError("the URL has no host")
-    return URL.build(
-        scheme=origin.scheme,
-        authority=origin.raw_authority,
-        path=encode_invalid_characters(target if target.startswith("/") else "/" + target),
-        encoded=True,
-    )
+    path = encode_invalid_characters(target if target.startswith("/") else "/" + target)
+    return URL.build(scheme=origin.scheme, authority=origin.raw_authority, path=path, encoded=True)
 
 
 def encode_invalid_characters(text: str) -> str:
