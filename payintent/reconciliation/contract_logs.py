@@ -49,12 +49,11 @@ async def read_range(
     """
     names = list(reversed(reader.names))
     first_range = await _read_from_any(reader, names, contract, start, last_block)
-    remaining_names = [name for name in names if name != first_range.endpoint]
-    if not remaining_names or not await is_incomplete(first_range):
+    other_names = [name for name in names if name != first_range.endpoint]
+    if not other_names or not await is_incomplete(first_range):
         return first_range
-    second_range = await _read_from_any(
-        reader, remaining_names, contract, start, first_range.last_block
-    )
+    last_block = first_range.last_block
+    second_range = await _read_from_any(reader, other_names, contract, start, last_block)
     return _merge_ranges(first_range, second_range)
 
 
