@@ -98,7 +98,7 @@ async def _process_form(
 ) -> Response:
     context, form = visit.context.operation_context, visit.form
     operation = operation_forms.read_operation(operation_type, form)
-    actor = replace(visit.actor, why=form.get("why", "").strip())
+    actor = replace(visit.actor, reason=form.get("why", "").strip())
     step = form.get("step", "")
     if step == _DRY_RUN:
         preview = to_plain(await count_changes(context, operation, actor))

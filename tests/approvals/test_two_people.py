@@ -463,7 +463,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
         return_exceptions=True,
     )
     [refused] = [one for one in done if isinstance(one, RefusedError)]
-    assert (refused.code, "only the first two tokens" in refused.message) == (
+    assert (refused.code, "only issue the first two tokens" in refused.message) == (
         *(ErrorCode.FORBIDDEN, True),
     )
     tokens = await stage.perform(ListOperatorTokens())
@@ -471,7 +471,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
     assert len(tokens) == 2
     await stage.perform(RevokeOperatorToken(public_id=tokens[0].public_id))
     third = IssueOperatorToken(name="Ken", role=Role.ADMIN)
-    words = "only the first two tokens"
+    words = "only issue the first two tokens"
     assert await _refused(stage, third, _TERMINAL, words) is ErrorCode.FORBIDDEN
     for action in OPERATIONS:
         if action != "operator.issue":
@@ -493,7 +493,7 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
         asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
         await until_waiting(stage.world, asked)
         await first.commit()
-        with pytest.raises(RefusedError, match="only the first two tokens"):
+        with pytest.raises(RefusedError, match="only issue the first two tokens"):
             await asked
     assert len(await stage.perform(ListOperatorTokens())) == 2
 
