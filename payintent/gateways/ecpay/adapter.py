@@ -27,7 +27,7 @@ from payintent.gateways.ecpay.api import (
     EcpayTrade,
     derive_merchant_trade_no,
     describe_missing_credentials,
-    parse_amount,
+    parse_trade_amount,
     parse_form,
     sign_form,
     verify_form,
@@ -275,7 +275,7 @@ def _parse_notification(account: GatewayAccount, fields: Mapping[str, str]) -> _
         session_id=session_id,
         code=code,
         trade_no=trade_no,
-        amount=parse_amount(fields),
+        amount=parse_trade_amount(fields),
         is_simulated=any(
             name.lower() == "simulatepaid" and value == "1" for name, value in fields.items()
         ),

@@ -174,7 +174,7 @@ def describe_missing_credentials(account: GatewayAccount) -> str:
     return f"the account has no {', '.join(names)}" if names else ""
 
 
-def parse_amount(fields: Mapping[str, str]) -> str:
+def parse_trade_amount(fields: Mapping[str, str]) -> str:
     """Return the amount in dollars, or 0 if it is missing. Raises `ValueError` if malformed."""
     text = fields.get("TradeAmt") or "0"
     if not _AMOUNT.fullmatch(text):
@@ -197,7 +197,7 @@ def _parse_trade(
         merchant_trade_no=merchant_trade_no,
         status=fields.get("TradeStatus", ""),
         trade_no=fields.get("TradeNo", ""),
-        amount=parse_amount(fields),
+        amount=parse_trade_amount(fields),
         authorisation=fields.get("gwsr", ""),
         was_attempted=bool(fields.get("process_date")),
         has_instalments=fields.get("stage", "").strip("0") != "",
