@@ -27,8 +27,8 @@ from payintent.gateways.ecpay.api import (
     EcpayTrade,
     derive_merchant_trade_no,
     describe_missing_credentials,
-    parse_trade_amount,
     parse_form,
+    parse_trade_amount,
     sign_form,
     verify_form,
 )
