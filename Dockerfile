@@ -11,7 +11,7 @@ WORKDIR /source
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 COPY requirements/build.txt requirements/run.txt requirements/
-# The service's environment has no pip. The build's pip installs into it.
+# The service's environment contains no pip. The pip of the build environment installs packages into it.
 RUN python -m venv /build \
     && /build/bin/pip install --require-hashes -r requirements/build.txt \
     && python -m venv --without-pip /opt/payintent \
@@ -23,14 +23,14 @@ RUN if [ -z "$WHEEL" ]; then /build/bin/pip wheel --no-deps --no-build-isolation
     && /build/bin/pip --python /opt/payintent/bin/python install --no-deps --no-index ${WHEEL:-/wheels/*.whl}
 
 FROM ${PYTHON_IMAGE}
-# A running service needs no package installer.
+# A running service does not need a package installer.
 RUN python -m pip uninstall --yes --quiet setuptools wheel pip
 COPY --from=build /opt/payintent /opt/payintent
 ENV PATH=/opt/payintent/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 WORKDIR /
 USER 10001:10001
 EXPOSE 8080
-# This check is for the API. deploy/compose.yaml has the worker's.
+# This check is for the API. deploy/compose.yaml contains the check for the worker.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=70s \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/healthz', timeout=4)"]
 ENTRYPOINT ["payintent"]

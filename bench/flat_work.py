@@ -127,24 +127,24 @@ class Work:
     async def quote(self) -> int:
         """Find payments by their checkout, and price their methods."""
         service = self.service
-        restrictions = await service.policies.restrictions()
+        restrictions = await service.policies.get_restrictions()
         self.seen = []
         for payment in self.made:
             seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
-            quotes = await list_quotes(
+            quote_list = await list_quotes(
                 service.database,
                 service.merchants,
                 service.accounts,
                 seen,
                 QuoteQuery(restrictions=restrictions),
             )
-            assert quotes.offers
+            assert quote_list.quotes
             self.seen.append(seen)
         return self.each
 
     async def select(self) -> int:
         """Select a card, at a gateway that accepts at once."""
-        restrictions = await self.service.policies.restrictions()
+        restrictions = await self.service.policies.get_restrictions()
         selection = QuoteSelection(payment_method_id=self.method_id)
         context = self.service.selection_context
         self.selected = [

@@ -26,7 +26,7 @@ from bench.flat import PIDS, cpu_us
 from bench.goals import Goal, show
 from bench.machine import print_machine
 from payintent.core.ids import SESSION, format_id
-from payintent.core.money import minor_decimals
+from payintent.core.money import get_minor_decimals
 from payintent.db import migrations_runner
 from payintent.db.driver import Connection, connect, transaction
 from payintent.reconciliation import runs_store
@@ -146,7 +146,7 @@ async def _write_list(connection: Connection, path: Path, lines: int) -> None:
                 file.write(
                     f"payment,{unknown}{row['reference']},"
                     f"{format_id(SESSION, row['session_id'])},"
-                    f"{Decimal(minor).scaleb(-minor_decimals(row['currency']))},"
+                    f"{Decimal(minor).scaleb(-get_minor_decimals(row['currency']))},"
                     f"{row['currency']},{format_timestamp(row['captured_at'])}\n"
                 )
 

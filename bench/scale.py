@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-#: The rows of the tables: payments a second, and payments kept.
+#: The rows of the tables: payments per second, and stored payments.
 RATES = (1_000, 5_000, 10_000, 50_000, 100_000)
 KEPT = (10**8, 10**9, 10**10, 10**11)
 _US = 1_000_000
@@ -52,7 +52,7 @@ class Cost:
 
 def rate_table(cost: Cost, host: Host) -> Iterable[str]:
     """Give the lines of the table of rates, in Markdown."""
-    yield "| payments a second | installations | creates alone | service cores | TB a year |"
+    yield "| payments per second | installations | creates only | service cores | TB per year |"
     yield "|---|---|---|---|---|"
     for rate in RATES:
         whole = cost.primaries_for_rate(rate, host, cost.database_us)
@@ -63,8 +63,8 @@ def rate_table(cost: Cost, host: Host) -> Iterable[str]:
 
 
 def kept_table(cost: Cost, host: Host) -> Iterable[str]:
-    """Give the lines of the table of kept payments, in Markdown."""
-    yield "| payments kept | TB | installations |"
+    """Return the lines of the table of stored payments, in Markdown."""
+    yield "| stored payments | TB | installations |"
     yield "|---|---|---|"
     for kept in KEPT:
         count = cost.primaries_for_payments(kept, host)

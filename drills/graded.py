@@ -28,7 +28,7 @@ def expect(is_so: bool, otherwise: str) -> None:
 
 
 def secrets_of(sandbox: Sandbox) -> dict[str, str]:
-    """Give what a shop is configured with: the test side of the sandbox's first merchant."""
+    """Give what a shop is configured with: the test merchant of the sandbox's first merchant."""
     test_side = sandbox.told["merchants"][0]["test"]
     return {
         "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),

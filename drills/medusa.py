@@ -1,6 +1,6 @@
 """The plugin for Medusa, in Medusa: `python -m drills.plugins ONLY=medusa`.
 
-Medusa, its plugin and a small storefront (`plugins/medusa/shop`) run against the test side of one
+Medusa, its plugin and a small storefront (`plugins/medusa/shop`) run against the test merchant of a
 sandbox, and keep their data in its database server. Nothing of Medusa is a stand-in.
 """
 

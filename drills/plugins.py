@@ -1,8 +1,8 @@
 """`python -m drills.plugins`: the plugins of `plugins/`, graded, and paid by a sandbox.
 
 The WooCommerce plugin runs in PHP against a stand-in for WordPress and WooCommerce, the plugin for
-Medusa in Medusa. The grader attacks each with the test side's secret; then a test payment of the
-sandbox is paid, and the plugin hears of it by the service's own webhook. It ends with 1 where a
+Medusa in Medusa. The grader attacks each with the test merchant's secret; then a test payment of
+the sandbox is paid, and the plugin hears of it by the service's own webhook. It ends with 1 where a
 check fails. Words choose plugins: `python -m drills.plugins medusa`.
 """
 

@@ -75,7 +75,7 @@ async def drill(
 def table(done: Sequence[Restart], calls: Sequence[Call]) -> Table:
     """Show each restart with the requests that were due from its beginning to the next one's."""
     shown = Table(title="Rolling restart behind deploy/nginx.conf")
-    for name in ("restart of", "gone after", "ready after", *FIGURES):
+    for name in ("restart of", "stopped after", "ready after", *FIGURES):
         shown.add_column(name, justify="left" if name == "restart of" else "right")
     each = figures_of_each([restart.began for restart in done], calls)
     for restart, due in zip(done, each, strict=True):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-# aiohttp, keccak and screen are imported here, before processes are forked, so that the first
-# gateway call, on-chain buyer and payment do not have to wait for the import.
+# aiohttp, keccak and screen are imported before processes are forked, so that the first gateway
+# call, on-chain checkout and payment do not wait for these imports.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import Crypto.Hash.keccak  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from prometheus_client import generate_latest
@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 import payintent.payments.screen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent.accounting.routes import StatementRoutes
-from payintent.approvals.operations import proposal_view
+from payintent.approvals.operations import make_proposal_view
 from payintent.callbacks.routes import CallbackRoutes
 from payintent.cases.routes import CaseRoutes
 from payintent.chains.compare_endpoints import EndpointComparison
@@ -55,7 +55,7 @@ from payintent.operators.routes import OperationRoutes
 from payintent.overview.cache import OverviewCache
 from payintent.payment_history.routes import PaymentHistoryRoutes
 from payintent.payments import store as payment_store
-from payintent.payments.create import ConcurrentCreates
+from payintent.payments.create import ConcurrentCreateRequests
 from payintent.payments.routes import PaymentRoutes, respond_to_denial
 from payintent.portal.context import PortalContext
 from payintent.portal.routes import PORTAL_ROUTES
@@ -111,22 +111,22 @@ OPERATOR_ROUTES: list[Route] = [LIVENESS_ROUTE, *CONSOLE_ROUTES]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteContext:
-    """The service and the other objects that the routes of a process depend on."""
+    """The service and other objects that a process's routes depend on."""
 
     service: Service
     merchant_api: MerchantApi
     attempts: AuthenticationAttempts
     viewers: ViewerReader
     address_limiter: AddressRateLimiter
-    concurrent_creates: ConcurrentCreates
+    concurrent_create_requests: ConcurrentCreateRequests
     payment_changes: ChangeFeed[UUID]
     event_changes: ChangeFeed[int]  # notifies of new events, by merchant ID
     readiness: Readiness
 
 
-def api_routes(parts: RouteContext) -> list[Route]:
+def make_api_routes(route_context: RouteContext) -> list[Route]:
     """Return the public routes that need the service."""
-    service, api = parts.service, parts.merchant_api
+    service, api = route_context.service, route_context.merchant_api
     settings, database = service.settings, service.database
     body_max = settings.body_bytes_max
     lookup = service.payment_lookup
@@ -138,36 +138,44 @@ def api_routes(parts: RouteContext) -> list[Route]:
             service.read_database,
             lookup,
             service.fraud_screening,
-            parts.concurrent_creates,
+            route_context.concurrent_create_requests,
         ).routes(),
         *CallbackRoutes(
             service.accounts, service.callback_receiver, settings.callback_bytes_max
         ).routes(),
-        *CatalogRoutes(api, service.catalogs, parts.viewers, settings.edge_country_header).routes(),
+        *CatalogRoutes(
+            api, service.catalogs, route_context.viewers, settings.edge_country_header
+        ).routes(),
         *RefundRoutes(api, database, lookup, service.refund_creator, body_max).routes(),
-        *EventFeedRoutes(api, database, parts.event_changes, service.operation_context).routes(),
+        *EventFeedRoutes(
+            api, database, route_context.event_changes, service.operation_context
+        ).routes(),
         *CaseRoutes(api, database, service.read_database).routes(),
         *StatementRoutes(api, database).routes(),
         *DisputeRoutes(api, database).routes(),
         *TestModeRoutes(api, database, lookup, service.buyer_simulator, settings).routes(),
         *PublicRoutes(service.policies, settings.api_base, body_max).routes(),
         *OnchainRoutes(
-            database, service.wallet_handoff, parts.viewers, parts.address_limiter, body_max
+            database,
+            service.wallet_handoff,
+            route_context.viewers,
+            route_context.address_limiter,
+            body_max,
         ).routes(),
-        *HealthRoutes(parts.readiness).routes(),
+        *HealthRoutes(route_context.readiness).routes(),
         *PackageRoutes(settings.packages_dir).routes(),
     ]
 
 
-def operator_routes(parts: RouteContext) -> list[Route]:
+def make_operator_routes(route_context: RouteContext) -> list[Route]:
     """Return the operator routes that need the service."""
-    context = parts.service.operation_context
-    api = OperatorApi(context.database, context.encryption, parts.attempts)
+    context = route_context.service.operation_context
+    api = OperatorApi(context.database, context.encryption, route_context.attempts)
     return [
-        *HealthRoutes(parts.readiness).routes(),
+        *HealthRoutes(route_context.readiness).routes(),
         *PaymentHistoryRoutes(api, context).routes(),
         *OperatorWebhookRoutes(api, context).routes(),
-        *OperationRoutes(api, context, proposal_view).routes(),
+        *OperationRoutes(api, context, make_proposal_view).routes(),
     ]
 
 
@@ -198,18 +206,18 @@ def build_app(
         except Exception as error:
             application.failure = error
             raise
-        uses = KeyUses(service.database)
-        parts = application.parts = _make_parts(service, settings, uses)
+        key_uses = KeyUses(service.database)
+        route_context = application.route_context = _make_route_context(service, settings, key_uses)
         provider = IdentityProvider(settings) if settings.oidc_issuer else None
-        app.state.checkout = _make_checkout_context(parts)
-        app.state.portal = _make_portal_context(parts)
-        app.add_routes(api_routes(parts))
+        app.state.checkout = _make_checkout_context(route_context)
+        app.state.portal = _make_portal_context(route_context)
+        app.add_routes(make_api_routes(route_context))
         if operator is not None:
-            operator.state.console = _make_console_context(parts, provider)
-            operator.add_routes(operator_routes(parts))
-        writers: list[_Writer] = [uses, service.accounts.log]
-        if calls is not None:
-            writers.append(CallLogWriter(calls, service.database))
+            operator.state.console = _make_console_context(route_context, provider)
+            operator.add_routes(make_operator_routes(route_context))
+        writers: list[_Writer] = [key_uses, service.accounts.log]
+        if call_log is not None:
+            writers.append(CallLogWriter(call_log, service.database))
         tasks = [asyncio.create_task(writer.run()) for writer in writers]
         yield
         await _stop_writers(tasks, writers)
@@ -219,10 +227,10 @@ def build_app(
         await service.close()
         await asyncio.to_thread(tracing.stop)
 
-    calls = CallLog() if settings.api_calls_days else None
+    call_log = CallLog() if settings.api_calls_days else None
     app = RoutedApplication(PUBLIC_ROUTES, _HANDLERS, on_bug, lifespan, is_starting=True)
     app.state.refusals = RefusalLog()
-    application = Application(app, calls)
+    application = Application(app, call_log)
     return application
 
 
@@ -238,26 +246,26 @@ async def _stop_writers(tasks: Sequence[asyncio.Task[None]], writers: Sequence[_
 class Application(CommonHeaders):
     """The public application. The server notifies it before the process stops."""
 
-    def __init__(self, app: RoutedApplication, calls: CallLog | None) -> None:
-        super().__init__(app, calls.record if calls else None, RequestTimes())
+    def __init__(self, app: RoutedApplication, call_log: CallLog | None) -> None:
+        super().__init__(app, call_log.record if call_log else None, RequestTimes())
         self.stop = asyncio.Event()
         self.failure: Exception | None = None  # why the service could not be opened
-        self.parts: RouteContext | None = None  # set once the service is open
+        self.route_context: RouteContext | None = None  # set once the service is open
 
     def on_drain(self) -> None:
         """Respond to `/readyz` with 503 from now on."""
-        if self.parts is not None:
-            self.parts.readiness.is_stopping = True
+        if self.route_context is not None:
+            self.route_context.readiness.is_stopping = True
 
     def on_stop(self) -> None:
         """End event streams and long polls, and stop waiting for the database."""
         self.stop.set()
-        if self.parts is not None:
-            self.parts.payment_changes.close()
-            self.parts.event_changes.close()
+        if self.route_context is not None:
+            self.route_context.payment_changes.close()
+            self.route_context.event_changes.close()
 
 
-def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteContext:
+def _make_route_context(service: Service, settings: Settings, key_uses: KeyUses) -> RouteContext:
     database, viewers = service.database, ViewerReader(settings)
     attempts = AuthenticationAttempts(settings, viewers)
     authenticator = Authenticator(
@@ -266,7 +274,7 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteCon
         service.accounts,
         attempts,
         settings.api_key_cache_s,
-        uses=uses,
+        key_uses=key_uses,
     )
     return RouteContext(
         service=service,
@@ -274,7 +282,7 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteCon
         attempts=attempts,
         viewers=viewers,
         address_limiter=AddressRateLimiter(settings),
-        concurrent_creates=ConcurrentCreates(),
+        concurrent_create_requests=ConcurrentCreateRequests(),
         payment_changes=ChangeFeed(
             partial(payment_store.get_change_markers, database),
             service.event_notifier,
@@ -289,8 +297,8 @@ def _make_parts(service: Service, settings: Settings, uses: KeyUses) -> RouteCon
     )
 
 
-def _make_checkout_context(parts: RouteContext) -> CheckoutContext:
-    service = parts.service
+def _make_checkout_context(route_context: RouteContext) -> CheckoutContext:
+    service = route_context.service
     return CheckoutContext(
         settings=service.settings,
         database=service.database,
@@ -305,14 +313,14 @@ def _make_checkout_context(parts: RouteContext) -> CheckoutContext:
         refund_address_links=service.refund_address_links,
         buyer_simulator=service.buyer_simulator,
         pictures=service.pictures,
-        viewers=parts.viewers,
-        address_limiter=parts.address_limiter,
-        change_feed=parts.payment_changes,
+        viewers=route_context.viewers,
+        address_limiter=route_context.address_limiter,
+        change_feed=route_context.payment_changes,
     )
 
 
-def _make_portal_context(parts: RouteContext) -> PortalContext:
-    service = parts.service
+def _make_portal_context(route_context: RouteContext) -> PortalContext:
+    service = route_context.service
     return PortalContext(
         settings=service.settings,
         database=service.database,
@@ -323,40 +331,43 @@ def _make_portal_context(parts: RouteContext) -> PortalContext:
         payment_lookup=service.payment_lookup,
         refund_creator=service.refund_creator,
         operation_context=service.operation_context,
-        attempts=parts.attempts,
+        attempts=route_context.attempts,
     )
 
 
-def _make_console_context(parts: RouteContext, provider: IdentityProvider | None) -> ConsoleContext:
-    service = parts.service
+def _make_console_context(
+    route_context: RouteContext, provider: IdentityProvider | None
+) -> ConsoleContext:
+    service = route_context.service
     return ConsoleContext(
         settings=service.settings,
         database=service.database,
         read_database=service.read_database,
         encryption=service.encryption,
         operation_context=service.operation_context,
-        attempts=parts.attempts,
-        viewers=parts.viewers,
+        attempts=route_context.attempts,
+        viewers=route_context.viewers,
         overview=OverviewCache(service.read_database),
         endpoints=EndpointComparison(service.settings),
-        change_feed=parts.payment_changes,
+        change_feed=route_context.payment_changes,
         identity_provider=provider,
     )
 
 
-async def _open_unless_stopped(opening: Awaitable[Service], stop: asyncio.Event) -> Service:
-    service = await finish_unless_stopped(opening, stop)
+async def _open_unless_stopped(pending_service: Awaitable[Service], stop: asyncio.Event) -> Service:
+    service = await finish_unless_stopped(pending_service, stop)
     if service is None:
         raise StoppedEarlyError
     return service
 
 
-def build_operator_app(metrics: Callable[[], bytes] = generate_latest) -> RoutedApplication:
+def build_operator_app(render_metrics: Callable[[], bytes] = generate_latest) -> RoutedApplication:
     """Build the operator application; `build_app` adds the routes that need the service.
 
-    `metrics` returns the body of `/metrics`. The default covers only this process.
+    `render_metrics` returns the body of `/metrics`. By default, it contains only the metrics of
+    this process.
     """
-    routes = [metrics_route(metrics), *OPERATOR_ROUTES]
+    routes = [metrics_route(render_metrics), *OPERATOR_ROUTES]
     app = RoutedApplication(routes, HANDLERS, on_bug, is_starting=True)
     app.state.refusals = RefusalLog()
     return app

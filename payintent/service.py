@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _HTTP_ADAPTERS = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
 #: Provider names that installed gateway packages must not use.
-BUILT_IN = frozenset(
+BUILT_IN_PROVIDERS = frozenset(
     adapter.provider for adapter in (*_HTTP_ADAPTERS, OnchainGateway, DepositGateway, TestGateway)
 )
 
@@ -255,7 +255,7 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways`, keyed by provider, replaces all adapters except the test gateway. `process` names
+    `gateways`, keyed by provider, replaces all adapters except the test gateway. `process` labels
     the database connections. `on_delay` is called if the database does not respond promptly.
     Raises `UnusableAddressError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
@@ -265,7 +265,7 @@ async def open_service(
     http = GatewayHttpClient(
         settings.gateway_timeout_s, settings.gateway_answer_bytes_max, settings.client_tls
     )
-    packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
+    packages = load_gateway_packages(http, BUILT_IN_PROVIDERS) if gateways is None else {}
     database = await open_database(settings, encryption, process, wait_s, on_delay)
     senders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     if gateways is None:
@@ -274,7 +274,7 @@ async def open_service(
     adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway, **gateways}
     event_notifier = EventNotifier(settings.direct_url)
     database.on_event = event_notifier.notify
-    picture_rules = EgressRules(sandbox=settings.sandbox)  # without the networks of webhooks
+    picture_rules = EgressRules(sandbox=settings.sandbox)  # excludes `webhook_networks`
     accounts = GatewayAccounts(database, encryption, adapters, settings.buyer_calls)
     merchants = MerchantCache(database, accounts)
     policies = PolicyCache(database, settings.policy_cache_s)
@@ -298,15 +298,15 @@ async def open_service(
     )
 
 
-def max_connections(settings: Settings, processes: int) -> int:
+def count_connections_max(settings: Settings, processes: int) -> int:
     """Return the maximum number of database connections of `api` and `worker` together.
 
-    Both run `processes` processes. In addition to its share of the pool, each process has a
-    connection to listen for events and a connection to send notifications. An API process has
-    another connection for `/readyz`. A worker process has two connections for reconciliation locks,
-    and one connection per watched chain for the chain's lock.
+    Each command runs `processes` processes. In addition to its share of the pool, each process
+    uses a connection to listen for events and a connection to send notifications. An API process
+    also uses a connection for `/readyz`. A worker process also uses two connections for
+    reconciliation locks, and one connection per watched chain for the chain's lock.
     """
-    share = settings.connections_per_process(processes)
+    share = settings.count_connections_per_process(processes)
     return processes * (share + 3 + share + 4 + len(settings.endpoints))
 
 

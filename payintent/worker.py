@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-# Imported here, before processes are forked. Otherwise, the service would import them on first use.
+# Imported before processes are forked; otherwise, the service would import them on first use.
 import payintent.payment_sessions.inquire  # pyright: ignore[reportUnusedImport]
 import payintent.refunds.send  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from payintent.accounting.close_statements import close_due_days
@@ -55,7 +55,7 @@ from payintent.worker_metrics import check_ledger, measure
 
 _log = get_logger("workers")
 _LEASE_S = 60.0  # of claimed sessions and refunds; a gateway call takes at most 15 s
-_COUNT_EVERY_S = 2.0  # console figures lag by at most this interval plus `SETTLED_S`
+_COUNT_EVERY_S = 2.0  # console figures lag by at most this interval plus `SETTLING_DELAY_S`
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
@@ -66,14 +66,14 @@ _StepFunction = Callable[[], Awaitable[bool | None]]
 
 @dataclass(frozen=True, slots=True)
 class PeriodicStep:
-    """A step that runs every `every_s` seconds, or again at once if it returns True."""
+    """A step that runs every `interval_s` seconds, or again immediately if it returns True."""
 
     name: str
-    every_s: float
+    interval_s: float
     step: _StepFunction
 
 
-def periodic_steps(service: Service) -> Sequence[PeriodicStep]:
+def make_periodic_steps(service: Service) -> Sequence[PeriodicStep]:
     database, settings = service.database, service.settings
     reconcile_s, prune_s = settings.reconcile_every_s, settings.prune_every_s
     steps: list[tuple[str, float, _StepFunction]] = [
@@ -110,23 +110,25 @@ async def expire(database: Database, settings: Settings) -> bool:
 async def prune(database: Database, settings: Settings) -> bool:
     """Delete a batch of old rows from each table; return True if more may remain."""
     limit = settings.prune_batch_max
-    keys = await idempotency_store.delete_old_keys(database, limit)
-    unmatched = await callback_store.delete_unmatched(
+    key_count = await idempotency_store.delete_old_keys(database, limit)
+    unmatched_count = await callback_store.delete_unmatched(
         database, settings.unknown_callback_hours, limit
     )
-    if unmatched:
-        _log.warning("callbacks_forgotten", count=unmatched)  # because their sessions do not exist
-    unsent = await mail_store.delete_old(database, limit)
-    if unsent:
-        _log.warning("mails_forgotten", count=unsent)  # because no mail server is configured
+    if unmatched_count:
+        _log.warning(
+            "callbacks_forgotten", count=unmatched_count
+        )  # because their sessions do not exist
+    unsent_count = await mail_store.delete_old_mail(database, limit)
+    if unsent_count:
+        _log.warning("mails_forgotten", count=unsent_count)  # because no mail server is configured
     return limit in (
-        keys,
-        unmatched,
-        unsent,
+        key_count,
+        unmatched_count,
+        unsent_count,
         await callback_store.prune_bodies(database, settings.callback_bodies_days, limit),
         await fraud_store.delete_old(database, settings.fraud_decisions_days, limit),
         await access_store.delete_old_calls(database, settings.api_calls_days, limit),
-        await gateway_calls.delete_old(database, settings.gateway_calls_days, limit),
+        await gateway_calls.delete_old_calls(database, settings.gateway_calls_days, limit),
         await proposals_store.delete_lapsed_arguments(database, limit),
         await endpoint_store.delete_old(database, limit),
     )
@@ -177,7 +179,7 @@ def make_inquiry_runner(service: Service) -> LeasedTaskRunner[DueSession]:
         "inquire",
         service.settings.inquire_batch_max,
         lambda limit, busy: session_store.claim_due(service.database, limit, _LEASE_S, busy),
-        lambda due: due.session.quote.account_id,
+        lambda due_item: due_item.session.quote.account_id,
         service.session_inquirer.inquire,
     )
 
@@ -188,7 +190,7 @@ def make_refund_runner(service: Service) -> LeasedTaskRunner[DueRefund]:
         "refund",
         service.settings.inquire_batch_max,
         lambda limit, busy: refund_store.claim_due(service.database, limit, _LEASE_S, busy),
-        lambda due: due.account_id,
+        lambda due_item: due_item.account_id,
         service.refund_sender.process,
     )
 
@@ -237,7 +239,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     steps = (
         PeriodicStep("inquire", settings.inquire_every_s, inquiry_runner.step),
         PeriodicStep("refund", settings.refund_every_s, refund_runner.step),
-        *periodic_steps(service),
+        *make_periodic_steps(service),
     )
     await asyncio.gather(
         dispatcher.run(stop),
@@ -267,4 +269,4 @@ async def run_periodically(periodic: PeriodicStep, stop: asyncio.Event) -> None:
             STEP_FAILURES.labels(periodic.name).inc()
             _log.error("step_failed", step=periodic.name, exc_info=error)
         if not has_more:
-            await wait_for_event(stop, periodic.every_s)
+            await wait_for_event(stop, periodic.interval_s)

@@ -21,24 +21,24 @@ OLDEST_PROCESSING = Gauge(
 )
 PENDING_OVERDUE = Gauge(
     "payintent_pending_overdue_seconds",
-    "Time since the earliest PENDING payment should have expired",
+    "Time since the deadline of the oldest overdue PENDING payment",
 )
 WEBHOOK_OVERDUE = Gauge(
-    "payintent_webhook_overdue_seconds", "Time that the earliest due delivery has waited"
+    "payintent_webhook_overdue_seconds", "Time since the earliest due delivery became due"
 )
-MAIL_OVERDUE = Gauge("payintent_mail_overdue_seconds", "Time that the oldest due mail has waited")
+MAIL_OVERDUE = Gauge("payintent_mail_overdue_seconds", "Age of the oldest unsent mail")
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind", "provider"])
 LEDGER_IMBALANCE = Gauge(
     "payintent_ledger_imbalance_accounts", "Ledger accounts that differ from their sources"
 )
 RECONCILIATIONS = Gauge(
     "payintent_reconciliation_runs",
-    "Reconciliation runs of the last day that differ or failed",
+    "Reconciliation runs of the last 24 hours that found differences or failed",
     ["status"],
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])
 
-#: Labels of all cases since the process started. A gauge must drop to 0 when its last case closes.
+#: Labels of all cases seen since the process started. A gauge drops to 0 when its last case closes.
 _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
@@ -48,7 +48,7 @@ async def measure(service: Service) -> None:
     oldest_s = await payment_store.get_oldest_processing_age_s(read_database)
     pending_s = await overview_store.get_pending_overdue_s(read_database)
     webhook_s = await overview_store.get_webhook_overdue_s(read_database)
-    mail_s = await mail_store.oldest_age_s(read_database)
+    mail_s = await mail_store.get_oldest_age_s(read_database)
     deliveries = await overview_store.count_deliveries(read_database)
     cases = await overview_store.count_open_cases(read_database)
     runs = await runs_store.count_recent(read_database, RECENT_HOURS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
-from payintent.merchants.provisioning import default_methods
+from payintent.merchants.provisioning import get_default_methods
 from payintent.operators.operation import Actor
 from payintent.service import Service
 from payintent_sandbox.emulators.twoc2p.keys import make_pair
@@ -79,7 +79,7 @@ class RunningEmulator:
         methods = await service.run_operation(ListPaymentMethods(merchant_id=merchant_id), actor)
         if any(method.account_id == account_id for method in methods):
             return
-        for position, default in enumerate(default_methods(self.provider), start=len(methods)):
+        for position, default in enumerate(get_default_methods(self.provider), start=len(methods)):
             new = AddPaymentMethod(
                 merchant_id=merchant_id,
                 account_id=account_id,

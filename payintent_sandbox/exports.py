@@ -31,7 +31,7 @@ def print_exports() -> int:
 
 
 def read_settings(var_dir: Path) -> dict[str, str]:
-    """Return the integration settings of the first merchant's test side (`NoSandboxError`)."""
+    """Return the integration settings of the first merchant's test merchant (`NoSandboxError`)."""
     try:
         description = json.loads((var_dir / "dev.json").read_text())
     except OSError as error:

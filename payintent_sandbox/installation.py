@@ -316,7 +316,7 @@ async def _provision(
 
 
 async def _provision_test_side(service: Service, merchant: dict[str, Any]) -> None:
-    """Give a merchant a test key, and so a test side; a later start finds it."""
+    """Give a merchant a test key, and so a test merchant; a later start finds it."""
     if "test" in merchant:
         return
     issue = IssueApiKey(merchant_id=merchant["id"], name="test", test=True)

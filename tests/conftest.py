@@ -245,13 +245,13 @@ async def api(settings: Settings, world: World) -> AsyncIterator[Api]:
 
 @pytest.fixture
 def operated(world: World) -> Service:
-    """The service that the operator's port works with."""
+    """The service that the operator port works with."""
     return world.service
 
 
 @pytest.fixture
 async def operator(settings: Settings, world: World, operated: Service) -> AsyncIterator[Api]:
-    """The operator's port, beside the API that opens its service."""
+    """The operator port, beside the API that opens its service."""
     async with operator_port(settings, world, operated) as client:
         yield client
 

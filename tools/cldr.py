@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from payintent.checkout.languages import LOCALES
 from payintent.core.countries import COUNTRIES, GLOBAL
+from payintent.core.languages import LOCALES
 from payintent.core.money import FIAT
 
 FOLDER = Path(__file__).parent.parent / "payintent" / "checkout" / "locales" / "cldr"

@@ -1,12 +1,12 @@
--- The rights of each role. Run it in the service's database as payintent_migrate or a superuser, after
--- the first `payintent migrate` and after each one that applied a migration. It may run while payments
--- are made. A test compares it with the statements of the service.
+-- The privileges of each role. Run this file in the service's database as payintent_migrate or a superuser,
+-- after the first `payintent migrate` and after each run that applies a migration. You can run it while
+-- payments continue. A test checks it against the statements of the service.
 BEGIN;
 SET LOCAL ROLE payintent_migrate;  -- default privileges belong to the owner
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO payintent_api, payintent_worker, payintent_read;
 REVOKE ALL ON ALL TABLES IN SCHEMA public FROM payintent_api, payintent_worker, payintent_read;
--- Tables of new migrations work immediately. The exact rights are listed below.
+-- New tables can be used immediately. The exact privileges follow below.
 ALTER DEFAULT PRIVILEGES IN SCHEMA public
     GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO payintent_api, payintent_worker;
 
@@ -17,23 +17,23 @@ GRANT SELECT, INSERT, UPDATE ON
     buyer_attempt, buyer_call_state, fraud_decision, catalog_shown, installation, ring_key, dispute
 TO payintent_api, payintent_worker;
 
--- Written once.
+-- Rows that never change.
 GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry
 TO payintent_api, payintent_worker;
--- The API sets an event's position in its merchant's feed.
+-- The API sets the position of an event in its merchant's feed.
 GRANT UPDATE (feed_position) ON event TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON event_feed TO payintent_api;
--- The API erases a payer's data when two operators agree.
+-- The API erases a payer's data after approval by two operators.
 GRANT UPDATE (body) ON event TO payintent_api;
 GRANT UPDATE (detail, answer) ON attempt TO payintent_api;
--- Workers seal events if the setting is on.
+-- Workers seal events if the setting is enabled.
 GRANT UPDATE (body) ON event TO payintent_worker;
 -- Clocks of test merchants.
 GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
--- Data of the test gateway, without real money.
+-- The test gateway's data, without real money.
 GRANT SELECT, INSERT, UPDATE ON test_session, test_refund TO payintent_api, payintent_worker;
 
--- Payouts to merchants. A trigger allows no change except a reversal.
+-- Payouts to merchants. A trigger rejects all changes except a reversal.
 GRANT SELECT, INSERT ON payout TO payintent_api;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_api;
 GRANT SELECT ON payout TO payintent_worker;
@@ -42,7 +42,7 @@ GRANT SELECT, INSERT ON gateway_payout TO payintent_api, payintent_worker;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON gateway_payout
 TO payintent_api, payintent_worker;
 
--- Statements: workers create them, and no role changes them.
+-- Statements: workers create them, and no role can change them.
 GRANT SELECT, INSERT ON statement TO payintent_api, payintent_worker;
 GRANT SELECT, INSERT, UPDATE ON statement_close TO payintent_api, payintent_worker;
 GRANT SELECT ON SEQUENCE ledger_entry_entry_number_seq TO payintent_api, payintent_worker;
@@ -59,7 +59,7 @@ GRANT SELECT ON reconciliation_run, reconciliation_sum, reconciliation_blocks,
     reconciliation_balance
 TO payintent_read;
 
--- Deleted after their retention.
+-- Rows that are deleted after their retention period.
 GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting,
     attempt, delivery, event
 TO payintent_api, payintent_worker;
@@ -75,10 +75,10 @@ GRANT SELECT ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token
 TO payintent_worker;
 
--- Pending mail, deleted when it is sent.
+-- Pending email, which is deleted when it has been sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
 
--- Hourly figures: workers compute them, the console shows them.
+-- Hourly totals: workers compute them, and the console shows them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON hourly_figure TO payintent_api, payintent_worker;
 GRANT SELECT, UPDATE ON figure_mark TO payintent_api, payintent_worker;
 GRANT SELECT ON hourly_figure, figure_mark TO payintent_read;
@@ -91,25 +91,25 @@ GRANT SELECT, INSERT ON audit TO payintent_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON member, member_link, member_passkey, member_session
 TO payintent_api;
 
--- Written by the API for merchants' developers, deleted by workers after the retention.
+-- The API writes these rows for merchants' developers, and workers delete them after the retention period.
 GRANT SELECT, INSERT, DELETE ON api_call TO payintent_api;
 GRANT SELECT, DELETE ON api_call TO payintent_worker;
 
--- Written by each caller of a gateway, deleted by workers after the retention.
+-- Each caller of a gateway writes these rows, and workers delete them after the retention period.
 GRANT SELECT, INSERT, DELETE ON gateway_call TO payintent_api, payintent_worker;
 
--- Triggers update it together with the configuration and the published catalogs.
+-- Triggers update this table together with the configuration and the published catalogs.
 GRANT SELECT, UPDATE ON configuration_version TO payintent_api, payintent_worker;
 GRANT SELECT ON configuration_version TO payintent_read;
 
--- Webhook endpoints with an open circuit breaker, shown in the console.
+-- Webhook endpoints with an open circuit breaker, which the console shows.
 GRANT SELECT, INSERT, UPDATE, DELETE ON endpoint_outage TO payintent_api, payintent_worker;
 GRANT SELECT ON endpoint_outage TO payintent_read;
 
--- Only migrate changes it.
+-- Only `payintent migrate` changes this table.
 GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_read;
 
--- For people who look: no secrets, no capabilities and no buyers' data.
+-- Read access for people: no secrets, no capabilities and no buyers' data.
 GRANT SELECT ON
     capture, delivery, gateway_outage, chain_cursor, chain_refund_try, chain_sighting,
     fraud_decision, provider, payment_method, tax_rate, restriction, rate_limit, chain,
@@ -142,6 +142,6 @@ GRANT SELECT (id, provider, merchant_id, name, countries, enabled, created_at, c
 GRANT SELECT (id, action, merchant_id, proposed_by, proposed_at, expires_at, status, decided_by,
     decided_at) ON proposal TO payintent_read;
 
--- Workers delete the arguments of lapsed proposals, which are sealed.
+-- Workers delete the sealed arguments of lapsed proposals.
 GRANT SELECT (id, sealed, expires_at), UPDATE (sealed) ON proposal TO payintent_worker;
 COMMIT;

@@ -1,5 +1,5 @@
--- Create the roles and the database of the service. Run it once, as a superuser or as a user who may
--- create roles and databases: see docs/operate/install.md, Create the database.
+-- Create the roles and the database for the service. Run this file once, as a superuser or as a user who can
+-- create roles and databases. See docs/operate/install.md, Create the database.
 -- Set the passwords afterwards. A role without a password cannot log in.
 CREATE ROLE payintent_migrate LOGIN;
 CREATE ROLE payintent_api LOGIN;
@@ -7,7 +7,7 @@ CREATE ROLE payintent_worker LOGIN;
 CREATE ROLE payintent_read LOGIN;
 ALTER ROLE payintent_read SET default_transaction_read_only = on;
 ALTER ROLE payintent_read SET statement_timeout = '30s';
--- A user who is not a superuser may only create a database for a role that they are a member of.
+-- A user who is not a superuser can create a database only for a role of which the user is a member.
 GRANT payintent_migrate TO CURRENT_USER;
 CREATE DATABASE payintent OWNER payintent_migrate;
 REVOKE ALL ON DATABASE payintent FROM PUBLIC;

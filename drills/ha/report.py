@@ -36,9 +36,9 @@ def show_run(run: Run, number: int, console: Console) -> None:
     """Print one run on a line."""
     errors = ", ".join(f"{kind} {count}" for kind, count in run.errors.most_common(_ERRORS_SHOWN))
     console.print(
-        f"{run.fault} {number}: {run.acknowledged} acknowledged; nothing accepted for "
-        f"{run.outage_s:.1f} s; quick again after {_seconds(run.settled_s)}; "
-        f"lost {run.lost}, doubled {run.doubled}, events missing {run.missing}; "
+        f"{run.fault} {number}: {run.acknowledged} acknowledged; write outage "
+        f"{run.outage_s:.1f} s; p99 recovery {_seconds(run.settled_s)}; "
+        f"lost {run.lost}, duplicated {run.doubled}, missing events {run.missing}; "
         f"{errors or 'no errors'}"
     )
 
@@ -47,10 +47,10 @@ def table(runs: Sequence[Run]) -> Table:
     """Show medians by fault, in the order in which they came."""
     shown = Table(title="Faults under load: medians", show_lines=False)
     shown.add_column("fault")
-    for name in ("runs", "no create for", "at most", "p99 < 250 ms after", "failed", "lost"):
+    for name in ("runs", "write outage", "maximum", "p99 recovery", "failed requests", "lost"):
         shown.add_column(name, justify="right")
-    shown.add_column("doubled", justify="right")
-    shown.add_column("events missing", justify="right")
+    shown.add_column("duplicated", justify="right")
+    shown.add_column("missing events", justify="right")
     for title in dict.fromkeys(run.title for run in runs):
         shown.add_row(title, *figures([run for run in runs if run.title == title]))
     return shown

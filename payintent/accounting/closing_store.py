@@ -1,12 +1,12 @@
-"""Daily closings of merchants, and the ledger entries that are not in a statement yet."""
+"""Store merchants' daily closings, and read the ledger entries that are not in a statement yet."""
 
 import asyncio
 from dataclasses import dataclass
 from datetime import date, datetime
 
 from payintent.accounting.model import Fact
-from payintent.accounting.statement_model import EntrySum, Part
-from payintent.accounting.statements_store import PART_COLUMNS, PENDING_CONDITION
+from payintent.accounting.statement_model import EntryComponent, EntrySum
+from payintent.accounting.statements_store import COMPONENT_COLUMNS, PENDING_CONDITION
 from payintent.db.database import Executor, Tx
 
 _POLLS_MAX = 10
@@ -14,16 +14,16 @@ _POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClosingState:
-    """A merchant's last closed day. The next statement begins at entry `next_number`."""
+class DailyClosing:
+    """A merchant's last closing. The next statement begins at entry `next_entry`."""
 
     merchant_id: int
     time_zone: str
     now: datetime
-    day: date | None  # the last closed day; None if no day has been closed
+    last_day: date | None  # None if no day has been closed
     closed_at: datetime
     last_closed_entry: int
-    next_number: int
+    next_entry: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class CurrencySums:
 async def read_watermark(database: Executor) -> int | None:
     """Return an entry number up to which no more entries can be committed.
 
-    Transactions draw entry numbers under a table lock that they hold until they end. This reads
-    the last number and then waits for the transactions that hold the lock. Returns None if a
-    transaction holds the lock for too long.
+    Transactions draw entry numbers under a table lock and hold the lock until they end. This
+    function reads the last number and then waits for all transactions that hold the lock. It
+    returns None if a transaction holds the lock for too long.
     """
     number = await database.value(
         "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0)"
@@ -68,8 +68,8 @@ async def _list_writers(database: Executor) -> set[str]:
     return {row["virtualtransaction"] for row in rows}
 
 
-async def list_due(database: Executor, limit: int) -> list[int]:
-    """List merchants that have entries not yet in a statement and whose next day has ended."""
+async def list_due_merchants(database: Executor, limit: int) -> list[int]:
+    """List merchants that have pending entries and whose next day has ended."""
     rows = await database.fetch(
         """
         SELECT m.id
@@ -87,8 +87,8 @@ async def list_due(database: Executor, limit: int) -> list[int]:
     return [row["id"] for row in rows]
 
 
-async def lock_closing(tx: Tx, merchant_id: int) -> ClosingState:
-    """Lock a merchant's closing state until the transaction ends."""
+async def lock_closing(tx: Tx, merchant_id: int) -> DailyClosing:
+    """Lock a merchant's closings until the transaction ends."""
     await tx.fetch(
         "INSERT INTO statement_close (merchant_id, day, closed_at, closed_number, next_number)"
         " VALUES ($1, '-infinity', '-infinity', -1, 0) ON CONFLICT DO NOTHING",
@@ -97,9 +97,9 @@ async def lock_closing(tx: Tx, merchant_id: int) -> ClosingState:
     await tx.fetch("SELECT FROM statement_close WHERE merchant_id = $1 FOR UPDATE", merchant_id)
     row = await tx.row(
         """
-        SELECT m.time_zone, clock() AS now, nullif(c.day, '-infinity') AS day,
+        SELECT m.time_zone, clock() AS now, nullif(c.day, '-infinity') AS last_day,
             CASE WHEN isfinite(c.closed_at) THEN c.closed_at ELSE 'epoch' END AS closed_at,
-            c.closed_number AS last_closed_entry, c.next_number
+            c.closed_number AS last_closed_entry, c.next_number AS next_entry
         FROM statement_close c
         JOIN merchant m ON m.id = c.merchant_id
         WHERE c.merchant_id = $1
@@ -107,39 +107,41 @@ async def lock_closing(tx: Tx, merchant_id: int) -> ClosingState:
         merchant_id,
     )
     assert row is not None  # noqa: S101 - inserted above
-    return ClosingState(merchant_id=merchant_id, **row)
+    return DailyClosing(merchant_id=merchant_id, **row)
 
 
-async def find_first_pending(tx: Tx, closing: ClosingState) -> datetime | None:
+async def find_first_pending_time(tx: Tx, closing: DailyClosing) -> datetime | None:
     """Return the time of the earliest entry that is not in a statement yet."""
     return await tx.value(
         "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + PENDING_CONDITION,
-        *_pending_parameters(closing),
+        *_list_pending_parameters(closing),
     )
 
 
-async def sum_pending(
-    tx: Tx, closing: ClosingState, last_number: int, before: datetime
+async def sum_pending_entries(
+    tx: Tx, closing: DailyClosing, last_entry: int, before: datetime
 ) -> list[CurrencySums]:
-    """Sum unclosed entries: numbered up to `last_number` and created earlier than `before`."""
+    """Sum the pending entries up to number `last_entry` that were created before `before`."""
     rows = await tx.fetch(
         f"""
-        SELECT currency, coalesce(chain, '') AS chain, fact, part, sum(signed) AS amount
-        FROM (SELECT e.currency, e.chain, e.fact, {PART_COLUMNS}
+        SELECT currency, coalesce(chain, '') AS chain, fact, component, sum(signed) AS amount
+        FROM (SELECT e.currency, e.chain, e.fact, {COMPONENT_COLUMNS}
             FROM ledger_entry e
-            WHERE {PENDING_CONDITION} AND e.entry_number <= $6 AND e.created_at < $7) parts
-        WHERE part IS NOT NULL
-        GROUP BY currency, chain, fact, part
-        ORDER BY currency, chain, fact, part
+            WHERE {PENDING_CONDITION} AND e.entry_number <= $6 AND e.created_at < $7) components
+        WHERE component IS NOT NULL
+        GROUP BY currency, chain, fact, component
+        ORDER BY currency, chain, fact, component
         """,
-        *_pending_parameters(closing),
-        last_number,
+        *_list_pending_parameters(closing),
+        last_entry,
         before,
     )
     by_currency: dict[tuple[str, str], list[EntrySum]] = {}
     for row in rows:
         entry = EntrySum(
-            fact=Fact(row["fact"]), part=Part(row["part"]), amount_minor=int(row["amount"])
+            fact=Fact(row["fact"]),
+            component=EntryComponent(row["component"]),
+            amount_minor=int(row["amount"]),
         )
         by_currency.setdefault((row["currency"], row["chain"]), []).append(entry)
     return [
@@ -148,8 +150,10 @@ async def sum_pending(
     ]
 
 
-async def close(tx: Tx, closing: ClosingState, day: date, closed_at: datetime, number: int) -> None:
-    """Mark a merchant's days as closed up to `day`, and its entries up to `number`."""
+async def close_days(
+    tx: Tx, closing: DailyClosing, day: date, closed_at: datetime, last_entry: int
+) -> None:
+    """Mark a merchant's days as closed up to `day`, and its entries up to `last_entry`."""
     await tx.fetch(
         """
         UPDATE statement_close
@@ -162,16 +166,16 @@ async def close(tx: Tx, closing: ClosingState, day: date, closed_at: datetime, n
         closing.merchant_id,
         day,
         closed_at,
-        number,
-        closing.next_number,
+        last_entry,
+        closing.next_entry,
     )
 
 
-def _pending_parameters(closing: ClosingState) -> tuple[object, ...]:
+def _list_pending_parameters(closing: DailyClosing) -> tuple[object, ...]:
     return (
         f"merchant_payable:{closing.merchant_id}",
         closing.merchant_id,
-        closing.next_number,
+        closing.next_entry,
         closing.last_closed_entry,
         closing.closed_at,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from payintent.accounting import ledger_store
 from payintent.accounting import payouts_store as payout_store
-from payintent.accounting.model import GatewayPayout, gateway_payout_entries
+from payintent.accounting.model import GatewayPayout, make_gateway_payout_entries
 from payintent.accounting.payouts_store import NewPayout, PayoutTable, RecordedPayout
 from payintent.core.errors import ConflictError
 from payintent.db.database import Executor, Tx
@@ -32,7 +32,7 @@ class GatewayPayoutRecord(RecordedPayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayingAccount:
-    merchant_id: int | None  # None: the operator
+    merchant_id: int | None  # None means the operator
     chain: str | None  # set for gateway contracts
     livemode: bool
 
@@ -50,7 +50,7 @@ async def find_paying_account(database: Executor, account_id: int) -> PayingAcco
     return PayingAccount(**row) if row else None
 
 
-async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
+async def add(tx: Tx, new_payout: NewPayout[GatewayPayout]) -> bool:
     """Add a payout; return False if the account has an active payout with this reference."""
     row = await tx.row(
         """
@@ -62,15 +62,15 @@ async def add(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
         ON CONFLICT (account_id, reference) WHERE reversed_at IS NULL DO NOTHING
         RETURNING id
         """,
-        new.payout.id,
-        new.payout.account_id,
-        new.payout.currency,
-        new.payout.chain,
-        str(new.payout.amount_minor),
-        str(new.payout.fee_minor),
-        new.reference,
-        new.paid_on,
-        new.recorded_by,
+        new_payout.payout.id,
+        new_payout.payout.account_id,
+        new_payout.payout.currency,
+        new_payout.payout.chain,
+        str(new_payout.payout.amount_minor),
+        str(new_payout.payout.fee_minor),
+        new_payout.reference,
+        new_payout.paid_on,
+        new_payout.recorded_by,
     )
     return row is not None
 
@@ -90,7 +90,7 @@ async def has_reversed(database: Executor, account_id: int, reference: str, oper
     return row is not None
 
 
-async def find_last(
+async def find_latest(
     database: Executor, account_id: int, references: Sequence[str]
 ) -> dict[str, GatewayPayoutRecord]:
     """Return an account's latest payout for each reference, preferring active payouts."""
@@ -122,39 +122,41 @@ TABLE = PayoutTable(
 )
 
 
-async def record_gateway_payout(tx: Tx, new: NewPayout[GatewayPayout]) -> bool:
+async def record_gateway_payout(tx: Tx, new_payout: NewPayout[GatewayPayout]) -> bool:
     """Record a payout and its ledger entries; return False if it is already recorded.
 
     Raises `CONFLICT` if the reference is already recorded with a different amount.
     """
-    payout = new.payout
-    if await add(tx, new):
-        await ledger_store.add(tx, gateway_payout_entries(payout))
+    payout = new_payout.payout
+    if await add(tx, new_payout):
+        await ledger_store.add(tx, make_gateway_payout_entries(payout))
         return True
-    active = await TABLE.find_active(tx, payout.account_id, new.reference)
-    if active is None or _amounts(active.payout) != _amounts(payout):
-        raise ConflictError(f"payout {new.reference!r} is already recorded with a different amount")
+    active_payout = await TABLE.find_active(tx, payout.account_id, new_payout.reference)
+    if active_payout is None or _get_amounts(active_payout.payout) != _get_amounts(payout):
+        raise ConflictError(
+            f"payout {new_payout.reference!r} is already recorded with a different amount"
+        )
     return False
 
 
 async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, operator: str) -> bool:
     """Reverse a returned payout; return False if there is nothing to reverse.
 
-    Gateways may list a return repeatedly, so only the first is recorded. A payout that an operator
-    has since recorded under the same reference is not reversed.
+    Gateways may list a return repeatedly, so only the first return is recorded. A payout that an
+    operator has since recorded under the same reference is not reversed.
     """
     if await has_reversed(tx, account_id, reference, operator):
         return False
-    active = await TABLE.find_active(tx, account_id, reference)
-    if active is None:
+    active_payout = await TABLE.find_active(tx, account_id, reference)
+    if active_payout is None:
         return False
-    await TABLE.lock(tx, active.id)
+    await TABLE.lock(tx, active_payout.id)
     if await TABLE.find_active(tx, account_id, reference) is None:
         return False
-    await TABLE.reverse(tx, active.id, operator, "returned, according to the gateway")
-    await ledger_store.add(tx, gateway_payout_entries(active.payout, reversal=True))
+    await TABLE.reverse(tx, active_payout.id, operator, "returned, according to the gateway")
+    await ledger_store.add(tx, make_gateway_payout_entries(active_payout.payout, is_reversal=True))
     return True
 
 
-def _amounts(payout: GatewayPayout) -> tuple[int, int, str]:
+def _get_amounts(payout: GatewayPayout) -> tuple[int, int, str]:
     return payout.amount_minor, payout.fee_minor, payout.currency

@@ -11,10 +11,10 @@ from payintent.accounting.ledger_store import TimedEntry
 from payintent.accounting.model import (
     Charges,
     Fact,
-    capture_entries,
-    case_entries,
+    make_capture_entries,
+    make_case_entries,
+    make_refund_entry,
     parse_charges,
-    refund_entry,
 )
 from payintent.db.database import Executor, Row, Tx
 
@@ -34,7 +34,7 @@ class LedgerDifference:
 
 #: Each account's balance (debits minus credits), computed from the facts.
 _FACTS: LiteralString = f"""
-    money AS (
+    captures AS (
         SELECT c.*, k.chain,
             CASE WHEN k.chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
                 || c.account_id AS clearing,
@@ -51,27 +51,27 @@ _FACTS: LiteralString = f"""
         LEFT JOIN session s ON s.id = c.session_id
         {ledger_store.MONEY_SOURCES}
         WHERE a.livemode
-    ), resolved AS (
+    ), resolved_cases AS (
         SELECT m.status, c.suspense, c.clearing, c.payable, c.currency, c.chain, c.id AS capture_id,
             CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor
                 ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount
         FROM money_case m
-        JOIN money c ON c.id = m.capture_id
+        JOIN captures c ON c.id = m.capture_id
         WHERE {ledger_store.IS_RESOLVED} AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
-    ), disputed AS (
+    ), disputes AS (
         SELECT c.clearing, c.account_id, c.currency, c.chain, d.state,
-            CASE WHEN c.credited OR EXISTS (SELECT FROM resolved r
+            CASE WHEN c.credited OR EXISTS (SELECT FROM resolved_cases r
                 WHERE r.capture_id = c.id AND r.status = 'ACCEPTED')
                 THEN c.payable ELSE c.suspense END AS owner,
             CASE WHEN d.currency = c.currency THEN d.amount_minor ELSE c.amount_minor END AS amount
         FROM dispute d
-        JOIN money c ON c.id = d.capture_id
+        JOIN captures c ON c.id = d.capture_id
         WHERE d.state IN ('open', 'under_review', 'lost')
-    ), returned AS (
+    ), refunds AS (
         SELECT c.clearing, c.account_id, c.currency, c.chain, r.status, r.amount_minor AS amount,
             CASE WHEN c.credited THEN c.payable ELSE c.suspense END AS owner
         FROM refund r
-        JOIN money c ON c.id = r.capture_id
+        JOIN captures c ON c.id = r.capture_id
         WHERE r.status <> 'FAILED'
     ), swept AS (
         SELECT w.account_id, w.currency, w.chain, sum(r.amount) AS deposited,
@@ -87,7 +87,7 @@ _FACTS: LiteralString = f"""
         JOIN provider_account a ON a.id = b.account_id AND a.livemode
         WHERE b.gas_cost IS NOT NULL
     ), facts AS (
-        SELECT captured_in AS account, currency, chain, amount_minor AS amount FROM money
+        SELECT captured_in AS account, currency, chain, amount_minor AS amount FROM captures
         UNION ALL
         SELECT 'chain_deposits:' || account_id, currency, chain, -deposited FROM swept
         UNION ALL
@@ -99,28 +99,28 @@ _FACTS: LiteralString = f"""
         UNION ALL
         SELECT 'bank', currency, chain, -amount FROM sweep_gas
         UNION ALL
-        SELECT suspense, currency, chain, -amount_minor FROM money WHERE NOT credited
+        SELECT suspense, currency, chain, -amount_minor FROM captures WHERE NOT credited
         UNION ALL
-        SELECT payable, currency, chain, fee + tax - amount_minor FROM money WHERE credited
+        SELECT payable, currency, chain, fee + tax - amount_minor FROM captures WHERE credited
         UNION ALL
-        SELECT 'fee_income', currency, chain, -fee FROM money WHERE credited
+        SELECT 'fee_income', currency, chain, -fee FROM captures WHERE credited
         UNION ALL
-        SELECT 'tax_payable', currency, chain, -tax FROM money WHERE credited
+        SELECT 'tax_payable', currency, chain, -tax FROM captures WHERE credited
         UNION ALL
-        SELECT owner, currency, chain, amount FROM returned
+        SELECT owner, currency, chain, amount FROM refunds
         UNION ALL
         SELECT CASE status WHEN 'SUCCEEDED' THEN clearing ELSE 'refund_reserve:' || account_id END,
-            currency, chain, -amount FROM returned
+            currency, chain, -amount FROM refunds
         UNION ALL
-        SELECT owner, currency, chain, amount FROM disputed
+        SELECT owner, currency, chain, amount FROM disputes
         UNION ALL
         SELECT CASE state WHEN 'lost' THEN clearing ELSE 'dispute_reserve:' || account_id END,
-            currency, chain, -amount FROM disputed
+            currency, chain, -amount FROM disputes
         UNION ALL
-        SELECT suspense, currency, chain, amount FROM resolved
+        SELECT suspense, currency, chain, amount FROM resolved_cases
         UNION ALL
         SELECT CASE status WHEN 'DISMISSED' THEN clearing ELSE payable END, currency, chain, -amount
-        FROM resolved
+        FROM resolved_cases
         UNION ALL
         SELECT 'merchant_payable:' || merchant_id, currency, chain, amount_minor
         FROM payout WHERE reversed_at IS NULL
@@ -154,10 +154,10 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
     rows = await database.fetch(
         f"""
         WITH {_FACTS}
-        SELECT account, currency, chain, sum(entered)::text AS ledger_minor,
-            sum(expected)::text AS facts_minor
+        SELECT account, currency, chain, sum(ledger_amount)::text AS ledger_minor,
+            sum(facts_amount)::text AS facts_minor
         FROM (
-            SELECT account, currency, chain, 0 AS entered, amount AS expected FROM facts
+            SELECT account, currency, chain, 0 AS ledger_amount, amount AS facts_amount FROM facts
             UNION ALL
             SELECT debit, currency, chain, amount, 0 FROM ledger_entry
             WHERE fact <> 'adjustment'
@@ -166,7 +166,7 @@ async def find_differences(database: Executor) -> list[LedgerDifference]:
             WHERE fact <> 'adjustment'
         ) sides
         GROUP BY account, currency, chain
-        HAVING sum(entered) <> sum(expected)
+        HAVING sum(ledger_amount) <> sum(facts_amount)
         ORDER BY account, currency, chain
         LIMIT $1
         """,
@@ -187,7 +187,8 @@ class FactKind(StrEnum):
 _CAPTURES: LiteralString = f"""
     SELECT c.id AS fact_id, c.captured_at AS at, c.amount_minor, s.fee_amount, s.estimated_tax,
         s.total_amount, EXISTS (SELECT FROM ledger_entry e
-            WHERE e.fact_id = c.id AND e.fact = 'capture_adopted') AS adopted, {ledger_store.MONEY}
+            WHERE e.fact_id = c.id AND e.fact = 'capture_adopted') AS is_adopted,
+        {ledger_store.MONEY}
     FROM capture c
     LEFT JOIN session s ON s.id = c.session_id
     {ledger_store.MONEY_SOURCES}
@@ -197,9 +198,10 @@ _CAPTURES: LiteralString = f"""
 _REFUNDS: LiteralString = f"""
     SELECT r.id AS fact_id, r.created_at AS at, r.updated_at AS ended_at, r.status, r.amount_minor,
         EXISTS (SELECT FROM ledger_entry e
-            WHERE e.fact_id = r.id AND e.fact = 'refund_reserved') AS reserved,
+            WHERE e.fact_id = r.id AND e.fact = 'refund_reserved') AS has_reserve_entry,
         EXISTS (SELECT FROM ledger_entry e
-            WHERE e.fact_id = r.id AND e.fact IN ('refund_done', 'refund_reversed')) AS ended,
+            WHERE e.fact_id = r.id AND e.fact IN ('refund_done', 'refund_reversed'))
+            AS has_final_entry,
         {ledger_store.MONEY}
     FROM refund r
     JOIN capture c ON c.id = r.capture_id
@@ -245,7 +247,7 @@ async def count_missing_entries(database: Executor) -> int:
 async def add_missing_entries(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list[UUID]:
     """Add ledger entries for facts without entries, in id order; return the ids of the facts.
 
-    Entries that a fact's own transaction adds concurrently are kept.
+    Entries that the fact's transaction adds concurrently are not changed.
     """
     if kind is FactKind.CAPTURES:
         rows = await tx.fetch(f"SELECT * FROM ({_CAPTURES}) f {_NEXT}", after, limit)
@@ -275,32 +277,32 @@ async def _add_dispute_entries(tx: Tx, rows: Sequence[Row]) -> None:
 
 def _make_capture_entries(row: Row) -> list[TimedEntry]:
     money, charges = ledger_store.read_captured_money(row), Charges(0, 0)
-    if row["adopted"]:
-        money = replace(money, credited=False)  # it was not credited when captured
+    if row["is_adopted"]:
+        money = replace(money, credited=False)  # the capture was not credited at first
     elif money.credited:
         charges = parse_charges(
             row["fee_amount"], row["estimated_tax"], row["total_amount"], int(row["amount_minor"])
         )
-    entries = capture_entries(money, int(row["amount_minor"]), charges)
+    entries = make_capture_entries(money, int(row["amount_minor"]), charges)
     return [(entry, row["at"]) for entry in entries]
 
 
 def _make_refund_entries(row: Row) -> list[TimedEntry]:
     money, amount_minor = ledger_store.read_captured_money(row), int(row["amount_minor"])
     entries = list[TimedEntry]()
-    if not row["reserved"]:
-        entry = refund_entry(Fact.REFUND_RESERVED, money, row["fact_id"], amount_minor)
+    if not row["has_reserve_entry"]:
+        entry = make_refund_entry(Fact.REFUND_RESERVED, money, row["fact_id"], amount_minor)
         entries.append((entry, row["at"]))
-    if row["status"] != "PENDING" and not row["ended"]:
+    if row["status"] != "PENDING" and not row["has_final_entry"]:
         fact = Fact.REFUND_DONE if row["status"] == "SUCCEEDED" else Fact.REFUND_REVERSED
-        entry = refund_entry(fact, money, row["fact_id"], amount_minor)
+        entry = make_refund_entry(fact, money, row["fact_id"], amount_minor)
         entries.append((entry, row["ended_at"]))
     return entries
 
 
 def _make_case_entries(row: Row) -> list[TimedEntry]:
     fact = Fact.CASE_ACCEPTED if row["status"] == "ACCEPTED" else Fact.CASE_DISMISSED
-    entries = case_entries(
+    entries = make_case_entries(
         fact, ledger_store.read_captured_money(row), row["fact_id"], int(row["amount_minor"])
     )
     return [(entry, row["at"]) for entry in entries]

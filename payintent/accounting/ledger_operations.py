@@ -11,7 +11,7 @@ from payintent.accounting import ledger_check_store, ledger_store
 from payintent.accounting import payouts_store as payout_store
 from payintent.accounting.ledger_check_store import FactKind, LedgerDifference
 from payintent.accounting.ledger_store import AccountBalance
-from payintent.accounting.model import adjustment_entry, parse_account
+from payintent.accounting.model import make_adjustment_entry, parse_account
 from payintent.core.access import Role
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.core.money import MINOR_DECIMALS, to_smallest_unit
@@ -77,7 +77,7 @@ class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=Tr
 class BackfillLedger(BatchOperation[LedgerBackfill], frozen=True, kw_only=True):
     """Add entries for captures, refunds, cases and disputes that are older than the ledger.
 
-    It can run while payments are processed, and be repeated, because it skips existing entries.
+    You can run it while payments are processed, and repeat it, because it skips existing entries.
     """
 
     action: ClassVar[str] = "ledger.backfill"
@@ -95,18 +95,18 @@ class BackfillLedger(BatchOperation[LedgerBackfill], frozen=True, kw_only=True):
     async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
         return {"facts": await self.total(context)}
 
-    def cursor(self) -> tuple[FactKind, UUID]:
-        """Return the batch's kind of fact, and the id of the last fact of the previous batch."""
+    def get_cursor(self) -> tuple[FactKind, UUID]:
+        """Return the batch's fact kind, and the id of the last fact in the previous batch."""
         return FactKind.CAPTURES, UUID(int=0)
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerBackfill:
-        kind, after = self.cursor()
+        kind, after = self.get_cursor()
         kinds = list(FactKind)
-        for current in kinds[kinds.index(kind) :]:
-            start = after if current is kind else UUID(int=0)
-            fact_ids = await ledger_check_store.add_missing_entries(tx, current, start, _BATCH)
+        for fact_kind in kinds[kinds.index(kind) :]:
+            start = after if fact_kind is kind else UUID(int=0)
+            fact_ids = await ledger_check_store.add_missing_entries(tx, fact_kind, start, _BATCH)
             if fact_ids:
-                return LedgerBackfill(facts=len(fact_ids), kind=current, last_id=fact_ids[-1])
+                return LedgerBackfill(facts=len(fact_ids), kind=fact_kind, last_id=fact_ids[-1])
         return LedgerBackfill(facts=0, kind=kinds[-1], last_id=None)
 
     def count(self, batch: LedgerBackfill) -> int:
@@ -129,7 +129,7 @@ class _NextBackfill(BackfillLedger, frozen=True, kw_only=True):
     kind: FactKind
     after: UUID
 
-    def cursor(self) -> tuple[FactKind, UUID]:
+    def get_cursor(self) -> tuple[FactKind, UUID]:
         return self.kind, self.after
 
 
@@ -140,21 +140,21 @@ async def parse_amount_minor(
     *,
     currency: str,
     chain: str | None,
-    signed: bool = False,
+    allows_negative: bool = False,
 ) -> int:
     """Parse an amount such as 1590.00 into the smallest units of its currency or token.
 
     Raises `BAD_REQUEST` for zero, too many decimals or an unknown currency, and for negative
-    amounts unless `signed` is set.
+    amounts unless `allows_negative` is set.
     """
     match = _AMOUNT.fullmatch(amount)
-    if match is None or (match[1] and not signed):
+    if match is None or (match[1] and not allows_negative):
         raise BadRequestError(f"{name} must be a plain decimal, not {quote_input(amount)}")
     decimals = await _get_decimals(database, currency, chain)
     amount_minor = to_smallest_unit(Decimal(match[2]), decimals)
     if not amount_minor:
-        rule = "must not be zero" if signed else "must be above zero"
-        raise BadRequestError(f"{name} {rule}, with at most {decimals} decimals")
+        rule = "must not be zero" if allows_negative else "must be greater than zero"
+        raise BadRequestError(f"{name} {rule} and must have at most {decimals} decimals")
     return -amount_minor if match[1] else amount_minor
 
 
@@ -164,7 +164,7 @@ async def _get_decimals(database: Executor, currency: str, chain: str | None) ->
         decimals = await payout_store.find_token_decimals(database, chain, currency)
     if decimals is None:
         network = "" if chain is None else f" on {quote_input(chain)}"
-        raise BadRequestError(f"currency {quote_input(currency)}{network} is not known")
+        raise BadRequestError(f"currency {quote_input(currency)}{network} is unknown")
     return decimals
 
 
@@ -182,7 +182,7 @@ class LedgerAdjustment:
 class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True):
     """Adjust the ledger manually. A second operator must approve the adjustment.
 
-    No money moves. To undo an adjustment, swap debit and credit in a second adjustment.
+    An adjustment does not move money. To undo it, swap debit and credit in a second adjustment.
     """
 
     action: ClassVar[str] = "ledger.adjust"
@@ -194,12 +194,12 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
         str,
         argument("The amount in minor units, or in smallest units for a token.", metavar="AMOUNT"),
     ]
-    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
-    chain: Annotated[str | None, option("The chain, for a token.")] = None
-    note: Annotated[str, option("The purpose. Default: the reason.", defaults_to_reason=True)]
+    currency: Annotated[str, option("The currency, such as THB, or a token's symbol.")]
+    chain: Annotated[str | None, option("The token's chain; only for tokens.")] = None
+    note: Annotated[str, option("The purpose; defaults to the reason.", defaults_to_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True, because an adjustment may change the amount that a merchant is owed."""
+        """Require approval, because an adjustment may change the amount that a merchant is owed."""
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -225,11 +225,12 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
             raise BadRequestError("debit and credit must be different accounts")
         if all(_is_payable(account) for account in (self.debit, self.credit)):
             raise BadRequestError(
-                "an adjustment cannot move money between merchants; record two, each against bank"
+                "an adjustment cannot move money between merchants; record two adjustments, each"
+                " with the account `bank`"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:
-        entry = adjustment_entry(
+        entry = make_adjustment_entry(
             tx.id_generator.new_id(),
             (self.debit, self.credit, int(self.amount_minor)),
             self.currency,
@@ -251,18 +252,22 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 
 
 async def _check_account(database: Executor, account: str) -> None:
-    parsed = parse_account(account)
-    if parsed is None:
+    parsed_account = parse_account(account)
+    if parsed_account is None:
         raise BadRequestError(f"{quote_input(account)} is not a ledger account")
-    if parsed.number is None:
+    if parsed_account.number is None:
         return
     has_owner = (
-        ledger_store.has_live_merchant if parsed.is_payable else ledger_store.has_live_account
+        ledger_store.has_live_merchant
+        if parsed_account.is_payable
+        else ledger_store.has_live_account
     )
-    if not is_database_id(parsed.number) or not await has_owner(database, parsed.number):
+    if not is_database_id(parsed_account.number) or not await has_owner(
+        database, parsed_account.number
+    ):
         raise NotFoundError(f"account {quote_input(account)} does not exist")
 
 
 def _is_payable(account: str) -> bool:
-    parsed = parse_account(account)
-    return parsed is not None and parsed.is_payable
+    parsed_account = parse_account(account)
+    return parsed_account is not None and parsed_account.is_payable

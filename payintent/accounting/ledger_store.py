@@ -11,9 +11,9 @@ from payintent.accounting.model import (
     Fact,
     LedgerEntry,
     SweptMoney,
-    case_entries,
-    dispute_entries,
-    sweep_entries,
+    make_case_entries,
+    make_dispute_entries,
+    make_sweep_entries,
 )
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import DisputeState
@@ -32,7 +32,7 @@ MONEY_SOURCES: LiteralString = """
     LEFT JOIN payment o ON o.id = c.payment_id
     LEFT JOIN chain_contract k ON k.account_id = c.account_id
 """
-#: Case kinds that report a discrepancy and hold no funds.
+#: Case kinds that report a discrepancy and do not hold funds.
 DISCREPANCY_KINDS: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
 #: Condition: closing the case `m` moved its capture's money out of suspense.
 IS_RESOLVED: LiteralString = (
@@ -69,7 +69,7 @@ def to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
 
 
 async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
-    """Add entries for facts that this transaction writes. Test accounts are skipped."""
+    """Add entries for facts that this transaction writes. Skip entries of test accounts."""
     if not entries:
         return
     await tx.fetch(
@@ -94,7 +94,7 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
 
 
 async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
-    """Add entries for committed facts. Existing entries and test accounts are skipped."""
+    """Add entries for committed facts. Skip existing entries and entries of test accounts."""
     await tx.fetch(
         """
         INSERT INTO ledger_entry
@@ -132,7 +132,9 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
         return
     is_accepted = row["status"] == "ACCEPTED"
     fact = Fact.CASE_ACCEPTED if is_accepted else Fact.CASE_DISMISSED
-    await add(tx, case_entries(fact, read_captured_money(row), row["id"], int(row["remaining"])))
+    await add(
+        tx, make_case_entries(fact, read_captured_money(row), row["id"], int(row["remaining"]))
+    )
     if is_accepted:
         await record_disputes(tx, [row["money_capture_id"]])
 
@@ -140,8 +142,8 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
 async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     """Reverse the entries of closed cases whose payment session was found later.
 
-    The captures must be locked. The caller then dismisses the cases and records the capture as if
-    it were new.
+    The captures must be locked. The caller then dismisses the cases and records the captures as
+    if they were new.
     """
     rows = await tx.fetch(
         """
@@ -171,7 +173,7 @@ def _reverse_entry(row: Row) -> LedgerEntry:
 
 
 async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Record changes in the amounts that disputes hold or have taken. Captures must be locked."""
+    """Record changes in the amounts that disputes hold or deducted. Lock the captures first."""
     rows = await tx.fetch(
         f"""
         SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor
@@ -196,14 +198,14 @@ async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
         """,
         capture_ids,
     )
-    await add(tx, [entry for row in rows for entry in _dispute_entries(row)])
+    await add(tx, [entry for row in rows for entry in _make_dispute_entries(row)])
 
 
-def _dispute_entries(row: Row) -> list[LedgerEntry]:
+def _make_dispute_entries(row: Row) -> list[LedgerEntry]:
     money = read_captured_money(row)
     if row["accepted"]:
         money = replace(money, credited=True)
-    return dispute_entries(
+    return make_dispute_entries(
         money,
         row["id"],
         DisputeState(row["state"]),
@@ -264,7 +266,7 @@ def _sweep_entries(row: Row) -> list[LedgerEntry]:
         deposited_minor=int(row["deposited"]),
         received_minor=int(row["received"]),
     )
-    return sweep_entries(money, _sum_recorded(row), row["entries"] or 0)
+    return make_sweep_entries(money, _sum_recorded(row), row["entries"] or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 An entry moves an amount from a credited to a debited account. Debits increase assets (clearing,
 receivers) and decrease liabilities (payable, fee, tax, suspense, reserves).
-`docs/operate/ledger.md` has the table of all facts.
+`docs/operate/ledger.md` lists all facts.
 """
 
 import re
@@ -13,13 +13,13 @@ from enum import StrEnum
 from uuid import UUID
 
 from payintent.core.money import EXACT
-from payintent.gateways.port import HOLDING_STATES, DisputeState
+from payintent.gateways.port import UNREFUNDABLE_DISPUTE_STATES, DisputeState
 from payintent.merchants.model import Price
 
 
 class Fact(StrEnum):
     CAPTURE = "capture"
-    CAPTURE_ADOPTED = "capture_adopted"  # its session was found later, and the payment was paid
+    CAPTURE_ADOPTED = "capture_adopted"  # the session was found later, and the payment became PAID
     REFUND_RESERVED = "refund_reserved"
     REFUND_DONE = "refund_done"
     REFUND_REVERSED = "refund_reversed"  # the refund failed, so the reserved amount is released
@@ -40,13 +40,16 @@ FEE_INCOME = "fee_income"
 TAX_PAYABLE = "tax_payable"
 BANK = "bank"
 _PAYABLE = "merchant_payable"
-#: Single accounts exist once per installation; numbered accounts per gateway account or merchant.
-_SINGLE = "fee_income|tax_payable|bank"
-_NUMBERED = (
+#: Single accounts exist once per installation. Numbered accounts belong to a gateway account or
+#: merchant.
+_SINGLE_ACCOUNTS = "fee_income|tax_payable|bank"
+_NUMBERED_ACCOUNTS = (
     "gateway_clearing|chain_receiver|chain_deposits|chain_gas|merchant_payable|suspense"
     "|refund_reserve|dispute_reserve"
 )
-_ACCOUNT = re.compile(rf"(?:{_SINGLE})|({_NUMBERED}):([1-9][0-9]{{0,18}})", re.ASCII)
+_ACCOUNT = re.compile(
+    rf"(?:{_SINGLE_ACCOUNTS})|({_NUMBERED_ACCOUNTS}):([1-9][0-9]{{0,18}})", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ class LedgerEntry:
     debit: str
     credit: str
     amount_minor: int
-    currency: str  # or the token's symbol, or its address if the token is not supported
+    currency: str  # a token's symbol, or its address if the token is not supported
     chain: str | None  # set for tokens
     account_id: int | None = None  # entries of test accounts are not stored
 
@@ -71,17 +74,17 @@ class CapturedMoney:
     account_id: int
     currency: str
     chain: str | None
-    merchant_id: int | None  # of the payment or the account; None: the operator
+    merchant_id: int | None  # owner of the payment or account; None means the operator
     credited: bool
     is_deposit: bool = False  # the money is at a deposit address until it is swept
 
     @property
     def clearing(self) -> str:
-        return clearing_account(self.account_id, self.chain)
+        return get_clearing_account(self.account_id, self.chain)
 
     @property
     def captured_in(self) -> str:
-        return deposits_account(self.account_id) if self.is_deposit else self.clearing
+        return get_deposits_account(self.account_id) if self.is_deposit else self.clearing
 
     @property
     def suspense(self) -> str:
@@ -99,7 +102,7 @@ class CapturedMoney:
     def owner(self) -> str:
         """The liability account: suspense, or the merchant's payable account once credited."""
         if self.credited and self.merchant_id is not None:
-            return payable_account(self.merchant_id)
+            return get_payable_account(self.merchant_id)
         return self.suspense
 
 
@@ -107,7 +110,7 @@ class CapturedMoney:
 class PayoutBase:
     id: UUID
     amount_minor: int  # negative if the bank account was debited
-    currency: str  # or the token's symbol
+    currency: str  # or a token's symbol
     chain: str | None  # set for tokens
 
 
@@ -123,7 +126,7 @@ class GatewayPayout(PayoutBase):
     """A gateway's payout to the bank account of the gateway account's owner."""
 
     account_id: int
-    merchant_id: int | None  # the account's owner; None: the operator
+    merchant_id: int | None  # the account's owner; None means the operator
     fee_minor: int  # deducted by the gateway; negative if the gateway returned it
 
 
@@ -137,10 +140,10 @@ class Charges:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAccount:
-    """The kind of a ledger account, and its number."""
+    """A ledger account's number, and whether it is a payable account."""
 
-    number: int | None  # the merchant or gateway account; None: an account of the installation
-    is_payable: bool  # `merchant_payable`
+    number: int | None  # merchant or gateway account; None for a single account
+    is_payable: bool  # named `merchant_payable`
 
 
 def parse_account(text: str) -> ParsedAccount | None:
@@ -152,10 +155,10 @@ def parse_account(text: str) -> ParsedAccount | None:
     return ParsedAccount(number, is_payable=match[1] == _PAYABLE)
 
 
-def adjustment_entry(
+def make_adjustment_entry(
     adjustment_id: UUID, move: tuple[str, str, int], currency: str, chain: str | None
 ) -> LedgerEntry:
-    """Return the entry for an adjustment, assigned to the merchant of either account, if any."""
+    """Return an adjustment's entry, assigned to the merchant if exactly one is affected."""
     debit, credit, amount_minor = move
     owners = [parse_account(account) for account in (debit, credit)]
     merchants = {owner.number for owner in owners if owner is not None and owner.is_payable}
@@ -172,13 +175,13 @@ def adjustment_entry(
     )
 
 
-def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
-    sides = (payable_account(payout.merchant_id), BANK)
-    debit, credit = reversed(sides) if reversal else sides
+def make_payout_entry(payout: Payout, *, is_reversal: bool = False) -> LedgerEntry:
+    sides = (get_payable_account(payout.merchant_id), BANK)
+    debit, credit = reversed(sides) if is_reversal else sides
     return LedgerEntry(
         fact=Fact.PAYOUT,
         fact_id=payout.id,
-        leg="reversed" if reversal else "whole",
+        leg="reversed" if is_reversal else "whole",
         merchant_id=payout.merchant_id,
         debit=debit,
         credit=credit,
@@ -188,21 +191,23 @@ def payout_entry(payout: Payout, *, reversal: bool = False) -> LedgerEntry:
     )
 
 
-def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> list[LedgerEntry]:
+def make_gateway_payout_entries(
+    payout: GatewayPayout, *, is_reversal: bool = False
+) -> list[LedgerEntry]:
     """Return the entries for a gateway payout and its fee.
 
     They affect the accounts of the owning merchant, or the operator's accounts if there is none.
     A negative amount swaps debit and credit, as does a reversal.
     """
-    owner = None if payout.merchant_id is None else payable_account(payout.merchant_id)
-    source = clearing_account(payout.account_id, payout.chain)
+    owner = None if payout.merchant_id is None else get_payable_account(payout.merchant_id)
+    source = get_clearing_account(payout.account_id, payout.chain)
     moves = [
-        ("reversed" if reversal else "whole", owner or BANK, payout.amount_minor),
-        ("fee_reversed" if reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
+        ("reversed" if is_reversal else "whole", owner or BANK, payout.amount_minor),
+        ("fee_reversed" if is_reversal else "fee", owner or FEE_INCOME, payout.fee_minor),
     ]
     entries = list[LedgerEntry]()
     for leg, target, amount_minor in moves:
-        sides = (source, target) if reversal != (amount_minor < 0) else (target, source)
+        sides = (source, target) if is_reversal != (amount_minor < 0) else (target, source)
         entry = LedgerEntry(
             fact=Fact.GATEWAY_PAYOUT,
             fact_id=payout.id,
@@ -219,23 +224,23 @@ def gateway_payout_entries(payout: GatewayPayout, *, reversal: bool = False) -> 
     return entries
 
 
-def clearing_account(account_id: int, chain: str | None) -> str:
+def get_clearing_account(account_id: int, chain: str | None) -> str:
     return f"{'gateway_clearing' if chain is None else 'chain_receiver'}:{account_id}"
 
 
-def deposits_account(account_id: int) -> str:
+def get_deposits_account(account_id: int) -> str:
     return f"chain_deposits:{account_id}"
 
 
-def gas_account(account_id: int) -> str:
+def get_gas_account(account_id: int) -> str:
     return f"chain_gas:{account_id}"
 
 
-def payable_account(merchant_id: int) -> str:
+def get_payable_account(merchant_id: int) -> str:
     return f"merchant_payable:{merchant_id}"
 
 
-def quoted_charges(price: Price, total_minor: int) -> Charges:
+def get_quoted_charges(price: Price, total_minor: int) -> Charges:
     return parse_charges(price.fee_amount, price.estimated_tax, price.total_amount, total_minor)
 
 
@@ -252,8 +257,10 @@ def _to_minor_units(amount: str, unit: Decimal) -> int:
     return whole
 
 
-def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -> list[LedgerEntry]:
-    """Return the entries that credit merchant, fee and tax, or suspense for a case."""
+def make_capture_entries(
+    money: CapturedMoney, amount_minor: int, charges: Charges
+) -> list[LedgerEntry]:
+    """Return the entries that credit the merchant, fee and tax, or suspense if there is a case."""
     if not money.credited:
         legs = [("suspense", money.suspense, amount_minor)]
         return _make_entries(Fact.CAPTURE, money, money.captured_in, legs)
@@ -262,7 +269,7 @@ def capture_entries(money: CapturedMoney, amount_minor: int, charges: Charges) -
     )
 
 
-def assignment_entries(
+def make_assignment_entries(
     money: CapturedMoney, amount_minor: int, charges: Charges
 ) -> list[LedgerEntry]:
     """Return the entries for a capture in suspense whose payment session is found later."""
@@ -272,7 +279,7 @@ def assignment_entries(
     return _make_entries(Fact.CAPTURE_ADOPTED, money, money.suspense, shares)
 
 
-def refund_entry(
+def make_refund_entry(
     fact: Fact, money: CapturedMoney, refund_id: UUID, amount_minor: int
 ) -> LedgerEntry:
     debit, credit = {
@@ -283,10 +290,10 @@ def refund_entry(
     return _make_entry(fact, refund_id, "whole", money, (debit, credit, amount_minor))
 
 
-def case_entries(
+def make_case_entries(
     fact: Fact, money: CapturedMoney, case_id: UUID, amount_minor: int
 ) -> list[LedgerEntry]:
-    """Return the entry that moves a closed case's money to the merchant, or back to clearing.
+    """Return the entry that moves a closed case's money to the merchant or back to clearing.
 
     The money of an accepted case without a merchant stays in suspense.
     """
@@ -294,29 +301,30 @@ def case_entries(
         return []
     credit = money.clearing
     if fact is Fact.CASE_ACCEPTED and money.merchant_id is not None:
-        credit = payable_account(money.merchant_id)
+        credit = get_payable_account(money.merchant_id)
     return [_make_entry(fact, case_id, "whole", money, (money.suspense, credit, amount_minor))]
 
 
-def dispute_entries(
+def make_dispute_entries(
     money: CapturedMoney,
     dispute_id: UUID,
     state: DisputeState,
     amount_minor: int,
-    recorded: Mapping[str, int],
+    recorded_balances: Mapping[str, int],
     entry_count: int,
 ) -> list[LedgerEntry]:
     """Return the entries that bring a dispute's recorded balances in line with its current state.
 
-    `recorded` maps accounts to debits minus credits over the dispute's `entry_count` entries.
+    `recorded_balances` maps accounts to debits minus credits, summed over the dispute's
+    `entry_count` entries.
     """
     balances = {}
-    if state in HOLDING_STATES and amount_minor:
+    if state in UNREFUNDABLE_DISPUTE_STATES and amount_minor:
         holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
         balances = {money.owner: amount_minor, holder: -amount_minor}
     differences = {
-        account: balances.get(account, 0) - recorded.get(account, 0)
-        for account in sorted(balances.keys() | recorded.keys())
+        account: balances.get(account, 0) - recorded_balances.get(account, 0)
+        for account in sorted(balances.keys() | recorded_balances.keys())
     }
     moves = list[LedgerEntry]()
     while debits := [account for account, difference in differences.items() if difference > 0]:
@@ -326,7 +334,7 @@ def dispute_entries(
         differences[debit] -= amount
         differences[credit] += amount
         leg = str(entry_count + len(moves) + 1)
-        fact = _dispute_fact(money, debit, credit)
+        fact = _choose_dispute_fact(money, debit, credit)
         moves.append(_make_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
     return moves
 
@@ -344,7 +352,7 @@ class SweptMoney:
     received_minor: int  # more if a transfer to the address was not recorded as a deposit
 
 
-def sweep_entries(
+def make_sweep_entries(
     money: SweptMoney, recorded: Mapping[str, int], entry_count: int
 ) -> list[LedgerEntry]:
     """Return the entries that bring a sweep's recorded balances in line with its deposits.
@@ -355,13 +363,13 @@ def sweep_entries(
     """
     received_minor = min(money.received_minor, money.deposited_minor)
     balances = {
-        clearing_account(money.account_id, money.chain): received_minor,
-        gas_account(money.account_id): money.deposited_minor - received_minor,
+        get_clearing_account(money.account_id, money.chain): received_minor,
+        get_gas_account(money.account_id): money.deposited_minor - received_minor,
     }
     entries = list[LedgerEntry]()
     for account, balance in balances.items():
         difference = balance - recorded.get(account, 0)
-        sides = (account, deposits_account(money.account_id))
+        sides = (account, get_deposits_account(money.account_id))
         debit, credit = sides if difference > 0 else reversed(sides)
         entry = LedgerEntry(
             fact=Fact.SWEEP,
@@ -379,7 +387,7 @@ def sweep_entries(
     return entries
 
 
-def sweep_gas_entry(
+def make_sweep_gas_entry(
     batch_id: UUID, account_id: int, gas_cost: int, coin: str, chain: str
 ) -> LedgerEntry:
     """Return the entry for the gas of a sweep transaction, which the operator has paid."""
@@ -388,7 +396,7 @@ def sweep_gas_entry(
         fact_id=batch_id,
         leg="whole",
         merchant_id=None,
-        debit=gas_account(account_id),
+        debit=get_gas_account(account_id),
         credit=BANK,
         amount_minor=gas_cost,
         currency=coin,
@@ -397,7 +405,7 @@ def sweep_gas_entry(
     )
 
 
-def _dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
+def _choose_dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
     if credit == money.dispute_reserve:
         return Fact.DISPUTE_OPENED
     if credit == money.clearing:

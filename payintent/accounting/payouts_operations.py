@@ -17,7 +17,12 @@ from payintent.accounting.gateway_payouts_store import (
     record_gateway_payout,
 )
 from payintent.accounting.ledger_operations import parse_amount_minor
-from payintent.accounting.model import GatewayPayout, Payout, gateway_payout_entries, payout_entry
+from payintent.accounting.model import (
+    GatewayPayout,
+    Payout,
+    make_gateway_payout_entries,
+    make_payout_entry,
+)
 from payintent.accounting.payouts_store import AnyRecord, NewPayout, PayoutRecord, PayoutTable
 from payintent.core.access import Role
 from payintent.core.errors import (
@@ -64,27 +69,29 @@ class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
     action: ClassVar[str] = "payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE
     merchant_id: MerchantId
-    amount: Annotated[str, argument("Such as 1590.00.")]
-    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
-    chain: Annotated[str | None, option("The chain, for a token.")] = None
+    amount: Annotated[str, argument("The amount, such as 1590.00.")]
+    currency: Annotated[str, option("The currency, such as THB, or a token's symbol.")]
+    chain: Annotated[str | None, option("The token's chain; only for tokens.")] = None
     reference: Annotated[str, option("A bank reference or transaction hash, unique per merchant.")]
-    paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
+    paid_on: Annotated[str | None, option("The day of the payout; defaults to today in UTC.")] = (
+        None
+    )
 
     async def apply(self, context: OperationContext, tx: Tx) -> PayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
-        new = await _parse_payout(context, tx, self)
+        new_payout = await _parse_payout(context, tx, self)
         await payout_store.lock_payable(tx, self.merchant_id)
         if await payout_store.TABLE.find_active(tx, self.merchant_id, self.reference):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
-        await _add(tx, new)
-        return await _require_payout(tx, payout_store.TABLE, new.payout.id)
+        await _add(tx, new_payout)
+        return await _require_payout(tx, payout_store.TABLE, new_payout.payout.id)
 
     def audit_details(self, result: PayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
 
 
 class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True):
-    """Record all payouts in a CSV file, or none. Payouts that are already recorded are skipped.
+    """Record all payouts in a CSV file, or none of them. Skip payouts that are already recorded.
 
     The first line is `merchant,amount,currency,chain,reference,paid_on`. A merchant's references
     must be unique in the file.
@@ -125,14 +132,15 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
 
 
 class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
-    """Reverse a payout that failed or was returned, so that its merchant is owed the amount."""
+    """Reverse a payout that failed or was returned. The merchant is then owed the amount again."""
 
     action: ClassVar[str] = "payout.reverse"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    payout_id: Annotated[UUID, argument("The id that `payout list` shows.")]
+    payout_id: Annotated[UUID, argument("The payout id, as shown by `payout list`.")]
     note: Annotated[
-        str, option("Stored with the payout. Default: the reason.", defaults_to_reason=True)
+        str,
+        option("A note to store with the payout; defaults to the reason.", defaults_to_reason=True),
     ]
 
     async def check(self, context: OperationContext) -> None:
@@ -142,7 +150,7 @@ class ReversePayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
         record = await _reverse_payout(
             tx, payout_store.TABLE, self.payout_id, context.actor_name, self.note
         )
-        await ledger_store.add(tx, [payout_entry(record.payout, reversal=True)])
+        await ledger_store.add(tx, [make_payout_entry(record.payout, is_reversal=True)])
         return record
 
 
@@ -169,26 +177,26 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
 
 async def _add_if_new(context: OperationContext, tx: Tx, request: RecordPayout) -> bool:
     """Add an imported payout; return False if it is already recorded."""
-    new = await _parse_payout(context, tx, request)
-    active = await payout_store.TABLE.find_active(tx, request.merchant_id, request.reference)
-    if active is None:
-        await _add(tx, new)
+    new_payout = await _parse_payout(context, tx, request)
+    active_payout = await payout_store.TABLE.find_active(tx, request.merchant_id, request.reference)
+    if active_payout is None:
+        await _add(tx, new_payout)
         return True
-    if replace(active.payout, id=new.payout.id) != new.payout:
+    if replace(active_payout.payout, id=new_payout.payout.id) != new_payout.payout:
         raise ConflictError(
             f"payout {quote_input(request.reference)} is already recorded with a different amount"
         )
     return False
 
 
-async def _add(tx: Tx, new: NewPayout[Payout]) -> None:
-    """Add a payout and its ledger entry. The merchant's payable balance must be locked."""
-    payout = new.payout
+async def _add(tx: Tx, new_payout: NewPayout[Payout]) -> None:
+    """Add a payout and its ledger entry. Lock the merchant's payable balance first."""
+    payout = new_payout.payout
     payable = await payout_store.get_payable(tx, payout.merchant_id, payout.currency, payout.chain)
     if payout.amount_minor > payable:
         raise await _make_excess_error(tx, payout, payable)
-    await payout_store.add(tx, new)
-    await ledger_store.add(tx, [payout_entry(payout)])
+    await payout_store.add(tx, new_payout)
+    await ledger_store.add(tx, [make_payout_entry(payout)])
 
 
 async def _make_excess_error(tx: Tx, payout: Payout, payable_minor: int) -> RefusedError:
@@ -196,12 +204,12 @@ async def _make_excess_error(tx: Tx, payout: Payout, payable_minor: int) -> Refu
     decimals = (
         None if chain is None else await payout_store.find_token_decimals(tx, chain, currency)
     )
-    payable, requested = (
+    payable_amount, payout_amount = (
         format_smallest_units(minor, currency, decimals, on_chain=chain is not None)
         for minor in (payable_minor, payout.amount_minor)
     )
     return UnprocessableError(
-        f"merchant {payout.merchant_id} is owed {payable} {currency}, not {requested}"
+        f"merchant {payout.merchant_id} is owed {payable_amount} {currency}, not {payout_amount}"
     )
 
 
@@ -245,9 +253,9 @@ def _parse_lines(lines: Sequence[str]) -> dict[int, RecordPayout]:
     line_numbers: dict[tuple[int, str], int] = {}
     for number, row in rows[1:]:
         request = _parse_row(number, row)
-        first = line_numbers.setdefault((request.merchant_id, request.reference), number)
-        if first != number:
-            raise BadRequestError(f"line {number}: duplicate of line {first}")
+        first_number = line_numbers.setdefault((request.merchant_id, request.reference), number)
+        if first_number != number:
+            raise BadRequestError(f"line {number}: duplicate of line {first_number}")
         requests[number] = request
     return requests
 
@@ -298,14 +306,17 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
 
     action: ClassVar[str] = "gateway-payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE
-    account_id: Annotated[int, argument("The gateway account, as `account list` shows it.")]
+    account_id: Annotated[int, argument("The gateway account's id, as shown by `account list`.")]
     amount: Annotated[
-        str, argument("Such as 1590.00, or -1590.00 after `--` if the gateway debited you.")
+        str,
+        argument("The amount, such as 1590.00, or -1590.00 after `--` if the gateway debited you."),
     ]
-    currency: Annotated[str, option("Such as THB, or a token's symbol.")]
+    currency: Annotated[str, option("The currency, such as THB, or a token's symbol.")]
     reference: Annotated[str, option("The gateway's reference, such as po_1, unique per account.")]
     fee: Annotated[str | None, option("The fee that the gateway deducted, such as 46.11.")] = None
-    paid_on: Annotated[str | None, option("The day of the payout. Default: today in UTC.")] = None
+    paid_on: Annotated[str | None, option("The day of the payout; defaults to today in UTC.")] = (
+        None
+    )
 
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         """Record the payout; raise `CONFLICT` if its reference has already been recorded."""
@@ -314,9 +325,13 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
             raise UnprocessableError("payouts from test accounts cannot be recorded")
         check_name("reference", self.reference, _REFERENCE_MAX)
         parse = partial(
-            parse_amount_minor, tx, currency=self.currency, chain=account.chain, signed=True
+            parse_amount_minor,
+            tx,
+            currency=self.currency,
+            chain=account.chain,
+            allows_negative=True,
         )
-        new = NewPayout(
+        new_payout = NewPayout(
             payout=GatewayPayout(
                 id=tx.id_generator.new_id(),
                 account_id=self.account_id,
@@ -330,9 +345,9 @@ class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_
             paid_on=parse_day("paid_on", self.paid_on),
             recorded_by=context.actor_name,
         )
-        if not await record_gateway_payout(tx, new):
+        if not await record_gateway_payout(tx, new_payout):
             raise ConflictError(f"payout {quote_input(self.reference)} is already recorded")
-        return await _require_payout(tx, gateway_payout_store.TABLE, new.payout.id)
+        return await _require_payout(tx, gateway_payout_store.TABLE, new_payout.payout.id)
 
     def audit_details(self, result: GatewayPayoutRecord) -> Mapping[str, object]:
         return {"id": str(result.id)}
@@ -344,9 +359,10 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
     action: ClassVar[str] = "gateway-payout.reverse"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    payout_id: Annotated[UUID, argument("The id that `gateway-payout list` shows.")]
+    payout_id: Annotated[UUID, argument("The payout id, as shown by `gateway-payout list`.")]
     note: Annotated[
-        str, option("Stored with the payout. Default: the reason.", defaults_to_reason=True)
+        str,
+        option("A note to store with the payout; defaults to the reason.", defaults_to_reason=True),
     ]
 
     async def check(self, context: OperationContext) -> None:
@@ -355,7 +371,7 @@ class ReverseGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw
     async def apply(self, context: OperationContext, tx: Tx) -> GatewayPayoutRecord:
         table = gateway_payout_store.TABLE
         record = await _reverse_payout(tx, table, self.payout_id, context.actor_name, self.note)
-        await ledger_store.add(tx, gateway_payout_entries(record.payout, reversal=True))
+        await ledger_store.add(tx, make_gateway_payout_entries(record.payout, is_reversal=True))
         return record
 
 

@@ -1,4 +1,4 @@
-"""Store payouts to merchants, and share the queries that gateway payouts also need.
+"""Store payouts to merchants, and define the queries that they share with gateway payouts.
 
 A payout never exceeds the amount that the merchant is owed.
 """
@@ -56,8 +56,8 @@ class PayoutRecord(RecordedPayout):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPayout(Generic[AnyPayout]):
     payout: AnyPayout
-    reference: str  # the reference of the bank or gateway
-    paid_on: date | None  # None: today (UTC)
+    reference: str  # assigned by the bank or gateway
+    paid_on: date | None  # None means today (UTC)
     recorded_by: str
 
 
@@ -137,7 +137,7 @@ async def lock_payable(tx: Tx, merchant_id: int) -> None:
 async def get_payable(
     database: Executor, merchant_id: int, currency: str, chain: str | None
 ) -> int:
-    """Return the balance owed to a merchant, in smallest units; negative if the merchant owes."""
+    """Return a merchant's balance in smallest units; negative if the merchant owes money."""
     payable = await database.value(
         "SELECT merchant_payable($1, $2, $3)", merchant_id, currency, chain
     )
@@ -150,8 +150,8 @@ async def find_token_decimals(database: Executor, chain: str, symbol: str) -> in
     )
 
 
-async def add(tx: Tx, new: NewPayout[Payout]) -> None:
-    """Add a payout. The database rejects it if the merchant is owed less."""
+async def add(tx: Tx, new_payout: NewPayout[Payout]) -> None:
+    """Add a payout. The database rejects it if it exceeds the amount that the merchant is owed."""
     await tx.fetch(
         """
         INSERT INTO payout
@@ -159,14 +159,14 @@ async def add(tx: Tx, new: NewPayout[Payout]) -> None:
         VALUES ($1, $2, $3, $4, $5::text::numeric, $6,
             coalesce($7, (clock() AT TIME ZONE 'UTC')::date), $8)
         """,
-        new.payout.id,
-        new.payout.merchant_id,
-        new.payout.currency,
-        new.payout.chain,
-        str(new.payout.amount_minor),
-        new.reference,
-        new.paid_on,
-        new.recorded_by,
+        new_payout.payout.id,
+        new_payout.payout.merchant_id,
+        new_payout.payout.currency,
+        new_payout.payout.chain,
+        str(new_payout.payout.amount_minor),
+        new_payout.reference,
+        new_payout.paid_on,
+        new_payout.recorded_by,
     )
 
 

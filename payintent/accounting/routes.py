@@ -9,11 +9,11 @@ from starlette.routing import Route
 
 from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statements_operations import (
-    balance_fields,
-    line_view,
+    format_balance,
+    make_line_view,
+    make_statement_view,
     parse_statement_currency,
     require_statement,
-    statement_view,
 )
 from payintent.accounting.statements_store import Statement, StatementLine
 from payintent.db.database import Database
@@ -46,7 +46,7 @@ class StatementRoutes:
         """`GET /balance`: the current balance in each currency that has ledger entries."""
         del request
         balances = await statement_store.list_balances(self.database, merchant.merchant_id)
-        return json_response({"data": [balance_fields(balance) for balance in balances]})
+        return json_response({"data": [format_balance(balance) for balance in balances]})
 
     async def list_statements(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /statements?currency=&limit=&cursor=`: statements, newest first."""
@@ -58,7 +58,7 @@ class StatementRoutes:
             currency=parse_statement_currency(request.query_params.get("currency")),
             before=read_id_cursor(request.query_params.get("cursor")),
         )
-        return page_response(page, limit, _statement_fields, lambda last: write_id_cursor(last.id))
+        return page_response(page, limit, _format_statement, lambda last: write_id_cursor(last.id))
 
     async def get_statement(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /statements/{id}?limit=&cursor=`: the statement with a page of its lines."""
@@ -68,21 +68,21 @@ class StatementRoutes:
         limit = read_limit(request.query_params.get("limit"))
         offset = read_offset_cursor(request.query_params.get("cursor"))
         lines = await statement_store.list_lines(self.database, statement, offset, limit + 1)
-        fields = _statement_fields(statement)
-        fields["lines"] = [_line_fields(statement, line) for line in lines[:limit]]
+        fields = _format_statement(statement)
+        fields["lines"] = [_format_line(statement, line) for line in lines[:limit]]
         if len(lines) > limit:
             fields["next_cursor"] = write_offset_cursor(offset + limit)
         return json_response(fields)
 
 
-def _statement_fields(statement: Statement) -> dict[str, Any]:
-    fields = asdict(statement_view(statement))
+def _format_statement(statement: Statement) -> dict[str, Any]:
+    fields = asdict(make_statement_view(statement))
     del fields["merchant_id"]
     return _omit_nulls(fields | {"created_at": format_timestamp(statement.created_at)})
 
 
-def _line_fields(statement: Statement, line: StatementLine) -> dict[str, Any]:
-    return _omit_nulls(asdict(line_view(statement, line)))
+def _format_line(statement: Statement, line: StatementLine) -> dict[str, Any]:
+    return _omit_nulls(asdict(make_line_view(statement, line)))
 
 
 def _omit_nulls(fields: dict[str, Any]) -> dict[str, Any]:

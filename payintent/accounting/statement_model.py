@@ -22,13 +22,13 @@ class Movement(StrEnum):
     PAYOUTS = "payouts"
 
 
-class Part(StrEnum):
+class EntryComponent(StrEnum):
     PAYABLE = "payable"
     FEE = "fee"
     TAX = "tax"
 
 
-#: Facts that change `merchant_payable`, with the kind of movement they are listed as.
+#: The movement in which a statement lists each fact that changes `merchant_payable`.
 MOVEMENTS = {
     Fact.CAPTURE: Movement.PAYMENTS,
     Fact.CAPTURE_ADOPTED: Movement.PAYMENTS,
@@ -43,15 +43,15 @@ MOVEMENTS = {
     Fact.GATEWAY_PAYOUT: Movement.PAYOUTS,  # from the merchant's own gateway account
     Fact.PAYOUT: Movement.PAYOUTS,
 }
-_CHARGES = {Part.FEE: Movement.FEES, Part.TAX: Movement.TAX}
+_CHARGES = {EntryComponent.FEE: Movement.FEES, EntryComponent.TAX: Movement.TAX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySum:
-    """The sum of entries by fact and part; positive amounts are in the merchant's favour."""
+    """The sum of entries by fact and component; positive amounts are in the merchant's favour."""
 
     fact: Fact
-    part: Part
+    component: EntryComponent
     amount_minor: int
 
 
@@ -60,12 +60,12 @@ def sum_movements(sums: Iterable[EntrySum]) -> dict[Movement, int]:
     movements = dict.fromkeys(Movement, 0)
     for entry in sums:
         movements[MOVEMENTS[entry.fact]] += entry.amount_minor
-        if entry.part is not Part.PAYABLE:
-            movements[Movement(_CHARGES[entry.part])] -= entry.amount_minor
+        if entry.component is not EntryComponent.PAYABLE:
+            movements[Movement(_CHARGES[entry.component])] -= entry.amount_minor
     return movements
 
 
-def fact_label(fact: str) -> str:
+def format_fact(fact: str) -> str:
     """Return a human-readable name for a ledger fact, such as `refund reserved`."""
     return fact.replace("_", " ")
 
@@ -100,17 +100,17 @@ class StatementLineView:
     at: str
     kind: str
     fact: str
-    id: str  # id of the refund, case, capture, dispute, payout or adjustment
+    id: str  # the id of the refund, case, capture, dispute, payout or adjustment
     payment_id: str | None
-    amount: str  # for payments: before fee and tax
+    amount: str  # of payments: before fee and tax
     fee: str
     tax: str
     net: str
 
 
-def end_of_day(day: date, zone: str) -> datetime:
+def get_end_of_day(day: date, zone: str) -> datetime:
     return datetime.combine(day + timedelta(days=1), time.min, ZoneInfo(zone))
 
 
-def local_date(at: datetime, zone: str) -> date:
+def get_local_date(at: datetime, zone: str) -> date:
     return at.astimezone(ZoneInfo(zone)).date()

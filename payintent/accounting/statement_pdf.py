@@ -1,4 +1,4 @@
-"""Draw a statement as a PDF: a summary followed by a table of its lines."""
+"""Draw a statement as a PDF: a summary, followed by a table of the lines."""
 
 import io
 import unicodedata
@@ -18,7 +18,7 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
-from payintent.accounting.statement_model import StatementLineView, StatementView, fact_label
+from payintent.accounting.statement_model import StatementLineView, StatementView, format_fact
 from payintent.runtime.log import get_logger
 
 _log = get_logger(__name__)
@@ -55,7 +55,7 @@ class _Run:
     text: str
 
     @property
-    def visual(self) -> str:
+    def visual_text(self) -> str:
         """The text in the order HarfBuzz expects; HarfBuzz reverses right-to-left scripts."""
         if self.level % 2 == 0 or any(map(_is_right_to_left, self.text)):
             return self.text
@@ -63,7 +63,7 @@ class _Run:
 
 
 @contextmanager
-def name_fonts() -> Generator[NameFonts]:
+def open_name_fonts() -> Generator[NameFonts]:
     """Provide the fonts for a document. Other threads wait until the context exits."""
     with _fonts_lock:
         fonts = NameFonts()
@@ -87,15 +87,15 @@ def draw_name(
 
     Characters missing from all fonts are drawn as U+FFFD and logged.
     """
-    shaped = shaped_runs(fonts, name, size)
-    widths = [_measure(text, size) for _, text in shaped]
+    shaped_texts = shape_runs(fonts, name, size)
+    widths = [_measure(text, size) for _, text in shaped_texts]
     scale = min(1.0, width_max / sum(widths)) if sum(widths) else 1.0
     x, y = origin
     # Text search and copying use this text, because glyphs may not map to letters.
     actual_text = name.encode("utf-16-be").hex().upper()
     code: list[str] = getattr(canvas, "_code")  # noqa: B009 - no public name exists
     code.append(f"/Span <</ActualText <FEFF{actual_text}>>> BDC")
-    for (font, text), width in zip(shaped, widths, strict=True):
+    for (font, text), width in zip(shaped_texts, widths, strict=True):
         canvas.setFont(font, size * scale)
         canvas.drawString(x, y, text)
         x += width * scale
@@ -103,10 +103,10 @@ def draw_name(
     return x - origin[0]
 
 
-def shaped_runs(fonts: NameFonts, name: str, size: float) -> list[tuple[str, Any]]:
+def shape_runs(fonts: NameFonts, name: str, size: float) -> list[tuple[str, Any]]:
     """Return the font and shaped text of each run in a name, from left to right."""
     runs = _reorder(_split_runs(_replace_missing(unicodedata.normalize("NFC", name))))
-    texts = [(fonts.register(run.path), run.visual) for run in runs]
+    texts = [(fonts.register(run.path), run.visual_text) for run in runs]
     library: Any = ttfonts
     return [(font, library.shapeStr(text, font, size, force=True)) for font, text in texts]
 
@@ -117,41 +117,41 @@ def _measure(text: Any, size: float) -> float:
 
 def _replace_missing(name: str) -> str:
     """Replace and log characters that are missing from all fonts."""
-    missing = sorted(
+    missing_letters = sorted(
         {letter for letter in name if _find_font(letter) is None and letter not in _IGNORED}
     )
-    if missing:
-        codes = [f"U+{ord(letter):04X}" for letter in missing]
+    if missing_letters:
+        codes = [f"U+{ord(letter):04X}" for letter in missing_letters]
         _log.warning("statement_characters_missing", characters=codes)
-    return "".join(_REPLACEMENT if letter in missing else letter for letter in name)
+    return "".join(_REPLACEMENT if letter in missing_letters else letter for letter in name)
 
 
 def _split_runs(name: str) -> list[_Run]:
     """Split a name into runs with the same embedding level and font."""
     styled_letters: list[tuple[int, Path, str]] = []
-    last = _list_fonts()[0]
+    font_path = _list_fonts()[0]
     for letter, level in zip(name, _compute_levels(name), strict=True):
         is_joined = letter in _IGNORED or unicodedata.category(letter).startswith("M")
-        is_supported = letter in _IGNORED or ord(letter) in _supported_codes(last)
+        is_supported = letter in _IGNORED or ord(letter) in _get_supported_codes(font_path)
         if not (is_joined and is_supported and styled_letters):
-            last = _find_font(letter) or last
-        styled_letters.append((level, last, letter))
+            font_path = _find_font(letter) or font_path
+        styled_letters.append((level, font_path, letter))
     return [
-        _Run(level, path, "".join(letter for *_, letter in part))
-        for (level, path), part in groupby(styled_letters, key=lambda style: style[:2])
+        _Run(level, path, "".join(letter for *_, letter in letters))
+        for (level, path), letters in groupby(styled_letters, key=lambda style: style[:2])
     ]
 
 
 def _reorder(runs: Sequence[_Run]) -> list[_Run]:
     """Sort runs into visual order, from left to right (UAX 9, rule L2)."""
-    visual = list(runs)
-    for level in range(max((run.level for run in visual), default=0), 0, -1):
-        ordered: list[_Run] = []
-        for is_deep, part in groupby(visual, key=lambda run: run.level >= level):
-            members = list(part)
-            ordered += members[::-1] if is_deep else members
-        visual = ordered
-    return visual
+    visual_runs = list(runs)
+    for level in range(max((run.level for run in visual_runs), default=0), 0, -1):
+        reordered_runs: list[_Run] = []
+        for is_deep, group in groupby(visual_runs, key=lambda run: run.level >= level):
+            members = list(group)
+            reordered_runs += members[::-1] if is_deep else members
+        visual_runs = reordered_runs
+    return visual_runs
 
 
 def _compute_levels(name: str) -> list[int]:
@@ -164,9 +164,9 @@ def _compute_levels(name: str) -> list[int]:
         if kind in "LR":
             previous = kind
         elif kind == "O":
-            following = next((kind for kind in kinds[index:] if kind != "O"), "LR"[base])
-            following = previous if following == "N" else following
-            directions[index] = previous if previous == following else "LR"[base]
+            next_direction = next((kind for kind in kinds[index:] if kind != "O"), "LR"[base])
+            next_direction = previous if next_direction == "N" else next_direction
+            directions[index] = previous if previous == next_direction else "LR"[base]
         elif base == 0 and previous == "L":
             directions[index] = "L"
     return [{"L": 2 * base, "R": 1, "N": 2}[direction] for direction in directions]
@@ -211,14 +211,14 @@ def _list_fonts() -> tuple[Path, ...]:
 
 
 @cache
-def _supported_codes(path: Path) -> frozenset[int]:
+def _get_supported_codes(path: Path) -> frozenset[int]:
     face: Any = TTFont("letters", str(path)).face
     return frozenset(face.charToGlyph)
 
 
 @cache
 def _find_font(letter: str) -> Path | None:
-    return next((path for path in _list_fonts() if ord(letter) in _supported_codes(path)), None)
+    return next((path for path in _list_fonts() if ord(letter) in _get_supported_codes(path)), None)
 
 
 def _load_font(name: str, path: Path) -> TTFont:
@@ -239,7 +239,7 @@ _RIGHT = _WIDTH - _MARGIN
 _TEXT, _BOLD = "Helvetica", "Helvetica-Bold"
 _TITLE_PT, _NAME_PT, _FIGURE_PT, _LINE_PT = 16.0, 11.0, 9.0, 7.0
 _FIGURE_STEP, _LINE_STEP = 14.0, 11.0
-_FOOT = _MARGIN - 12
+_FOOTER = _MARGIN - 12
 _FIGURES = (
     *("opening", "payments", "fees", "tax", "refunds", "disputes", "adjustments", "payouts"),
     "closing",
@@ -263,7 +263,7 @@ class StatementPages:
 
 def write_statement_pdf(pages: StatementPages) -> bytes:
     """Draw a statement. Equal statements produce identical bytes."""
-    with name_fonts() as fonts:
+    with open_name_fonts() as fonts:
         return _draw(pages, fonts)
 
 
@@ -274,24 +274,24 @@ def _draw(pages: StatementPages, fonts: NameFonts) -> bytes:
     canvas.setTitle(f"{_format_title(view)}, {_format_currency(view)}")
     canvas.setCreator("payintent")
     _draw_figures(canvas, pages, fonts)
-    parts = list(_split_pages(pages.lines))
-    for number, part in enumerate(parts):
+    pages_of_lines = list(_split_pages(pages.lines))
+    for number, lines in enumerate(pages_of_lines):
         if number:
             canvas.showPage()
         top = _LINES_TOP if number else _FIRST_LINES_TOP
-        _draw_lines(canvas, part, top)
-        _draw_foot(canvas, view, f"Page {number + 1} of {len(parts)}")
+        _draw_lines(canvas, lines, top)
+        _draw_footer(canvas, view, f"Page {number + 1} of {len(pages_of_lines)}")
     canvas.save()
     return file.getvalue()
 
 
 def _split_pages(lines: Sequence[StatementLineView]) -> Iterator[Sequence[StatementLineView]]:
     """Yield the lines of each page. The first page has fewer lines, possibly none."""
-    first = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
-    later = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
-    yield lines[:first]
-    for begin in range(first, len(lines), later):
-        yield lines[begin : begin + later]
+    first_page_lines = int((_FIRST_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
+    later_page_lines = int((_LINES_TOP - _MARGIN) / _LINE_STEP) - 1
+    yield lines[:first_page_lines]
+    for begin in range(first_page_lines, len(lines), later_page_lines):
+        yield lines[begin : begin + later_page_lines]
 
 
 def _format_title(view: StatementView) -> str:
@@ -337,7 +337,7 @@ def _draw_lines(canvas: Canvas, lines: Sequence[StatementLineView], top: float) 
     for line in lines:
         y -= _LINE_STEP
         canvas.setFont(_TEXT, _LINE_PT)
-        fact = fact_label(line.fact)
+        fact = format_fact(line.fact)
         texts = (line.at[:19].replace("T", " "), line.kind, fact, line.payment_id or "\u2013")
         for text, (_, x) in zip(texts, _TEXTS, strict=True):
             canvas.drawString(x, y, text)
@@ -356,10 +356,10 @@ def _draw_amount(canvas: Canvas, right: float, y: float, amount: str) -> None:
         canvas.setFont(_TEXT, _LINE_PT)
 
 
-def _draw_foot(canvas: Canvas, view: StatementView, page: str) -> None:
+def _draw_footer(canvas: Canvas, view: StatementView, page: str) -> None:
     canvas.setFont(_TEXT, _LINE_PT)
-    canvas.drawString(_MARGIN, _FOOT, f"{view.id}, {_format_currency(view)}")
-    canvas.drawRightString(_RIGHT, _FOOT, page)
+    canvas.drawString(_MARGIN, _FOOTER, f"{view.id}, {_format_currency(view)}")
+    canvas.drawRightString(_RIGHT, _FOOTER, page)
 
 
 def _format_currency(view: StatementView) -> str:

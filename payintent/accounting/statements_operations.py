@@ -43,9 +43,9 @@ from payintent.operators.operation import OperationContext, ReadOperation
 from payintent.runtime.json_format import format_timestamp
 
 _LINES_BATCH = 5_000
-PDF_LINES_MAX = 5_000  # more than 100 pages, drawn in about a second
+PDF_LINES_MAX = 5_000  # over 100 pages, drawn in about a second
 ExportFormat = Literal["csv", "jsonl"]
-_FACT_IDS = {
+_FACT_ID_PREFIXES = {
     Fact.REFUND_RESERVED: ids.REFUND,
     Fact.REFUND_REVERSED: ids.REFUND,
     Fact.CASE_ACCEPTED: ids.CASE,
@@ -84,17 +84,17 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
             until=parse_day("until", self.until),
             before=parse_before(ids.STATEMENT, self.before),
         )
-        return list(map(statement_view, records))
+        return list(map(make_statement_view, records))
 
 
 class ShowStatement(ReadOperation[StatementView], frozen=True, kw_only=True):
     """Show a statement."""
 
     action: ClassVar[str] = "statement.show"
-    statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
+    statement_id: Annotated[str, argument("The statement id, such as stmt_0351NDickobV3yYH8omp8v.")]
 
     async def read(self, context: OperationContext) -> StatementView:
-        return statement_view(await require_statement(context.database, self.statement_id))
+        return make_statement_view(await require_statement(context.database, self.statement_id))
 
 
 class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "statement.export"
-    statement_id: Annotated[str, argument("Such as stmt_0351NDickobV3yYH8omp8v.")]
+    statement_id: Annotated[str, argument("The statement id, such as stmt_0351NDickobV3yYH8omp8v.")]
     format: Annotated[
         Literal[ExportFormat, "pdf"],
         option("CSV with a header line, JSON Lines or PDF."),
@@ -115,23 +115,25 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
         if self.format == "pdf":
             pdf = await draw_pdf(context.read_database, statement)
             return StatementText(format=self.format, text=base64.b64encode(pdf).decode())
-        parts = [part async for part in export_lines(context.read_database, statement, self.format)]
-        return StatementText(format=self.format, text="".join(parts).removesuffix("\n"))
+        chunks = [
+            chunk async for chunk in export_lines(context.read_database, statement, self.format)
+        ]
+        return StatementText(format=self.format, text="".join(chunks).removesuffix("\n"))
 
 
 async def require_statement(
     database: Executor, statement_id: str, merchant_id: int | None = None
 ) -> Statement:
     """Return a statement; raise `NOT_FOUND` if it does not exist or belongs to another merchant."""
-    parsed = ids.parse_id(ids.STATEMENT, statement_id)
-    statement = await statement_store.get(database, parsed) if parsed else None
+    parsed_id = ids.parse_id(ids.STATEMENT, statement_id)
+    statement = await statement_store.get(database, parsed_id) if parsed_id else None
     if statement is None or merchant_id not in (None, statement.merchant_id):
         name = quote_input(statement_id) if merchant_id is None else "with this id"
         raise NotFoundError(f"no statement {name}")
     return statement
 
 
-def balance_fields(balance: MerchantBalance) -> dict[str, Any]:
+def format_balance(balance: MerchantBalance) -> dict[str, Any]:
     on_chain = balance.chain != ""
     amount = format_smallest_units(
         balance.amount_minor, balance.currency, balance.token_decimals, on_chain=on_chain
@@ -147,7 +149,7 @@ def parse_statement_currency(raw: str | None) -> str | None:
     return raw
 
 
-def statement_view(statement: Statement) -> StatementView:
+def make_statement_view(statement: Statement) -> StatementView:
     movements = {
         str(movement): _format_amount(statement, minor)
         for movement, minor in statement.movements.items()
@@ -167,9 +169,9 @@ def statement_view(statement: Statement) -> StatementView:
     )
 
 
-def line_view(statement: Statement, line: StatementLine) -> StatementLineView:
+def make_line_view(statement: Statement, line: StatementLine) -> StatementLineView:
     gross = line.net_minor + line.fee_minor + line.tax_minor
-    prefix = _FACT_IDS.get(line.fact)
+    prefix = _FACT_ID_PREFIXES.get(line.fact)
     return StatementLineView(
         at=format_timestamp(line.at),
         kind=Movement(MOVEMENTS[line.fact]),
@@ -189,16 +191,16 @@ async def export_lines(
     """Yield a statement's lines in batches. Each line ends with a line feed."""
     if export_format == "csv":
         yield _write_csv([list(StatementLineView.__slots__)])
-    skipped = 0
-    while lines := await statement_store.list_lines(database, statement, skipped, _LINES_BATCH):
-        views = [line_view(statement, line) for line in lines]
+    offset = 0
+    while lines := await statement_store.list_lines(database, statement, offset, _LINES_BATCH):
+        views = [make_line_view(statement, line) for line in lines]
         if export_format == "csv":
             yield _write_csv(
                 [[getattr(view, name) or "" for name in view.__slots__] for view in views]
             )
         else:
             yield "".join(msgspec.json.encode(view).decode() + "\n" for view in views)
-        skipped += len(lines)
+        offset += len(lines)
 
 
 async def draw_pdf(database: Executor, statement: Statement) -> bytes:
@@ -214,9 +216,9 @@ async def draw_pdf(database: Executor, statement: Statement) -> bytes:
     from payintent.accounting.statement_pdf import StatementPages, write_statement_pdf
 
     pages = StatementPages(
-        statement=statement_view(statement),
+        statement=make_statement_view(statement),
         merchant_name=merchant.name,
-        lines=[line_view(statement, line) for line in lines],
+        lines=[make_line_view(statement, line) for line in lines],
     )
     return await asyncio.to_thread(write_statement_pdf, pages)
 

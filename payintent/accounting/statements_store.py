@@ -13,13 +13,13 @@ from payintent.db.lists import KeysetList, build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoveredEntries:
+class StatementEntries:
     """The ledger entries in a statement; see `PENDING_CONDITION`."""
 
-    first_number: int
-    last_number: int
-    until_at: datetime
-    closed_number: int
+    first_entry: int
+    last_entry: int
+    created_before: datetime
+    last_closed_entry: int
     closed_at: datetime
 
 
@@ -38,7 +38,7 @@ class Statement:
     opening_minor: int
     movements: Mapping[Movement, int]
     closing_minor: int
-    covered: CoveredEntries
+    entries: StatementEntries
     created_at: datetime
 
 
@@ -55,7 +55,7 @@ class StatementLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantBalance:
-    """The balance currently owed to a merchant; negative if the merchant owes."""
+    """The balance currently owed to a merchant; negative if the merchant owes money."""
 
     currency: str
     chain: str
@@ -63,12 +63,12 @@ class MerchantBalance:
     amount_minor: int
 
 
-#: Columns `part` and `signed` of an entry `e`: a change to account `$1`, or a capture's fee or tax.
-PART_COLUMNS: LiteralString = """
+#: `component` and `signed` of an entry `e`: a change to account `$1`, or a capture's fee or tax.
+COMPONENT_COLUMNS: LiteralString = """
     CASE WHEN $1 IN (e.debit, e.credit) THEN 'payable'
         WHEN e.fact NOT IN ('capture', 'capture_adopted') THEN NULL
         WHEN 'fee_income' IN (e.debit, e.credit) THEN 'fee'
-        WHEN 'tax_payable' IN (e.debit, e.credit) THEN 'tax' END AS part,
+        WHEN 'tax_payable' IN (e.debit, e.credit) THEN 'tax' END AS component,
     CASE WHEN e.credit = $1 THEN e.amount WHEN e.debit = $1 THEN -e.amount
         WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END AS signed
 """
@@ -79,7 +79,8 @@ PENDING_CONDITION: LiteralString = """
 """
 _SELECT: LiteralString = """
     SELECT s.id, s.merchant_id, s.currency, s.chain, s.number, s.day, s.time_zone,
-        s.first_number, s.last_number, s.until_at, s.closed_number, s.closed_at, s.created_at,
+        s.first_number AS first_entry, s.last_number AS last_entry, s.until_at AS created_before,
+        s.closed_number AS last_closed_entry, s.closed_at, s.created_at,
         t.decimals AS token_decimals, s.opening_minor, s.payments_minor, s.fees_minor, s.tax_minor,
         s.refunds_minor, s.disputes_minor, s.adjustments_minor, s.payouts_minor, s.closing_minor
     FROM statement s
@@ -96,12 +97,12 @@ _STATEMENTS = KeysetList(
 
 #: The balances of merchant `$2`; `$1` is the merchant's payable account.
 _BALANCES: LiteralString = """
-    WITH closed AS (
+    WITH latest_statements AS (
         SELECT DISTINCT ON (s.currency, s.chain) s.currency, s.chain, s.closing_minor AS amount
         FROM statement s
         WHERE s.merchant_id = $2
         ORDER BY s.currency, s.chain, s.number DESC
-    ), bound AS (
+    ), last_closing AS (
         SELECT next_number, closed_number, closed_at FROM statement_close
         WHERE merchant_id = $2
         UNION ALL
@@ -111,16 +112,16 @@ _BALANCES: LiteralString = """
     ), sums AS (
         SELECT currency, chain, sum(amount) AS amount
         FROM (
-            SELECT currency, chain, amount FROM closed
+            SELECT currency, chain, amount FROM latest_statements
             UNION ALL
             SELECT e.currency, coalesce(e.chain, ''),
                 CASE e.credit WHEN $1 THEN e.amount ELSE -e.amount END
             FROM ledger_entry e
-            CROSS JOIN bound b
+            CROSS JOIN last_closing b
             WHERE e.merchant_id = $2 AND e.entry_number >= b.next_number
                 AND (e.entry_number > b.closed_number OR e.created_at >= b.closed_at)
                 AND $1 IN (e.debit, e.credit)
-        ) parts
+        ) amounts
         GROUP BY currency, chain
     )
     SELECT s.currency, s.chain, s.amount, t.decimals AS token_decimals
@@ -131,14 +132,14 @@ _BALANCES: LiteralString = """
 _LINES: LiteralString = f"""
     WITH lines AS (
         SELECT fact_id, fact, min(created_at) AS at, min(entry_number) AS first,
-            sum(signed) FILTER (WHERE part = 'payable') AS net,
-            sum(signed) FILTER (WHERE part = 'fee') AS fee,
-            sum(signed) FILTER (WHERE part = 'tax') AS tax
-        FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number, {PART_COLUMNS}
+            sum(signed) FILTER (WHERE component = 'payable') AS net,
+            sum(signed) FILTER (WHERE component = 'fee') AS fee,
+            sum(signed) FILTER (WHERE component = 'tax') AS tax
+        FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number, {COMPONENT_COLUMNS}
             FROM ledger_entry e
             WHERE {PENDING_CONDITION} AND e.entry_number <= $6 AND e.created_at < $7
-            AND e.currency = $8 AND coalesce(e.chain, '') = $9) parts
-        WHERE part IS NOT NULL
+            AND e.currency = $8 AND coalesce(e.chain, '') = $9) components
+        WHERE component IS NOT NULL
         GROUP BY fact_id, fact
         ORDER BY first, fact_id, fact
         OFFSET $10 LIMIT $11
@@ -156,7 +157,7 @@ _LINES: LiteralString = f"""
 """
 
 
-async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Statement | None:
+async def find_latest(tx: Tx, merchant_id: int, currency: str, chain: str) -> Statement | None:
     row = await tx.row(
         _SELECT
         + "WHERE s.merchant_id = $1 AND s.currency = $2 AND s.chain = $3"
@@ -168,7 +169,7 @@ async def find_last(tx: Tx, merchant_id: int, currency: str, chain: str) -> Stat
     return _read_statement(row) if row else None
 
 
-async def add(tx: Tx, new: Statement) -> None:
+async def add(tx: Tx, new_statement: Statement) -> None:
     """Add a statement. Its opening balance must equal the previous closing balance."""
     await tx.fetch(
         """
@@ -181,26 +182,26 @@ async def add(tx: Tx, new: Statement) -> None:
             m[9]::numeric, $9, $10, $11, $12, $13
         FROM (SELECT $8::text[] AS m) amounts
         """,
-        new.id,
-        new.merchant_id,
-        new.currency,
-        new.chain,
-        new.number,
-        new.day,
-        new.time_zone,
+        new_statement.id,
+        new_statement.merchant_id,
+        new_statement.currency,
+        new_statement.chain,
+        new_statement.number,
+        new_statement.day,
+        new_statement.time_zone,
         [
             str(amount)
             for amount in (
-                new.opening_minor,
-                *(new.movements[movement] for movement in Movement),
-                new.closing_minor,
+                new_statement.opening_minor,
+                *(new_statement.movements[movement] for movement in Movement),
+                new_statement.closing_minor,
             )
         ],
-        new.covered.first_number,
-        new.covered.last_number,
-        new.covered.until_at,
-        new.covered.closed_number,
-        new.covered.closed_at,
+        new_statement.entries.first_entry,
+        new_statement.entries.last_entry,
+        new_statement.entries.created_before,
+        new_statement.entries.last_closed_entry,
+        new_statement.entries.closed_at,
     )
 
 
@@ -233,22 +234,22 @@ async def list_statements(
 
 
 async def list_lines(
-    database: Executor, statement: Statement, skipped: int, limit: int
+    database: Executor, statement: Statement, offset: int, limit: int
 ) -> list[StatementLine]:
-    """List a statement's lines, oldest first, after the first `skipped` lines."""
-    covered = statement.covered
+    """List a statement's lines, oldest first, after the first `offset` lines."""
+    entries = statement.entries
     rows = await database.fetch(
         _LINES,
         f"merchant_payable:{statement.merchant_id}",
         statement.merchant_id,
-        covered.first_number,
-        covered.closed_number,
-        covered.closed_at,
-        covered.last_number,
-        covered.until_at,
+        entries.first_entry,
+        entries.last_closed_entry,
+        entries.closed_at,
+        entries.last_entry,
+        entries.created_before,
         statement.currency,
         statement.chain,
-        skipped,
+        offset,
         limit,
     )
     return [
@@ -277,5 +278,5 @@ def _read_statement(row: Row) -> Statement:
         opening_minor=int(row["opening_minor"]),
         movements={movement: int(row[f"{movement}_minor"]) for movement in Movement},
         closing_minor=int(row["closing_minor"]),
-        covered=build(CoveredEntries, row),
+        entries=build(StatementEntries, row),
     )

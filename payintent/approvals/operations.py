@@ -39,7 +39,7 @@ from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.model import RefundStep
 from payintent.refunds.operations import ListRefunds, ShowRefund
-from payintent.runtime.encryption import proposal_context
+from payintent.runtime.encryption import make_proposal_context
 
 _WAITING = "WAITING"
 _REFUND = "refund"
@@ -57,7 +57,7 @@ class ApprovalView:
     proposed_by: str
     why: str
     proposed_at: datetime
-    expires_at: datetime | None  # None: refunds do not expire
+    expires_at: datetime | None  # None for refunds, which do not expire
     decided_by: str | None
     decided_at: datetime | None
     note: str
@@ -101,11 +101,11 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         status = None if self.status == "ALL" else self.status
         before, after = _parse_cursor("before", self.before), _parse_cursor("after", self.after)
         page = (
-            await proposals_store.list_waiting(context.database, after, self.limit)
+            await proposals_store.list_undecided(context.database, after, self.limit)
             if is_oldest_first
             else await proposals_store.list_proposals(context.database, status, before, self.limit)
         )
-        views = [proposal_view(proposal) for proposal in page]
+        views = [make_proposal_view(proposal) for proposal in page]
         if self.status in (_WAITING, "ALL"):
             refunds = await ListRefunds(
                 step=RefundStep.APPROVAL,
@@ -114,7 +114,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
                 after=after and ids.format_id(ids.REFUND, after),
                 limit=self.limit,
             ).read(context)
-            views += map(_refund_view, refunds)
+            views += map(_make_refund_view, refunds)
         # Without their prefixes, proposal and refund ids sort by creation time.
         views.sort(key=lambda view: view.id.partition("_")[2], reverse=not is_oldest_first)
         return views[: self.limit]
@@ -128,13 +128,15 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> ApprovalView:
         if _is_refund(self.approval_id):
-            return _refund_view(await ShowRefund(refund_id=self.approval_id).read(context))
+            return _make_refund_view(await ShowRefund(refund_id=self.approval_id).read(context))
         proposal = await _require_proposal(context.database, self.approval_id)
-        view = proposal_view(proposal)
+        view = make_proposal_view(proposal)
         if proposal.status != _WAITING:
             return view
         operation = _decrypt_operation(context, proposal)
-        return replace(view, changes=await operation.changes(_proposer_context(context, proposal)))
+        return replace(
+            view, changes=await operation.changes(_make_proposer_context(context, proposal))
+        )
 
 
 class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
@@ -157,30 +159,30 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
         _check_undecided(proposal)
         operation = _decrypt_operation(context, proposal)
         check_role(context, operation)
-        await operation.check(_proposer_context(context, proposal))
+        await operation.check(_make_proposer_context(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalResult:
         """Run the operation as its proposer, or approve the refund."""
         if _is_refund(self.approval_id):
             refund_approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
             refund = await run(context, tx, refund_approval)
-            return ApprovalResult(approval=_refund_view(refund), result=to_json_value(refund))
+            return ApprovalResult(approval=_make_refund_view(refund), result=to_json_value(refund))
         proposal = await _lock_undecided(tx, self.approval_id)
         operation = _decrypt_operation(context, proposal)
         await _check_approver(context, tx, proposal, operation)
         approved_context = replace(
-            _proposer_context(context, proposal), approved_by=context.actor_name
+            _make_proposer_context(context, proposal), approved_by=context.actor_name
         )
         audit_details = {"approval_id": self.approval_id, "approved_by": context.actor_name}
         result = await run(approved_context, tx, operation, audit_details)
         view = await _record_decision(tx, proposal, "APPROVED", context.actor_name, self.note)
         return ApprovalResult(approval=view, result=to_json_value(result))
 
-    def merchant_id_of(self, result: ApprovalResult) -> int | None:
+    def get_merchant_id(self, result: ApprovalResult) -> int | None:
         return result.approval.merchant_id
 
     def audit_details(self, result: ApprovalResult) -> dict[str, object]:
-        return _proposal_details(result.approval)
+        return _get_audit_details(result.approval)
 
 
 class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
@@ -191,7 +193,7 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
     note: Annotated[
-        str, option("A note about the decision; default: the reason.", defaults_to_reason=True)
+        str, option("A note about the decision; defaults to the reason.", defaults_to_reason=True)
     ]
 
     async def check(self, context: OperationContext) -> None:
@@ -200,20 +202,20 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalView:
         if _is_refund(self.approval_id):
             rejection = RejectRefund(refund_id=self.approval_id, note=self.note)
-            return _refund_view(await run(context, tx, rejection))
+            return _make_refund_view(await run(context, tx, rejection))
         proposal = await _lock_undecided(tx, self.approval_id)
         check_role(context, _decrypt_operation(context, proposal))
         return await _record_decision(tx, proposal, "REJECTED", context.actor_name, self.note)
 
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
-        return _proposal_details(result)
+        return _get_audit_details(result)
 
 
-def proposal_view(proposal: Proposal) -> ApprovalView:
+def make_proposal_view(proposal: Proposal) -> ApprovalView:
     return copy_fields(ApprovalView, proposal, id=ids.format_id(ids.APPROVAL, proposal.id))
 
 
-def _refund_view(refund: RefundDetails) -> ApprovalView:
+def _make_refund_view(refund: RefundDetails) -> ApprovalView:
     status = _WAITING
     if refund.step != RefundStep.APPROVAL:
         status = "REJECTED" if refund.failure_reason == "REJECTED" else "APPROVED"
@@ -239,8 +241,10 @@ def _describe_refund(refund: RefundDetails) -> list[str]:
     changes = [f"{amount} {refund.currency} of {subject} are returned through {refund.provider}"]
     if refund.destination is not None:
         payer = refund.payer or "with an erased address"
-        relation = "its payer" if refund.destination == refund.payer else "NOT its payer"
-        changes.append(f"to {refund.destination} on {refund.chain}, {relation} {payer}")
+        relation = "the address" if refund.destination == refund.payer else "NOT the address"
+        changes.append(
+            f"to {refund.destination} on {refund.chain}, {relation} of the payer {payer}"
+        )
     return changes
 
 
@@ -254,7 +258,7 @@ def _is_refund(approval_id: str) -> bool:
     return approval_id.startswith(f"{ids.REFUND}_")
 
 
-def _proposal_details(view: ApprovalView) -> dict[str, object]:
+def _get_audit_details(view: ApprovalView) -> dict[str, object]:
     return {"action": view.action, "proposed_by": view.proposed_by}
 
 
@@ -267,7 +271,7 @@ async def _require_proposal(database: Executor, approval_id: str) -> Proposal:
 
 
 async def _lock_undecided(tx: Tx, approval_id: str) -> Proposal:
-    """Lock a proposal; raises `CONFLICT` if it is already decided or has expired."""
+    """Lock a proposal; raises `CONFLICT` if it has been decided or has expired."""
     proposal_id = (await _require_proposal(tx, approval_id)).id
     proposal = await proposals_store.lock(tx, proposal_id)
     assert proposal is not None  # noqa: S101 - proposals are never deleted
@@ -277,7 +281,9 @@ async def _lock_undecided(tx: Tx, approval_id: str) -> Proposal:
 
 def _check_undecided(proposal: Proposal) -> None:
     if proposal.status == "LAPSED":
-        raise ConflictError(f"the proposal expired after {PROPOSAL_HOURS} hours: propose it again")
+        raise ConflictError(
+            f"the proposal expired after {PROPOSAL_HOURS} hours; propose the operation again"
+        )
     if proposal.status != _WAITING:
         raise ConflictError(f"the proposal is already {proposal.status}")
 
@@ -285,9 +291,10 @@ def _check_undecided(proposal: Proposal) -> None:
 async def _check_approver(
     context: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
 ) -> None:
-    """Raise unless the actor may run the operation and is not its proposer.
+    """Check that the actor may approve the operation.
 
-    The proposer's current role must also permit the operation.
+    The actor's role and the proposer's current role must permit the operation. The actor must not
+    be the proposer.
     """
     check_role(context, operation)
     if context.actor_name == proposal.proposed_by and not context.is_exempt:
@@ -298,34 +305,37 @@ async def _check_approver(
     role = await tokens_store.find_role(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
         raise ConflictError(
-            f"{quote_input(proposal.proposed_by)} may no longer propose this operation: reject it"
+            f"{quote_input(proposal.proposed_by)} may no longer propose this operation; "
+            "reject the proposal"
         )
 
 
 async def _record_decision(
     tx: Tx, proposal: Proposal, status: str, decided_by: str, note: str
 ) -> ApprovalView:
-    await proposals_store.mark_decided(tx, proposal.id, status, decided_by, note)
-    return proposal_view(await _require_proposal(tx, ids.format_id(ids.APPROVAL, proposal.id)))
+    await proposals_store.record_decision(tx, proposal.id, status, decided_by, note)
+    return make_proposal_view(await _require_proposal(tx, ids.format_id(ids.APPROVAL, proposal.id)))
 
 
 def _decrypt_operation(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
     operation_type = context.operations.get(proposal.action)
-    incompatible = ConflictError("this version cannot run the proposal: propose it again")
+    incompatible_error = ConflictError(
+        "this version cannot run the proposal; propose the operation again"
+    )
     if (
         operation_type is None
         or proposal.sealed is None
         or not issubclass(operation_type, ChangeOperation)
     ):
-        raise incompatible
-    encryption_context = proposal_context(proposal.id, proposal.action, proposal.proposed_by)
+        raise incompatible_error
+    encryption_context = make_proposal_context(proposal.id, proposal.action, proposal.proposed_by)
     fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:
         return msgspec.json.decode(fields, type=operation_type)
     except msgspec.ValidationError as error:
-        raise incompatible from error
+        raise incompatible_error from error
 
 
-def _proposer_context(context: OperationContext, proposal: Proposal) -> OperationContext:
-    actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.over_http)
+def _make_proposer_context(context: OperationContext, proposal: Proposal) -> OperationContext:
+    actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.uses_http)
     return replace(context, actor=actor)

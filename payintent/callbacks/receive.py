@@ -1,4 +1,4 @@
-"""Verify gateway callbacks, store each once, and apply it in the same transaction."""
+"""Verify gateway callbacks, and store and apply each callback once in a single transaction."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +29,7 @@ from payintent.gateways.port import (
 )
 from payintent.payment_sessions.settle import (
     ReportedSession,
-    reported_amount_note,
+    make_reported_amount_note,
     settle_session,
     settle_sessions,
 )
@@ -56,7 +56,7 @@ class CallbackResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _IncomingCallback:
+class _CallbackDelivery:
     account_id: int
     callback: VerifiedCallback
     body: bytes
@@ -77,7 +77,7 @@ class CallbackReceiver:
         self._database = database
         self._batches = Batcher(
             process_batch=self._receive_batch,
-            identities=_identities,
+            identities=_list_identities,
             late_s=_LATE_S,
         )
 
@@ -89,17 +89,17 @@ class CallbackReceiver:
         A capture for an unknown session opens a case immediately. If the session is stored later,
         the capture is assigned to it.
         """
-        incoming = _IncomingCallback(account_id, callback, body)
+        delivery = _CallbackDelivery(account_id, callback, body)
         if callback.refund_id is not None:
             owner = await refund_store.find_account_and_payment(self._database, callback.refund_id)
             payment_id = owner[1] if owner and owner[0] == account_id else None
             is_own = owner is not None and owner[0] == account_id
             # Refunds are stored before they are sent, so a refund report never arrives too early.
             if is_own or callback.outside_refund is None:
-                return await self._receive_refund(incoming, payment_id, is_own=is_own)
+                return await self._receive_refund(delivery, payment_id, is_own=is_own)
         if any([callback.dispute, callback.outside_refund, callback.fraud_warning]):
-            return await self._receive_capture_report(incoming)
-        result = await self._batches.run(incoming)
+            return await self._receive_capture_report(delivery)
+        result = await self._batches.run(delivery)
         if result.payment_id is not None:
             tracing.follow_payment(result.payment_id)
         return result
@@ -107,67 +107,72 @@ class CallbackReceiver:
     async def close(self) -> None:
         await self._batches.close()
 
-    async def _receive_batch(self, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
+    async def _receive_batch(self, batch: Sequence[_CallbackDelivery]) -> list[CallbackResult]:
         lock_timeout_ms = LOCK_TIMEOUT_MS if len(batch) > 1 else None
         async with self._database.transaction(lock_timeout_ms) as tx:
-            return await self._apply(tx, batch)
+            return await self._apply_batch(tx, batch)
 
-    async def _apply(self, tx: Tx, batch: Sequence[_IncomingCallback]) -> list[CallbackResult]:
-        """Store callbacks, then settle the sessions that the new callbacks report."""
-        payment_ids = await callback_store.add(tx, [_new_callback(incoming) for incoming in batch])
+    async def _apply_batch(
+        self, tx: Tx, batch: Sequence[_CallbackDelivery]
+    ) -> list[CallbackResult]:
+        """Store callbacks, then settle the sessions that the new callbacks report on."""
+        callbacks = [_make_new_callback(delivery) for delivery in batch]
+        payment_ids = await callback_store.add(tx, callbacks)
         results = [
-            CallbackResult(incoming.key in payment_ids, payment_ids.get(incoming.key))
-            for incoming in batch
+            CallbackResult(delivery.key in payment_ids, payment_ids.get(delivery.key))
+            for delivery in batch
         ]
         new_callbacks = [
-            (incoming, result.payment_id)
-            for incoming, result in zip(batch, results, strict=True)
+            (delivery, result.payment_id)
+            for delivery, result in zip(batch, results, strict=True)
             if result.is_new
         ]
         await self._settle_sessions(tx, new_callbacks)
-        for incoming, payment_id in new_callbacks:
+        for delivery, payment_id in new_callbacks:
             if payment_id is None:
-                await _add_unknown_capture(tx, incoming)
+                await _add_unknown_capture(tx, delivery)
         return results
 
     async def _settle_sessions(
-        self, tx: Tx, new_callbacks: Sequence[tuple[_IncomingCallback, UUID | None]]
+        self, tx: Tx, new_callbacks: Sequence[tuple[_CallbackDelivery, UUID | None]]
     ) -> None:
         reports = [
-            ReportedSession(payment_id, incoming.callback.session_id, incoming.callback.report)
-            for incoming, payment_id in new_callbacks
-            if payment_id and incoming.callback.session_id and incoming.callback.report
+            ReportedSession(payment_id, delivery.callback.session_id, delivery.callback.report)
+            for delivery, payment_id in new_callbacks
+            if payment_id and delivery.callback.session_id and delivery.callback.report
         ]
-        if len({item.payment_id for item in reports}) < len(reports):
+        if len({report.payment_id for report in reports}) < len(reports):
             raise _SharedPaymentError
         if reports:
             await settle_sessions(tx, reports)
 
-    async def _receive_capture_report(self, incoming: _IncomingCallback) -> CallbackResult:
+    async def _receive_capture_report(self, delivery: _CallbackDelivery) -> CallbackResult:
         """Store and apply a report about a capture, such as a dispute.
 
-        Raises `CONFLICT`, so that the gateway retries the callback, in two situations. If the
-        capture is not stored yet, an inquiry is requested. If a refund of the capture is in
-        progress, a case is opened.
+        If the capture is not stored yet, requests an inquiry; if a refund of the capture is in
+        progress, opens a case. In both situations, raises `CONFLICT` so that the gateway retries
+        the callback.
         """
         try:
-            return await self._apply_capture_report(incoming)
+            return await self._apply_capture_report(delivery)
         except EarlyReportError as error:
             await session_store.request_inquiry(self._database, error.session_id)
             session = ids.format_id(ids.SESSION, error.session_id)
-            _log.warning("report_early", account=incoming.account_id, session=session)
-            raise _retry_error("the capture is not known yet; try again later") from None
+            _log.warning("report_early", account=delivery.account_id, session=session)
+            raise _make_retry_error("the capture is not recorded yet; try again later") from None
         except RefundInProgressError:
-            report = incoming.callback.outside_refund
+            report = delivery.callback.outside_refund
             assert report is not None  # noqa: S101 - only an outside refund raises this error
             async with self._database.transaction() as tx:
-                await open_outside_refund_case(tx, incoming.account_id, report)
-            raise _retry_error("a refund of the capture is in progress; try again later") from None
+                await open_outside_refund_case(tx, delivery.account_id, report)
+            raise _make_retry_error(
+                "a refund of the capture is in progress; try again later"
+            ) from None
 
-    async def _apply_capture_report(self, incoming: _IncomingCallback) -> CallbackResult:
-        account_id, callback = incoming.account_id, incoming.callback
+    async def _apply_capture_report(self, delivery: _CallbackDelivery) -> CallbackResult:
+        account_id, callback = delivery.account_id, delivery.callback
         async with self._database.transaction() as tx:
-            [result] = await self._apply(tx, [incoming])
+            [result] = await self._apply_batch(tx, [delivery])
             if not result.is_new:
                 return result
             payment_id = None
@@ -180,46 +185,46 @@ class CallbackReceiver:
         return CallbackResult(True, result.payment_id or payment_id)
 
     async def _receive_refund(
-        self, incoming: _IncomingCallback, payment_id: UUID | None, *, is_own: bool
+        self, delivery: _CallbackDelivery, payment_id: UUID | None, *, is_own: bool
     ) -> CallbackResult:
         """Store a refund report, and apply it if the refund belongs to the callback's account."""
-        refund_id, report = incoming.callback.refund_id, incoming.callback.refund
+        refund_id, report = delivery.callback.refund_id, delivery.callback.refund
         async with self._database.transaction() as tx:
-            is_new = bool(await callback_store.add(tx, [_new_callback(incoming)]))
+            is_new = bool(await callback_store.add(tx, [_make_new_callback(delivery)]))
             if is_new and is_own and refund_id and report:
                 await settle_refund(tx, refund_id, report)
         return CallbackResult(is_new, payment_id)
 
 
-def _retry_error(message: str) -> RefusedError:
+def _make_retry_error(message: str) -> RefusedError:
     return RefusedError(ErrorCode.CONFLICT, message, retry_after_s=60)
 
 
-def _identities(incoming: _IncomingCallback) -> list[Hashable]:
+def _list_identities(delivery: _CallbackDelivery) -> list[Hashable]:
     """Return the callback's key, session and capture.
 
-    Callbacks in a batch must not share any of these. Otherwise, the same capture could be credited
+    Callbacks in a batch must not share any of them. Otherwise, the same capture could be credited
     twice.
     """
-    callback = incoming.callback
-    identities: list[Hashable] = [("key", incoming.key)]
+    callback = delivery.callback
+    identities: list[Hashable] = [("key", delivery.key)]
     if callback.session_id is not None:
         identities.append(("session", callback.session_id))
     if callback.report is not None and callback.report.capture is not None:
-        identities.append(("capture", incoming.account_id, callback.report.capture.reference))
+        identities.append(("capture", delivery.account_id, callback.report.capture.reference))
     return identities
 
 
-def _new_callback(incoming: _IncomingCallback) -> NewCallback:
-    callback = incoming.callback
+def _make_new_callback(delivery: _CallbackDelivery) -> NewCallback:
+    callback = delivery.callback
     return NewCallback(
-        account_id=incoming.account_id,
+        account_id=delivery.account_id,
         callback_id=callback.id,
         # A refund report does not concern a session, even if it contains a session id.
         session_id=callback.session_id if callback.refund_id is None else None,
         refund_id=callback.refund_id,
         report=_encode_report(callback),
-        body=mask_card_data(callback.facts or incoming.body),
+        body=mask_card_data(callback.stored_body or delivery.body),
     )
 
 
@@ -238,39 +243,39 @@ def _decode_report(encoded: str) -> SessionReport:
     return msgspec.convert(fields | {"capture": capture}, SessionReport)
 
 
-async def _add_unknown_capture(tx: Tx, incoming: _IncomingCallback) -> None:
+async def _add_unknown_capture(tx: Tx, delivery: _CallbackDelivery) -> None:
     """Store the callback's capture, if it has one, and open a case for the unknown session."""
-    account_id, callback = incoming.account_id, incoming.callback
+    account_id, callback = delivery.account_id, delivery.callback
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture
     capture_id = tx.id_generator.new_id()
-    origin = await capture_store.add_unknown(tx, capture_id, account_id, callback.id, money)
+    origin = await capture_store.add_without_session(tx, capture_id, account_id, callback.id, money)
     if origin is None:
         return
-    note = f"callback {callback.id} refers to {await _describe_session(tx, callback)}"
+    note = f"callback {callback.id} {await _describe_session(tx, callback)}"
     case_id = await open_case(
         tx,
         CaseKind.UNKNOWN_REFERENCE,
         origin,
         capture_id=capture_id,
-        note="; ".join(filter(None, [note, reported_amount_note(money)])),
+        note="; ".join(filter(None, [note, make_reported_amount_note(money)])),
     )
     assert case_id is not None  # noqa: S101 - the capture is new
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
 
 
 async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
-    """Describe a session that the callback's account does not have, for a case note."""
+    """Describe the callback's session, which is not a session of its account, for a case note."""
     if callback.session_id is None:
-        return "no session"
+        return "has no session id"
     session = ids.format_id(ids.SESSION, callback.session_id)
     account_id = await session_store.find_account_id(tx, callback.session_id)
     if account_id is None:
-        return f"{session}, which does not exist"
+        return f"refers to {session}, which does not exist"
     return (
-        f"{session} of account {account_id}: if both accounts have the same credentials, this "
-        "capture was reported twice and belongs to that session; do not refund it here"
+        f"refers to {session} of account {account_id}. If both accounts have the same credentials, "
+        "the capture was reported twice and belongs to that session; do not refund it here"
     )
 
 
@@ -283,7 +288,7 @@ async def apply_deferred_callbacks(database: Database, limit: int) -> int:
     failure: Exception | None = None
     for callback in await callback_store.list_deferred(database, limit):
         try:
-            count += await _apply_deferred(database, callback)
+            count += await _apply_deferred_callback(database, callback)
         except StorageUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - raised below
@@ -293,7 +298,7 @@ async def apply_deferred_callbacks(database: Database, limit: int) -> int:
     return count
 
 
-async def _apply_deferred(database: Database, callback: DeferredCallback) -> bool:
+async def _apply_deferred_callback(database: Database, callback: DeferredCallback) -> bool:
     """Apply a deferred callback; return False if it has already been applied."""
     report = _decode_report(callback.report)
     async with database.transaction() as tx:
@@ -315,7 +320,7 @@ async def handle_callback(
     """Verify a callback, apply it, and return the response that the gateway expects.
 
     Raises `UNAUTHORIZED` if the account's credentials do not verify the callback, and `BAD_REQUEST`
-    for a kind of callback that the gateway should be configured not to send.
+    for a callback type that must be disabled at the gateway.
     """
     account, gateway = connection.account, connection.gateway
     try:

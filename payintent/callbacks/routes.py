@@ -10,7 +10,7 @@ from payintent.callbacks.receive import CallbackReceiver, handle_callback
 from payintent.core.errors import NotFoundError
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateways.port import CallbackRequest
-from payintent.http.bodies import read_raw
+from payintent.http.bodies import read_body
 from payintent.http.pagination import parse_number
 
 _ACCOUNT_MAX = 10**18 - 1  # fits in a bigint
@@ -32,12 +32,12 @@ class CallbackRoutes:
         connection = await self.accounts.connect(account_id, provider) if account_id else None
         if connection is None:
             raise NotFoundError("no such provider account")
-        gateway_max = connection.gateway.capabilities.callback_bytes_max
+        gateway_bytes_max = connection.gateway.capabilities.callback_bytes_max
         callback = CallbackRequest(
             method=request.method,
             headers={name.lower(): value for name, value in request.headers.items()},
             query=dict(request.query_params),
-            body=await read_raw(request, min(gateway_max, self.body_bytes_max)),
+            body=await read_body(request, min(gateway_bytes_max, self.body_bytes_max)),
         )
         reply = await handle_callback(self.receiver, connection, callback)
         return Response(reply.body, 200, media_type=reply.content_type)

@@ -28,14 +28,16 @@ class NewCallback:
     body: bytes
 
 
-async def add(tx: Tx, new: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
-    """Store callbacks with distinct keys; return the payment id of each new callback by its key.
+async def add(tx: Tx, new_callbacks: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
+    """Store callbacks with distinct keys; return the payment ids of the new callbacks by key.
 
     The payment id is None if the callback has no session, or if the account does not have the
     session yet. In the latter case, the callback is applied when the session is stored.
     """
     # Sorted, so that concurrent batches cannot deadlock.
-    sorted_callbacks = sorted(new, key=lambda callback: (callback.account_id, callback.callback_id))
+    sorted_callbacks = sorted(
+        new_callbacks, key=lambda callback: (callback.account_id, callback.callback_id)
+    )
     rows = await tx.fetch(
         """
         WITH new AS MATERIALIZED (
@@ -100,7 +102,7 @@ async def list_deferred(database: Executor, limit: int) -> list[DeferredCallback
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:
-    """Delete the bodies of callbacks applied at least `days` ago; return how many were deleted."""
+    """Delete the bodies of callbacks applied at least `days` ago; return their number."""
     rows = await database.fetch(
         """
         UPDATE callback c

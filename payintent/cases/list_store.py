@@ -90,10 +90,10 @@ _SOURCES: LiteralString = """
 async def get(database: Executor, case_id: UUID) -> CaseDetails:
     row = await database.row("SELECT" + _COLUMNS + _SOURCES + "WHERE m.id = $1", case_id)
     assert row is not None  # noqa: S101 - cases are never deleted
-    return _from_row(row)
+    return _build_case(row)
 
 
-def _from_row(row: Row) -> CaseDetails:
+def _build_case(row: Row) -> CaseDetails:
     refund = dispute = None
     if row["f_id"]:
         refund_id = ids.format_id(ids.REFUND, row["f_id"])
@@ -123,7 +123,7 @@ def _from_row(row: Row) -> CaseDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFilter:
-    """Case list filters; None matches all cases."""
+    """Filters for case lists; None matches all cases."""
 
     merchant_id: int | None = None
     status: str | None = None
@@ -143,10 +143,10 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
             *index,
             oldest_first=oldest_first,
         )
-        .within(
-            "first AS MATERIALIZED",
+        .as_cte(
+            "candidate AS MATERIALIZED",
             SCANNED_MAX,
-            "SELECT id FROM first",
+            "SELECT id FROM candidate",
             "id",
             merchant_id="merchant_id = {}",
             status="status = {}",
@@ -155,23 +155,23 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
             opened_from="opened_at >= {}",
             opened_before="opened_at < {}",
         )
-        .within(
-            "chosen AS MATERIALIZED",
+        .as_cte(
+            "page AS MATERIALIZED",
             "{limit}",
-            "SELECT" + _COLUMNS + _SOURCES + "JOIN chosen n ON n.id = m.id",
+            "SELECT" + _COLUMNS + _SOURCES + "JOIN page n ON n.id = m.id",
             "m.id",
         )
     )
 
 
-_NEWEST, _OPEN, _BY_MERCHANT, _OF_PAYMENTS = (
+_NEWEST, _OPEN, _BY_MERCHANT, _BY_PAYMENT = (
     _build_case_list(),
     _build_case_list("status = 'OPEN'"),
     _build_case_list("merchant_id = {merchant_id}"),
     _build_case_list("payment_id = ANY({payment_ids}::uuid[])"),
 )
 _OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
-_OF_PAYMENTS_OLDEST_FIRST = _build_case_list(
+_BY_PAYMENT_OLDEST_FIRST = _build_case_list(
     "payment_id = ANY({payment_ids}::uuid[])", oldest_first=True
 )
 
@@ -179,7 +179,7 @@ _OF_PAYMENTS_OLDEST_FIRST = _build_case_list(
 async def list_cases(database: Executor, case_filter: CaseFilter, limit: int) -> list[CaseDetails]:
     """List cases. Filters that no index covers apply only to the first 10,000 cases."""
     if case_filter.payment_ids is not None:
-        cases = _OF_PAYMENTS_OLDEST_FIRST if case_filter.oldest_first else _OF_PAYMENTS
+        cases = _BY_PAYMENT_OLDEST_FIRST if case_filter.oldest_first else _BY_PAYMENT
     elif case_filter.oldest_first:
         cases = _OPEN_OLDEST_FIRST
     elif case_filter.status == "OPEN":
@@ -187,7 +187,7 @@ async def list_cases(database: Executor, case_filter: CaseFilter, limit: int) ->
     else:
         cases = _NEWEST if case_filter.merchant_id is None else _BY_MERCHANT
     rows = await cases.page(database, case_filter.last, limit, **asdict(case_filter))
-    return [_from_row(row) for row in rows]
+    return [_build_case(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

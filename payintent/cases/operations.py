@@ -1,4 +1,4 @@
-"""Operations that list and show cases, and the fields of cases that merchants see."""
+"""Operations that list and show cases, and the format of cases in the merchant API."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from payintent.cases import list_store as case_lists
 from payintent.cases import store as case_store
 from payintent.cases.list_store import CaseDetails, CaseFilter, MerchantCase
 from payintent.cases.model import CaseKind
-from payintent.cases.store import STATUSES, CaseState
+from payintent.cases.store import STATUSES, CaseRecord
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.core.money import format_smallest_units
@@ -23,8 +23,8 @@ from payintent.payments.search_store import find_order_payments
 from payintent.runtime.json_format import format_timestamp
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
-_NO_PAYMENT = UUID(int=0)
-CaseId = Annotated[str, argument("Such as case_0351NDickobV3yYH8omp8v.")]
+_UNKNOWN_PAYMENT_ID = UUID(int=0)
+CaseId = Annotated[str, argument("The case id, such as case_0351NDickobV3yYH8omp8v.")]
 
 
 class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
@@ -39,14 +39,14 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
         Literal["OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL"],
         option("Only cases with this status, or ALL."),
     ] = "OPEN"
-    kind: Annotated[CaseKind | None, option("Only this kind.")] = None
+    kind: Annotated[CaseKind | None, option("Only cases of this kind.")] = None
     order_id: OrderFilter = None
     before: Annotated[str | None, option("The last case of the previous page.")] = None
     after: Annotated[str | None, option("The last case of the previous page, oldest first.")] = None
 
     async def read(self, context: OperationContext) -> list[CaseDetails]:
-        pending = "status OPEN", self.status == "OPEN"
-        times = await self.check_list(context, self.before, self.after, pending)
+        pending_filter = "status OPEN", self.status == "OPEN"
+        times = await self.check_list(context, self.before, self.after, pending_filter)
         case_filter = CaseFilter(
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,
@@ -79,15 +79,15 @@ async def read_case_details(database: Executor, case_id: str) -> CaseDetails:
     return await case_lists.get(database, (await require_case(database, case_id)).id)
 
 
-async def require_case(database: Executor, case_id: str) -> CaseState:
-    parsed = ids.parse_id(ids.CASE, case_id)
-    case = await case_store.get_state(database, parsed) if parsed else None
+async def require_case(database: Executor, case_id: str) -> CaseRecord:
+    parsed_id = ids.parse_id(ids.CASE, case_id)
+    case = await case_store.get(database, parsed_id) if parsed_id else None
     if case is None:
         raise NotFoundError(f"no case {quote_input(case_id)}")
     return case
 
 
-def case_fields(case: MerchantCase) -> dict[str, Any]:
+def format_case(case: MerchantCase) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.CASE, case.id),
         "kind": case.kind,
@@ -95,7 +95,7 @@ def case_fields(case: MerchantCase) -> dict[str, Any]:
         "payment_id": case.payment_id and ids.format_id(ids.PAYMENT, case.payment_id),
         "currency": case.currency,
         "amount": _format_amount(case),
-        "dispute": _dispute_fields(case),
+        "dispute": _format_dispute(case),
         "opened_at": format_timestamp(case.opened_at),
         "closed_at": case.closed_at and format_timestamp(case.closed_at),
     }
@@ -110,7 +110,7 @@ def _format_amount(case: MerchantCase) -> str | None:
     )
 
 
-def _dispute_fields(case: MerchantCase) -> dict[str, Any] | None:
+def _format_dispute(case: MerchantCase) -> dict[str, Any] | None:
     if case.dispute is None:
         return None
     fields: dict[str, Any] = {"state": case.dispute.state, "funds": case.dispute.funds}
@@ -140,5 +140,5 @@ def parse_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
 def _parse_payment_id(raw: str) -> UUID:
     """Parse a payment id. An id with an invalid checksum does not match any case."""
     if not _PAYMENT_ID.fullmatch(raw):
-        raise BadRequestError("payment_id must be the id of a payment")
-    return ids.parse_id(ids.PAYMENT, raw) or _NO_PAYMENT
+        raise BadRequestError("payment_id must be a payment id")
+    return ids.parse_id(ids.PAYMENT, raw) or _UNKNOWN_PAYMENT_ID

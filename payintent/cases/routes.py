@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from payintent.cases import list_store as case_lists
-from payintent.cases.operations import case_fields, parse_case_filter
+from payintent.cases.operations import format_case, parse_case_filter
 from payintent.db.database import Database
 from payintent.db.replica import ReadDatabase
 from payintent.http.pagination import read_limit, write_id_cursor
@@ -32,4 +32,4 @@ class CaseRoutes:
         # A later page needs every row before its cursor, and a replica may lag behind.
         source = self.database if case_filter.last else self.read_database
         cases = await case_lists.list_for_merchant(source, case_filter, limit + 1)
-        return page_response(cases, limit, case_fields, lambda last: write_id_cursor(last.id))
+        return page_response(cases, limit, format_case, lambda last: write_id_cursor(last.id))

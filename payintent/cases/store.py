@@ -13,7 +13,7 @@ STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseState:
+class CaseRecord:
     """A case's status, and whether its money can be refunded."""
 
     id: UUID
@@ -26,7 +26,7 @@ class CaseState:
     refund_status: str | None
 
 
-async def get_state(database: Executor, case_id: UUID) -> CaseState | None:
+async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
     row = await database.row(
         """
         SELECT m.id, m.kind, m.status, m.payment_id, m.capture_id,
@@ -44,7 +44,7 @@ async def get_state(database: Executor, case_id: UUID) -> CaseState | None:
         """,
         case_id,
     )
-    return CaseState(**row) if row else None
+    return CaseRecord(**row) if row else None
 
 
 async def lock(tx: Tx, case_id: UUID) -> None:
@@ -169,7 +169,7 @@ async def find_by_subject(
     )
 
 
-async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) -> None:
+async def close_refunded_cases(tx: Tx, capture_id: UUID, closed_by: str, note: str) -> None:
     """Close a capture's open cases if the capture is fully refunded."""
     await tx.fetch(
         """
@@ -187,8 +187,8 @@ async def close_refunded(tx: Tx, capture_id: UUID, closed_by: str, note: str) ->
     )
 
 
-async def update_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
-    """Record late money in the open UNDECIDED case of its session, if it has such a case.
+async def update_undecided_cases(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
+    """Record late money in the open UNDECIDED case of the session, if there is one.
 
     Returns the updated cases: a mapping from the ids in `cases` to the ids of existing cases.
     """
@@ -221,8 +221,8 @@ async def update_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]
     return {row["new_id"]: row["id"] for row in rows}
 
 
-async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
-    """Close the UNDECIDED case of a session that has ended unpaid."""
+async def dismiss_undecided_case(tx: Tx, session_id: UUID, note: str) -> None:
+    """Close the UNDECIDED case of a session that ended without payment."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -235,7 +235,7 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
     )
 
 
-async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+async def dismiss_unknown_captures(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     """Close the UNKNOWN_REFERENCE cases of captures whose session was found later.
 
     An operator's earlier decision is overridden and recorded in the note.
@@ -266,7 +266,7 @@ async def assign_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> No
     )
 
 
-async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
+async def dismiss_proven_transfers(tx: Tx, subjects: Sequence[str]) -> None:
     """Close the open cases of chain logs that have since been proven."""
     await tx.fetch(
         """
@@ -279,12 +279,14 @@ async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
     )
 
 
-async def dismiss_stranded(database: Executor, limit: int) -> int:
-    """Close cases of stranded payments that ended once their chain was read; return their number.
+async def dismiss_stranded_cases(database: Executor, limit: int) -> int:
+    """Close the cases of stranded payments that ended after their chain was read again.
 
-    A case stays open if its money is unaccounted for: if another case of the session is open, or
-    if no capture was credited although an exact transfer was seen or a submitted transaction is
-    not final.
+    Returns the number of closed cases.
+
+    A case stays open if its money is unaccounted for. This applies if the session has another
+    open case, or if no capture was credited although an exact transfer was seen or a submitted
+    transaction is not final.
     """
     rows = await database.fetch(
         """
@@ -330,7 +332,7 @@ async def count_open(database: Executor, subject_prefix: str) -> int:
 
 
 async def reopen(tx: Tx, case_id: UUID) -> None:
-    """Reopen a closed case. Its notes are kept."""
+    """Reopen a closed case without changing its notes."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -344,7 +346,8 @@ async def reopen(tx: Tx, case_id: UUID) -> None:
 async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str, *, once: bool = False) -> bool:
     """Append a note to a refund's RECONCILIATION case, and reopen the case if it is closed.
 
-    Returns whether a case was updated. With `once`, a case that has the note is not updated.
+    Returns whether a case was updated. If `once` is set, a case that already contains the note is
+    not updated.
     """
     row = await tx.row(
         """

@@ -1,4 +1,4 @@
-"""Open chain readers, and compare endpoints, tokens and contracts with the configuration."""
+"""Open chain readers, and check endpoints, tokens and contracts against the configuration."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from payintent.evm.abi import (
     to_uint,
 )
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
-from payintent.evm.event_logs import FACTORY, FORWARDER, read_immutables, runtime_code
+from payintent.evm.event_logs import FACTORY, FORWARDER, load_runtime_code, read_immutables
 from payintent.evm.port import CallRevertedError
 from payintent.evm.signer import ExternalSigner
 from payintent.runtime.log import get_logger
@@ -28,7 +28,7 @@ _ADDRESS_BYTES = 20
 RECEIVER_SELECTOR = bytes.fromhex("f7260d3e")  # receiver()
 _FAULTS = {
     "connection": "cannot be reached",
-    "timeout": "does not answer in time",
+    "timeout": "does not respond in time",
     "wrong_chain": "serves a different chain",
     "no_finality": "has no finalized block",
     "finality": "reports its latest block as finalized",
@@ -79,10 +79,10 @@ async def check_chain(
 
 async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
     try:
-        heads = await reader.get_endpoint_heads(name)
+        heads = await reader.fetch_endpoint_heads(name)
     except ChainUnavailableError as error:
         return CheckResult(
-            False, f"{endpoint_fault(name, error)}, expected chain {chain.network_id}"
+            False, f"{describe_endpoint_fault(name, error)}, expected chain {chain.network_id}"
         )
     behind = heads.latest.number - heads.final.number
     return CheckResult(
@@ -96,10 +96,10 @@ async def _check_decimals(
     reader: RpcChainReader, name: str, token: TokenRecord, address: bytes
 ) -> CheckResult:
     subject = f"{name}: {token.symbol} at {to_checksum_address(address)}"
-    answer = await read_contract_word(reader, name, address, encode_decimals())
-    if isinstance(answer, str):
-        return CheckResult(False, f"{subject} {answer}")
-    decimals = to_uint(answer)
+    response = await read_contract_word(reader, name, address, encode_decimals())
+    if isinstance(response, str):
+        return CheckResult(False, f"{subject} {response}")
+    decimals = to_uint(response)
     is_ok = decimals == token.decimals
     expected = "" if is_ok else f", expected {token.decimals}"
     return CheckResult(is_ok, f"{subject} has {decimals} decimals{expected}")
@@ -108,25 +108,25 @@ async def _check_decimals(
 async def check_contract(
     reader: RpcChainReader, name: str, address: bytes, receiver: bytes
 ) -> CheckResult:
-    """Compare a contract's code and receiver with our compiled contract and configuration.
+    """Check a contract's code against our compiled contract, and its receiver against `receiver`.
 
     The receiver is read both from the code and by calling `receiver()`.
     """
     subject = f"{name}: contract {to_checksum_address(address)}"
     try:
-        code = await reader.code(name, address)
+        code = await reader.fetch_code(name, address)
     except ChainUnavailableError as error:
-        return CheckResult(False, f"{subject}: {endpoint_fault(name, error)}")
+        return CheckResult(False, f"{subject}: {describe_endpoint_fault(name, error)}")
     immutables = read_immutables(code)
     if immutables is None:
         problem = "code that differs from the compiled contract" if code else "no code"
         return CheckResult(False, f"{subject} has {problem}")
-    answer = await read_contract_word(reader, name, address, RECEIVER_SELECTOR)
-    if isinstance(answer, str):
-        return CheckResult(False, f"{subject} {answer}")
-    if answer != immutables["receiver"]:
+    response = await read_contract_word(reader, name, address, RECEIVER_SELECTOR)
+    if isinstance(response, str):
+        return CheckResult(False, f"{subject} {response}")
+    if response != immutables["receiver"]:
         return CheckResult(False, f"{subject} returns a receiver that differs from its code")
-    return _check_receiver(subject, answer, receiver)
+    return _check_receiver(subject, response, receiver)
 
 
 async def check_factory(
@@ -135,10 +135,10 @@ async def check_factory(
     """Compare the code of a deposit factory and its forwarder with our compiled contracts."""
     subject = f"{name}: deposit factory {to_checksum_address(address)}"
     try:
-        factory_code = await reader.code(name, address)
-        forwarder_code = await reader.code(name, forwarder)
+        factory_code = await reader.fetch_code(name, address)
+        forwarder_code = await reader.fetch_code(name, forwarder)
     except ChainUnavailableError as error:
-        return CheckResult(False, f"{subject}: {endpoint_fault(name, error)}")
+        return CheckResult(False, f"{subject}: {describe_endpoint_fault(name, error)}")
     if _read_address(FACTORY, factory_code, "forwarder") != forwarder:
         problem = "no code" if not factory_code else "code or a forwarder that differs from ours"
         return CheckResult(False, f"{subject} has {problem}")
@@ -149,13 +149,13 @@ async def check_factory(
 
 
 def _read_address(contract: str, code: bytes, immutable: str) -> bytes | None:
-    values = runtime_code(contract).read_immutables(code)
+    values = load_runtime_code(contract).read_immutables(code)
     return None if values is None else values[immutable][-_ADDRESS_BYTES:]
 
 
-def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult:
+def _check_receiver(subject: str, response: bytes, receiver: bytes) -> CheckResult:
     try:
-        deployed_receiver = to_address(answer)
+        deployed_receiver = to_address(response)
     except ValueError:
         return CheckResult(False, f"{subject} has an invalid receiver")
     is_ok = deployed_receiver == receiver
@@ -165,7 +165,7 @@ def _check_receiver(subject: str, answer: bytes, receiver: bytes) -> CheckResult
     )
 
 
-def endpoint_fault(name: str, error: ChainUnavailableError) -> str:
+def describe_endpoint_fault(name: str, error: ChainUnavailableError) -> str:
     """Describe an endpoint's error using its name, never its URL."""
     fault = str(error).rpartition(": ")[2]
     return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
@@ -176,14 +176,14 @@ async def read_contract_word(
 ) -> bytes | str:
     """Call a contract and return a 32-byte word, or a description of the problem."""
     try:
-        answer = await reader.call(name, to, data)
+        response = await reader.call(name, to, data)
     except CallRevertedError:
         return "rejects the call"
     except ChainUnavailableError:
-        return "does not answer"
-    if not answer:
+        return "does not respond"
+    if not response:
         return "has no code"
-    return answer if len(answer) == WORD else "returns an invalid answer"
+    return response if len(response) == WORD else "returns an invalid response"
 
 
 async def contracts_match(
@@ -215,21 +215,23 @@ async def _is_deployed(reader: RpcChainReader, contract: DeployedContract) -> bo
 async def _has_code(
     reader: RpcChainReader, address: bytes, immutable: str, value: bytes, name: str | None = None
 ) -> bool:
-    """Query endpoints until one returns our code, so that no single endpoint can halt the chain.
+    """Query endpoints until one of them returns our code.
 
-    `name` is the compiled contract; None stands for any supported payment contract.
+    A single endpoint therefore cannot halt the chain. `name` is the compiled contract. None means
+    any supported payment contract.
     """
-    has_answer = False
+    has_response = False
     for endpoint in reader.names:
         try:
-            code = await reader.code(endpoint, address)
+            code = await reader.fetch_code(endpoint, address)
         except ChainUnavailableError:
             continue
-        has_answer = True
-        values = read_immutables(code) if name is None else runtime_code(name).read_immutables(code)
+        has_response = True
+        read = load_runtime_code(name).read_immutables if name else read_immutables
+        values = read(code)
         if values is not None and values[immutable][-_ADDRESS_BYTES:] == value:
             return True
-    if not has_answer:
+    if not has_response:
         raise ChainUnavailableError("no endpoint returns the code of a contract")
     return False
 
@@ -251,25 +253,27 @@ async def token_decimals_match(
     return True
 
 
-async def _fetch_decimals(reader: RpcChainReader, token: bytes, expected: int) -> int | None:
-    """Query endpoints until one returns the expected decimals; otherwise return the last answer.
+async def _fetch_decimals(
+    reader: RpcChainReader, token: bytes, expected_decimals: int
+) -> int | None:
+    """Query endpoints for the expected decimals; if none returns them, return the last response.
 
     A single endpoint therefore cannot halt the chain. None means that the token or its `decimals`
     function does not exist.
     """
-    has_answer, decimals = False, None
+    has_response, decimals = False, None
     for name in reader.names:
         try:
-            answer = await reader.call(name, token, encode_decimals())
-            decimals = to_uint(answer) if len(answer) == WORD else None
+            response = await reader.call(name, token, encode_decimals())
+            decimals = to_uint(response) if len(response) == WORD else None
         except CallRevertedError:
             decimals = None
         except ChainUnavailableError:
             continue
-        has_answer = True
-        if decimals == expected:
+        has_response = True
+        if decimals == expected_decimals:
             return decimals
-    if not has_answer:
+    if not has_response:
         raise ChainUnavailableError("no endpoint returns the decimals of a token")
     return decimals
 
@@ -284,8 +288,8 @@ async def check_refund_setup(
     """Check the signer's identity, and the refunder's funds and allowances."""
     sender = chain.refunder
     if signer is None or sender is None:
-        missing = "signer" if signer is None else "refunder"
-        yield CheckResult(False, f"refunds are on hold: no {missing} is configured")
+        missing_setting = "signer" if signer is None else "refunder"
+        yield CheckResult(False, f"refunds are on hold: no {missing_setting} is configured")
         return
     yield await _check_signer(signer, chain, sender)
     yield await _check_coins(signer, chain, sender)
@@ -309,7 +313,9 @@ async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: byte
         )
     has_key = sender in identity.senders
     return CheckResult(
-        has_key, f"the signer has {'a' if has_key else 'no'} key for {to_checksum_address(sender)}"
+        has_key,
+        f"the signer {'has a' if has_key else 'does not have a'} key "
+        f"for {to_checksum_address(sender)}",
     )
 
 
@@ -344,10 +350,11 @@ async def _check_allowance(
     )
     return CheckResult(
         min(amounts) > 0,
-        f"{subject}: has {_format_units(balance, token.decimals)}, may refund {usable_allowance}",
+        f"{subject}: has {_format_units(balance, token.decimals)} "
+        f"and can refund {usable_allowance}",
     )
 
 
 def _format_units(amount: int, decimals: int) -> str:
-    whole, part = divmod(amount, 10**decimals)
-    return f"{whole}.{part:0{decimals}d}".rstrip("0").rstrip(".") if decimals else str(whole)
+    whole, fraction = divmod(amount, 10**decimals)
+    return f"{whole}.{fraction:0{decimals}d}".rstrip("0").rstrip(".") if decimals else str(whole)

@@ -1,4 +1,4 @@
-"""Compare the newest blocks of a chain's endpoints."""
+"""Compare the newest blocks that a chain's endpoints return."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from payintent.chains.checks import endpoint_fault, open_configured_reader
+from payintent.chains.checks import describe_endpoint_fault, open_configured_reader
 from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.chain_reader import RpcChainReader
@@ -20,8 +20,8 @@ _CHAINS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointState:
-    """An endpoint's state. Endpoints are identified by name, never by URL."""
+class EndpointStatus:
+    """An endpoint's newest blocks. Endpoints are identified by name, never by URL."""
 
     name: str
     latest: int | None
@@ -36,13 +36,13 @@ class EndpointComparison:
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
-        self._cache: TtlMap[str, list[EndpointState]] = TtlMap(_CACHE_S, _CHAINS_MAX, monotonic)
-        self._tasks: dict[str, asyncio.Task[list[EndpointState]]] = {}
+        self._cache: TtlMap[str, list[EndpointStatus]] = TtlMap(_CACHE_S, _CHAINS_MAX, monotonic)
+        self._tasks: dict[str, asyncio.Task[list[EndpointStatus]]] = {}
 
-    async def compare(self, chain: ChainRecord) -> list[EndpointState]:
+    async def compare(self, chain: ChainRecord) -> list[EndpointStatus]:
         """Compare a chain's endpoints within four seconds; returns [] if it has none."""
-        if (states := self._cache.get(chain.slug)) is not None:
-            return states
+        if (statuses := self._cache.get(chain.slug)) is not None:
+            return statuses
         task = self._tasks.get(chain.slug)
         if task is None:
             task = asyncio.create_task(self._compare(chain))
@@ -50,21 +50,21 @@ class EndpointComparison:
             task.add_done_callback(lambda _: self._tasks.pop(chain.slug, None))
         return await asyncio.shield(task)
 
-    async def _compare(self, chain: ChainRecord) -> list[EndpointState]:
+    async def _compare(self, chain: ChainRecord) -> list[EndpointStatus]:
         if chain.slug not in self._settings.endpoints:
             return []
         reader = open_configured_reader(self._settings, chain)
         if reader is None:
             return []
         try:
-            states = await compare_endpoints(reader)
+            statuses = await compare_endpoints(reader)
         finally:
             await reader.close()
-        self._cache.set(chain.slug, states)
-        return states
+        self._cache.set(chain.slug, statuses)
+        return statuses
 
 
-async def compare_endpoints(reader: RpcChainReader) -> list[EndpointState]:
+async def compare_endpoints(reader: RpcChainReader) -> list[EndpointStatus]:
     """Query the newest blocks of all endpoints concurrently, then compare a common final block."""
     names = sorted(reader.names)
     results = await asyncio.gather(*(_fetch_heads(reader, name) for name in names))
@@ -72,7 +72,7 @@ async def compare_endpoints(reader: RpcChainReader) -> list[EndpointState]:
     hashes = await _fetch_final_hashes(reader, heads)
     majority = _find_majority_hash(list(hashes.values()))
     return [
-        _build_state(name, head, hashes, majority)
+        _build_status(name, head, hashes, majority)
         for name, head in zip(names, results, strict=True)
     ]
 
@@ -81,11 +81,11 @@ async def _fetch_heads(reader: RpcChainReader, name: str) -> ChainHeads | str:
     """Return an endpoint's newest blocks, or a description of the problem."""
     try:
         async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-            return await reader.get_endpoint_heads(name)
+            return await reader.fetch_endpoint_heads(name)
     except ChainUnavailableError as error:
-        return endpoint_fault(name, error).removeprefix(f"{name} ")
+        return describe_endpoint_fault(name, error).removeprefix(f"{name} ")
     except TimeoutError:
-        return "does not answer in time"
+        return "does not respond in time"
 
 
 async def _fetch_final_hashes(
@@ -101,7 +101,7 @@ async def _fetch_final_hashes(
             return head.final.hash
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                block = await reader.block(head.endpoint, number)
+                block = await reader.fetch_block(head.endpoint, number)
         except (ChainUnavailableError, TimeoutError):
             return None
         return block and block.hash
@@ -122,14 +122,14 @@ def _find_majority_hash(hashes: Sequence[bytes]) -> bytes | None:
     return counts[-1][1]
 
 
-def _build_state(
+def _build_status(
     name: str, heads: ChainHeads | str, hashes: dict[str, bytes], majority: bytes | None
-) -> EndpointState:
+) -> EndpointStatus:
     if isinstance(heads, str):
-        return EndpointState(
+        return EndpointStatus(
             name=name, latest=None, latest_at=None, final=None, agrees=None, problem=heads
         )
-    return EndpointState(
+    return EndpointStatus(
         name=name,
         latest=heads.latest.number,
         latest_at=heads.latest.at,

@@ -71,7 +71,7 @@ def _require(chain: ChainRecord | None, slug: str) -> ChainRecord:
     return chain
 
 
-def read_address(name: str, text: str) -> bytes:
+def parse_checksum_address(name: str, text: str) -> bytes:
     """Parse a `0x` address with a valid checksum; raises `BAD_REQUEST`."""
     try:
         return parse_address(text)
@@ -170,12 +170,12 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     chain: ChainSlug
     address: Annotated[str, argument("The address of the contract.")]
     receiver: Annotated[str, option("The receiver address stored in the contract.")]
-    deployed_block: Annotated[int, option("The deployment block; the chain is read from there.")]
+    deployed_block: Annotated[int, option("The deployment block, from which the chain is read.")]
     merchant_id: OwnerId = None
     name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        return True  # the contract forwards buyers' money to its receiver
+        return True  # because the contract forwards buyers' money to its receiver
 
     async def changes(self, context: OperationContext) -> list[str]:
         owner = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
@@ -188,8 +188,8 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         """Check the deployed contract, both when it is proposed and when it is approved."""
         chain = await require_chain(context.database, self.chain)
         check_name("name", self.name or "-")
-        address = await self._check_new(context.database)
-        receiver = read_address("receiver", self.receiver)
+        address = await self._parse_new_address(context.database)
+        receiver = parse_checksum_address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
             raise BadRequestError("deployed_block must be a block number")
         if self.merchant_id is not None:
@@ -204,7 +204,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
 
         await check_deployed_code(context, chain, check)
 
-    def _read_forwarder(self) -> bytes | None:
+    def _parse_forwarder(self) -> bytes | None:
         return None
 
     async def _choose_refund_account(self, database: Executor) -> int | None:
@@ -214,32 +214,32 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         """Create an account for the contract, and read the chain from its deployment block."""
         await ensure_writing_key(tx, context.encryption)
         chain = await require_chain(tx, self.chain)
-        address = await self._check_new(tx)
-        new = NewAccount(
+        address = await self._parse_new_address(tx)
+        new_account = NewAccount(
             provider=self.provider,
             merchant_id=self.merchant_id,
             name=self.name,
             base_url=f"evm:{self.chain}",
         )
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
-        account_id = await add_account(context, tx, new, credentials)
+        account_id = await add_account(context, tx, new_account, credentials)
         contract = DeployedContract(
             account_id=account_id,
             merchant_id=self.merchant_id,
             chain=self.chain,
             address=address,
-            receiver=read_address("receiver", self.receiver),
+            receiver=parse_checksum_address("receiver", self.receiver),
             deployed_block=self.deployed_block,
             current=True,
-            forwarder=self._read_forwarder(),
+            forwarder=self._parse_forwarder(),
             refund_account_id=await self._choose_refund_account(tx),
         )
         await chain_store.add_contract(tx, contract)
         return contract
 
-    async def _check_new(self, database: Executor) -> bytes:
+    async def _parse_new_address(self, database: Executor) -> bytes:
         """Parse the address; raises `CONFLICT` if it is already registered."""
-        address = read_address("address", self.address)
+        address = parse_checksum_address("address", self.address)
         contracts = await chain_store.list_contracts(database, self.chain)
         factories = await chain_store.list_factories(database, self.chain)
         if any(contract.address == address for contract in (*contracts, *factories)):
@@ -262,22 +262,22 @@ class AddFactory(AddContract, frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        self._read_forwarder()
+        self._parse_forwarder()
         await super().check(context)
         await self._choose_refund_account(context.database)
 
     async def _check_code(
         self, context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
     ) -> None:
-        forwarder = self._read_forwarder()
+        forwarder = self._parse_forwarder()
 
         async def check(reader: RpcChainReader, name: str) -> CheckResult:
             return await check_factory(reader, name, address, forwarder, receiver)
 
         await check_deployed_code(context, chain, check)
 
-    def _read_forwarder(self) -> bytes:
-        return read_address("forwarder", self.forwarder)
+    def _parse_forwarder(self) -> bytes:
+        return parse_checksum_address("forwarder", self.forwarder)
 
     async def _choose_refund_account(self, database: Executor) -> int:
         """Return the platform's payment contract; raises `UNPROCESSABLE` if there is none."""
@@ -312,7 +312,7 @@ class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=Tru
 
 
 class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
-    """Resume a halted chain from a given block or from where it stopped."""
+    """Resume a halted chain, from a given block or after the last block read."""
 
     action: ClassVar[str] = "chain.resume"
     chain: ChainSlug
@@ -354,8 +354,8 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return True if the address or decimals change, or `auto_refund_from` is lowered."""
-        return self._needs_second_operator(await self._get_current(context.database))
+        """Require approval if the address or decimals change, or `auto_refund_from` is lowered."""
+        return self._needs_second_operator(await self._get_token(context.database))
 
     def _needs_second_operator(self, before: TokenRecord) -> bool:
         if self.address is not None or self.decimals is not None:
@@ -372,7 +372,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         return Decimal(self.auto_refund_from)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        before = to_json_value(await self._get_current(context.database))
+        before = to_json_value(await self._get_token(context.database))
         return [
             f"{name} of {self.symbol} on {self.chain} changes from {before[name]} to {value}"
             for name, value in details(self).items()
@@ -382,23 +382,23 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         await require_chain(context.database, self.chain)
         if self.address is not None:
-            read_address("address", self.address)
+            parse_checksum_address("address", self.address)
         if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
             raise BadRequestError("decimals must be from 0 to 18")
         if self.minimum is not None and not 0 < self.minimum < 1 << 63:
             raise BadRequestError("minimum must be greater than zero")
-        await self._get_changed(context.database)
+        await self._get_changed_token(context.database)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TokenRecord:
         await lock_known_chain(tx, self.chain)
         check_approved(
-            context, needs_approval=self._needs_second_operator(await self._get_current(tx))
+            context, needs_approval=self._needs_second_operator(await self._get_token(tx))
         )
-        token = await self._get_changed(tx)
+        token = await self._get_changed_token(tx)
         await chain_store.save_token(tx, token)
         return token
 
-    async def _get_current(self, database: Executor) -> TokenRecord:
+    async def _get_token(self, database: Executor) -> TokenRecord:
         """Return the current token; raises `NOT_FOUND`."""
         await require_chain(database, self.chain)
         by_symbol = {
@@ -411,9 +411,9 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
             )
         return by_symbol[self.symbol]
 
-    async def _get_changed(self, database: Executor) -> TokenRecord:
+    async def _get_changed_token(self, database: Executor) -> TokenRecord:
         """Return the changed token; raises `BAD_REQUEST` for an invalid address."""
-        token = await self._get_current(database)
+        token = await self._get_token(database)
         changes: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("decimals", "approve_zero_first", "enabled")
@@ -424,7 +424,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         if self.auto_refund_from is not None:
             changes["auto_refund_from"] = self._parse_auto_refund_minimum()
         if self.address is not None:
-            changes["address"] = read_address("address", self.address)
+            changes["address"] = parse_checksum_address("address", self.address)
             if (changes["address"] == NATIVE) != token.native:
                 raise BadRequestError("only the chain's native coin has the zero address")
         return replace(token, **changes)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.chains.watch_store import CLOCK, WATCHED_UNTIL_NOW
+from payintent.chains.watch_store import CURRENT_TIME_SOURCE, END_OF_WATCH
 from payintent.db.database import Executor, Tx
 
 PROVIDER = "gateway_contract"
@@ -64,7 +64,7 @@ class DeployedContract:
     """One of our gateway contracts. Retired contracts are still watched."""
 
     account_id: int
-    merchant_id: int | None  # None: owned by the platform
+    merchant_id: int | None  # None means the platform
     chain: str
     address: bytes
     receiver: bytes
@@ -92,46 +92,48 @@ class ChainCursor:
     watched: bool  # read recently and nearly up to its head, so payments are detected
 
 
-_CHAIN = """
+_CHAIN_COLUMNS = """
     slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
     block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
     refunders, refund_approval_above, auto_refund_gas, updated_at
 """
-_COIN = "decode(repeat('00', 20), 'hex')"  # the address of the native coin
-_TOKEN = f"""
-    chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN} AS native,
+_COIN_ADDRESS = "decode(repeat('00', 20), 'hex')"
+_TOKEN_COLUMNS = f"""
+    chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN_ADDRESS} AS native,
     approve_zero_first, minimum, enabled, auto_refund_from
 """
-_CONTRACT = """
+_CONTRACT_COLUMNS = """
     account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
     chain, address, receiver, deployed_block, current, forwarder, refund_account_id
 """
-_CURSOR = """
+_CURSOR_COLUMNS = """
     chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
     polled_at, halted IS NULL AND coalesce(watched_until > clock(), false) AS watched
 """
 
 
 async def list_chains(database: Executor) -> list[ChainRecord]:
-    rows = await database.fetch(f"SELECT {_CHAIN} FROM chain ORDER BY slug LIMIT 100")
+    rows = await database.fetch(f"SELECT {_CHAIN_COLUMNS} FROM chain ORDER BY slug LIMIT 100")
     return [ChainRecord(**row) for row in rows]
 
 
 async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
-    row = await database.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1", slug)
+    row = await database.row(f"SELECT {_CHAIN_COLUMNS} FROM chain WHERE slug = $1", slug)
     return ChainRecord(**row) if row else None
 
 
 async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
     """Lock a chain before changing it or its tokens. Payments are not blocked."""
-    row = await tx.row(f"SELECT {_CHAIN} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug)
+    row = await tx.row(
+        f"SELECT {_CHAIN_COLUMNS} FROM chain WHERE slug = $1 FOR NO KEY UPDATE", slug
+    )
     return ChainRecord(**row) if row else None
 
 
 async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
     """List a chain's tokens, including disabled tokens."""
     rows = await database.fetch(
-        f"SELECT {_TOKEN} FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
+        f"SELECT {_TOKEN_COLUMNS} FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
         slug,
         _TOKENS_MAX,
     )
@@ -139,12 +141,12 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
 
 
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
-    """Return a session's token as of its quote, or None if it had no address."""
+    """Return a session's token as quoted, or None if the token had no address."""
     row = await database.row(
         f"""
         SELECT t.chain, t.symbol, s.token_address AS address,
             coalesce(s.token_decimals, t.decimals) AS decimals,
-            s.token_address = {_COIN} AS native,
+            s.token_address = {_COIN_ADDRESS} AS native,
             coalesce(s.token_zero_first, t.approve_zero_first) AS approve_zero_first,
             t.minimum, t.enabled, t.auto_refund_from
         FROM session s
@@ -171,7 +173,7 @@ async def _list_deployed(
 ) -> list[DeployedContract]:
     rows = await database.fetch(
         f"""
-        SELECT {_CONTRACT}
+        SELECT {_CONTRACT_COLUMNS}
         FROM chain_contract
         WHERE chain = $1 AND {condition}
         ORDER BY account_id
@@ -185,7 +187,7 @@ async def _list_deployed(
 
 async def get_contract(database: Executor, account_id: int) -> DeployedContract | None:
     row = await database.row(
-        f"SELECT {_CONTRACT} FROM chain_contract WHERE account_id = $1", account_id
+        f"SELECT {_CONTRACT_COLUMNS} FROM chain_contract WHERE account_id = $1", account_id
     )
     return DeployedContract(**row) if row else None
 
@@ -207,7 +209,7 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
     return DeployedContract(**row) if row else None
 
 
-async def add_contract(tx: Tx, new: DeployedContract) -> None:
+async def add_contract(tx: Tx, contract: DeployedContract) -> None:
     """Store a contract, and ensure that its chain is read from the deployment block."""
     await tx.fetch(
         """
@@ -215,15 +217,15 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
             refund_account_id)
         VALUES ($1, $2, $3, $4, $5, $6, $7)
         """,
-        new.account_id,
-        new.chain,
-        new.address,
-        new.receiver,
-        new.deployed_block,
-        new.forwarder,
-        new.refund_account_id,
+        contract.account_id,
+        contract.chain,
+        contract.address,
+        contract.receiver,
+        contract.deployed_block,
+        contract.forwarder,
+        contract.refund_account_id,
     )
-    if new.forwarder is not None:
+    if contract.forwarder is not None:
         return  # deposits are read from the chain's cursor on
     await tx.fetch(
         """
@@ -231,26 +233,27 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
         VALUES ($1, greatest($2::bigint - 1, 0))
         ON CONFLICT (chain) DO NOTHING
         """,
-        new.chain,
-        new.deployed_block,
+        contract.chain,
+        contract.deployed_block,
     )
     # A separate statement, so that it sees a cursor that was inserted concurrently.
     await tx.fetch(
         f"""
         UPDATE chain_cursor k
         SET block = greatest($2::bigint - 1, 0), hash = NULL, at = NULL, second_look_block = NULL,
-            watched_until = {WATCHED_UNTIL_NOW}
-        {CLOCK}
+            watched_until = {END_OF_WATCH}
+        {CURRENT_TIME_SOURCE}
         WHERE k.chain = $1 AND k.block > greatest($2::bigint - 1, 0)
         """,
-        new.chain,
-        new.deployed_block,
+        contract.chain,
+        contract.deployed_block,
     )
 
 
 async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
     row = await tx.row(
-        "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING " + _CONTRACT,
+        "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING "
+        + _CONTRACT_COLUMNS,
         account_id,
     )
     return DeployedContract(**row) if row else None
@@ -301,14 +304,14 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
 
 
 async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
-    row = await database.row(f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1", slug)
+    row = await database.row(f"SELECT {_CURSOR_COLUMNS} FROM chain_cursor WHERE chain = $1", slug)
     return ChainCursor(**row) if row else None
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
-    """Lock a chain cursor. Call this before locking the payments of its logs."""
+    """Lock a chain cursor. Lock it before the payments to which its logs belong."""
     row = await tx.row(
-        f"SELECT {_CURSOR} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
+        f"SELECT {_CURSOR_COLUMNS} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )
     return ChainCursor(**row) if row else None
 
@@ -363,8 +366,8 @@ async def halt(database: Executor, slug: str, why: str) -> None:
     await database.fetch(
         f"""
         UPDATE chain_cursor k
-        SET halted = coalesce(k.halted, $2), watched_until = {WATCHED_UNTIL_NOW}
-        {CLOCK}
+        SET halted = coalesce(k.halted, $2), watched_until = {END_OF_WATCH}
+        {CURRENT_TIME_SOURCE}
         WHERE k.chain = $1
         """,
         slug,
@@ -373,21 +376,21 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 
 
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
-    """Resume a halted chain from a given block, or from where it stopped.
+    """Resume a halted chain, from a given block or after the last block read.
 
-    A `block` after that point is ignored, because payments in between would never be read.
+    A `block` after the last block read is ignored, because payments in between would not be read.
     """
     row = await tx.row(
         f"""
         WITH resumed AS (
             UPDATE chain_cursor k
             SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
-                second_look_block = NULL, watched_until = {WATCHED_UNTIL_NOW}
-            {CLOCK}
+                second_look_block = NULL, watched_until = {END_OF_WATCH}
+            {CURRENT_TIME_SOURCE}
             WHERE k.chain = $1
             RETURNING k.*
         )
-        SELECT {_CURSOR} FROM resumed
+        SELECT {_CURSOR_COLUMNS} FROM resumed
         """,
         slug,
         block,

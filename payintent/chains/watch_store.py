@@ -11,17 +11,17 @@ from payintent.db.database import Executor
 
 #: SQL condition for a watched chain; expects `chain_cursor` aliased as `k`. It is false if the row
 #: is missing.
-WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: New value of `watched_until` that ends the watch now, and the FROM clause that it needs.
-WATCHED_UNTIL_NOW = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
-CLOCK = " FROM (SELECT clock() AS now) t "
+IS_WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
+#: Value of `watched_until` that ends the watch now, and the FROM clause that the value needs.
+END_OF_WATCH = "CASE WHEN k.watched_until > t.now THEN t.now ELSE k.watched_until END"
+CURRENT_TIME_SOURCE = " FROM (SELECT clock() AS now) t "
 
 
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
     """Record a successful check of a chain up to its last final block.
 
-    The chain counts as watched for the next `watched_s` seconds. 0 means that its endpoints are far
-    behind, so it is no longer watched.
+    The chain is watched for the next `watched_s` seconds. 0 means that its endpoints are far
+    behind, so the chain is no longer watched.
     """
     await database.fetch(
         """
@@ -48,7 +48,7 @@ async def mark_watched(database: Executor, slug: str, block: int, watched_s: flo
 async def is_unwatched(database: Executor, slug: str) -> bool:
     """Return whether a chain with one of our contracts is neither watched nor halted."""
     row = await database.row(
-        f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT {WATCHED}",
+        f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT {IS_WATCHED}",
         slug,
     )
     return row is not None
@@ -56,7 +56,9 @@ async def is_unwatched(database: Executor, slug: str) -> bool:
 
 async def is_watched(database: Executor, slug: str) -> bool:
     """Return whether a chain with one of our contracts is watched and not halted."""
-    row = await database.row(f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND {WATCHED}", slug)
+    row = await database.row(
+        f"SELECT FROM chain_cursor k WHERE k.chain = $1 AND {IS_WATCHED}", slug
+    )
     return row is not None
 
 
@@ -81,7 +83,7 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
     """List the chains that have one of our contracts."""
     rows = await database.fetch(
         f"""
-        SELECT k.chain, {WATCHED} AS watched,
+        SELECT k.chain, {IS_WATCHED} AS watched,
             (SELECT count(*) FROM session s WHERE s.chain = k.chain AND s.life <> 'ended')
                 AS sessions
         FROM chain_cursor k

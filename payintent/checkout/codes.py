@@ -13,7 +13,7 @@ from payintent.checkout.rendering import HEADERS, with_error_pages
 from payintent.checkout.steps import DepositStep, wallet_step
 from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 
@@ -51,8 +51,8 @@ async def get_address_qr(visit: CheckoutVisit) -> Response:
 async def get_wallet_handoff(request: Request) -> Response:
     """`GET /c/wallet/open/{code}`: redirect a wallet's browser to the checkout page."""
     context = get_checkout_context(request)
-    context.address_limiter.take_token(context.viewers.viewer_address(request))
-    now = await current_time(context.database)
+    context.address_limiter.take_token(context.viewers.get_viewer_address(request))
+    now = await get_current_time(context.database)
     session_id = context.wallet_handoff.parse_code(request.path_params["code"], now)
     session = await session_store.get(context.database, session_id) if session_id else None
     snapshot = await payment_store.get(context.database, session.payment_id) if session else None

@@ -12,16 +12,16 @@ from markupsafe import Markup
 from payintent.checkout.languages import Language
 from payintent.checkout.method_groups import draw_token_icon
 from payintent.core import ids
-from payintent.core.addresses import web_url
+from payintent.core.addresses import get_linkable_url
 from payintent.core.money import CURRENCIES
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.merchants.model import Merchant, Quote
 from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
-from payintent.payments.serialization import optional_term_fields
+from payintent.payments.serialization import make_shared_option_fields
 from payintent.runtime.json_format import format_timestamp
-from payintent.test_mode.model import card_page_url
+from payintent.test_mode.model import make_card_page_url
 
 _POLL_MS = 2_000
 _PRODUCT_TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
@@ -56,10 +56,10 @@ def checkout_fields(
         "merchant": _without_none(
             name=merchant.name,
             logo_url=merchant.logo_url,
-            support_url=web_url(merchant.support_url),
-            terms_url=web_url(merchant.terms_url),
+            support_url=get_linkable_url(merchant.support_url),
+            terms_url=get_linkable_url(merchant.terms_url),
         ),
-        **optional_term_fields(payment),
+        **make_shared_option_fields(payment),
         "server_time": format_timestamp(now),
         "can": {
             "select": is_open,
@@ -77,7 +77,9 @@ def checkout_fields(
         payer_email=_mask_email(payment.payer_email),
         failure_reason=payment.failure_reason,
         receipt_id=payment.receipt_id and ids.format_id(ids.RECEIPT, payment.receipt_id),
-        return_url=web_url((session.return_url if session else None) or merchant.return_url),
+        return_url=get_linkable_url(
+            (session.return_url if session else None) or merchant.return_url
+        ),
     )
 
 
@@ -120,7 +122,7 @@ def _with_current_urls(
         url = f"{urls.api_base}/onchain/sessions/{onchain['session_id']}"
         return action | {"onchain_session": onchain | {"url": url}}
     if session.quote.provider == TEST_PROVIDER:
-        url = card_page_url(urls.pages_base, session.id)
+        url = make_card_page_url(urls.pages_base, session.id)
         return action | {"redirect": action["redirect"] | {"url": url}}
     return action
 
@@ -134,7 +136,7 @@ def _public_metadata(metadata: str) -> dict[str, Any]:
         fields["product"] = _product_fields(product)  # pyright: ignore[reportUnknownArgumentType]
     order_id = values.get("order_id")
     if isinstance(order_id, int) and not isinstance(order_id, bool):
-        order_id = order_id_of(metadata)  # a numeric id keeps its original digits
+        order_id = find_order_id(metadata)  # a numeric id keeps its original digits
     if isinstance(order_id, str):
         fields["order_id"] = order_id[:_ORDER_ID_MAX]
     return fields

@@ -9,15 +9,8 @@ from importlib import resources
 from itertools import takewhile
 from typing import Any
 
-OWN_NAMES = {
-    "en": "English",
-    "ja": "日本語",
-    "th": "ไทย",
-    "zh-Hant": "繁體中文",
-    "id": "Bahasa Indonesia",
-    "ar": "العربية",
-}
-LOCALES = tuple(OWN_NAMES)
+from payintent.core.languages import LOCALES
+
 _RIGHT_TO_LEFT = frozenset({"ar"})
 _OLD_CODES = {"in": "id"}  # the former code for Indonesian, still sent by Java
 #: Subtags that indicate simplified Chinese; our Chinese translation is traditional.

@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from payintent.checkout.deposit_texts import describe_duration
 from payintent.checkout.languages import Language
-from payintent.checkout.method_names import method_name
 
 # Original artwork; contains no trademarks.
 _OUTLINE = 'fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round"'
@@ -148,7 +147,7 @@ def _note_key(option: MethodOption, language: Language, heading: str | None) -> 
 
 
 def _single_option(quote: dict[str, Any], language: Language) -> MethodOption:
-    name, icon = method_name(quote, language), draw_quote_icon(quote)
+    name, icon = quote["name"], draw_quote_icon(quote)
     return MethodOption(name, icon, [Choice(quote, name, icon, _duration(quote, language))])
 
 
@@ -156,18 +155,16 @@ def _token_option(token: str, quotes: list[dict[str, Any]], language: Language) 
     if len(quotes) == 1:
         return _single_option(quotes[0], language)
     has_both_ways = len({bool(quote.get("is_deposit")) for quote in quotes}) > 1
-    choices = [_chain_choice(quote, token, language, has_way=has_both_ways) for quote in quotes]
+    choices = [_chain_choice(quote, language, has_way=has_both_ways) for quote in quotes]
     return MethodOption(token, draw_token_icon(token), choices)
 
 
-def _chain_choice(
-    quote: dict[str, Any], token: str, language: Language, *, has_way: bool
-) -> Choice:
+def _chain_choice(quote: dict[str, Any], language: Language, *, has_way: bool) -> Choice:
     """Name the choice by its network. It also names the way to pay if the token has both ways."""
-    name = quote.get("network") or quote["label"].removeprefix(f"{token} on ")
     icon = draw_chain_icon(quote.get("chain") or "")
     way = language.t("deposit_kind" if quote.get("is_deposit") else "kind_onchain")
-    return Choice(quote, name, icon, _duration(quote, language), way if has_way else "")
+    duration = _duration(quote, language)
+    return Choice(quote, quote["chain_name"], icon, duration, way if has_way else "")
 
 
 def _duration(quote: Mapping[str, Any], language: Language) -> str:

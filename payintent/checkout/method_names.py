@@ -1,10 +1,10 @@
 """Payment method names in the buyer's language."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
+from payintent.chains.store import ChainRecord
 from payintent.checkout.languages import Language
+from payintent.merchants.model import Quote
 
 #: Translation keys of the labels that provisioning and the documentation use.
 _KEYS = {
@@ -15,14 +15,23 @@ _KEYS = {
 _CARD_OF_PROVIDER = re.compile(r"Card \((.+)\)")
 
 
-def method_name(quote: Mapping[str, Any], language: Language) -> str:
-    """Translate a built-in label. Labels that the operator wrote are returned unchanged."""
-    label: str = quote["label"]
+def method_name(quote: Quote, language: Language) -> str:
+    """Return the operator's label for the language, otherwise translate a built-in label."""
+    if translation := quote.label_translations.get(language.locale):
+        return translation
+    label = quote.label
     if key := _KEYS.get(label):
         return language.t(key)
     if match := _CARD_OF_PROVIDER.fullmatch(label):
         return language.t("method_provider", method=language.t("kind_card"), provider=match[1])
     token, separator, chain = label.partition(" on ")
-    if separator and token == quote.get("token"):
+    if separator and token == quote.token:
         return language.t("method_token", token=token, chain=chain)
     return label
+
+
+def chain_name(quote: Quote, chain: ChainRecord | None, language: Language) -> str:
+    """Return the operator's label for the language, otherwise the chain's name."""
+    if translation := quote.label_translations.get(language.locale):
+        return translation
+    return chain.name if chain else quote.label.removeprefix(f"{quote.token} on ")

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.chains import store as chain_store
-from payintent.chains.store import DEPOSIT_PROVIDER
+from payintent.chains.store import DEPOSIT_PROVIDER, ChainRecord
 from payintent.checkout import page_fields, rendering, visits
 from payintent.checkout.codes import full_page_url
 from payintent.checkout.deposit_texts import describe_deposit, describe_duration
@@ -26,15 +26,15 @@ from payintent.checkout.method_groups import (
     draw_quote_icon,
     group_methods,
 )
-from payintent.checkout.method_names import method_name
+from payintent.checkout.method_names import chain_name, method_name
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import DepositStep, WalletStep, api_url, card_step, wallet_step
 from payintent.checkout.visits import CheckoutVisit
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Database
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 from payintent.http.middleware import ScriptSources
 from payintent.http.pages.forms import read_form_fields
 from payintent.merchants.model import Merchant, Quote, accepts_payments
@@ -140,14 +140,14 @@ class _AvailableMethods:
 
 
 async def _load_page(visit: CheckoutVisit) -> _Page:
-    context, merchant = visit.context, await visit.merchant()
+    context, merchant, session = visit.context, await visit.merchant(), visit.snapshot.session
     page_url = page_fields.read_page_url(visit.request, visit.payment.checkout_id)
     language = rendering.page_language(visit.request, merchant.locale)
     view = await visits.checkout_view(visit)
     fields = rendering.common_fields(language) | {
         "title": language.t("title", merchant=merchant.name),
         "view": view,
-        "method_name": method_name,
+        "selected_name": method_name(session.quote, language) if session else "",
         "page_url": page_url,
         "current_url": page_url.current,
         "link": page_url.subpage,
@@ -177,7 +177,7 @@ async def _render_page(
     methods = _AvailableMethods()
     try:
         if view["can"]["select"]:
-            methods = await _load_methods(visit, country)
+            methods = await _load_methods(visit, country, language)
     except RefusedError as error:  # the payment has since ended
         refusal = refusal or error
     wallet = await wallet_step(context, view["next_action"])
@@ -208,7 +208,7 @@ async def _render_page(
     }
     scripts = card.sources if card else _script_sources(step, language)
     policy = rendering.merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
-    status = http_status(refusal) if refusal else 200
+    status = get_http_status(refusal) if refusal else 200
     return rendering.render_page(visit.request, "checkout.html", fields, policy, status)
 
 
@@ -231,10 +231,10 @@ async def _gateway_step(
         is_offered = any(quote["payment_method_id"] == method_id for quote in methods.quotes)
         if is_offered and not (
             _SELECTED in visit.request.query_params
-            and await session_store.record_form_shown(visit.context.database, session.id)
+            and await session_store.record_form_display(visit.context.database, session.id)
         ):
             return {"kind": "reselect"}
-    methods.gateway_origins.add(web_origin(step["url"]))
+    methods.gateway_origins.add(parse_web_origin(step["url"]))
     return step
 
 
@@ -242,7 +242,7 @@ def _script_sources(step: dict[str, Any], language: Language) -> ScriptSources:
     """Allow our own scripts and, in the wallet step, the inline script."""
     if step["kind"] != "wallet":
         return rendering.OWN_SCRIPTS
-    return ScriptSources(inline=(offer_script(language.locale).csp_source,))
+    return ScriptSources(inline_hashes=(offer_script(language.locale).csp_source,))
 
 
 def _prefetch_scripts(step: dict[str, Any], methods: _AvailableMethods) -> tuple[str, ...]:
@@ -302,29 +302,35 @@ async def _list_refund_address_urls(visit: CheckoutVisit) -> list[str]:
     return [context.refund_address_links.build_url(refund_id) for refund_id in refund_ids]
 
 
-async def _load_methods(visit: CheckoutVisit, country: str | None) -> _AvailableMethods:
-    quotes = await visits.price_checkout(visit, country, None)
-    accounts = {quote.account_id for quote in quotes.offers}
-    origins = {await visit.context.accounts.page_origin(account_id) for account_id in accounts}
-    fields = await _with_networks(visit.context.database, quotes.offers)
-    return _AvailableMethods(fields, quotes.quote_country.country, origins)
+async def _load_methods(
+    visit: CheckoutVisit, country: str | None, language: Language
+) -> _AvailableMethods:
+    quote_list = await visits.price_checkout(visit, country, None)
+    accounts = {quote.account_id for quote in quote_list.quotes}
+    origins = {await visit.context.accounts.get_page_origin(account_id) for account_id in accounts}
+    fields = await _list_method_fields(visit.context.database, quote_list.quotes, language)
+    return _AvailableMethods(fields, quote_list.quote_country.country, origins)
 
 
-async def _with_networks(database: Database, quotes: Sequence[Quote]) -> list[dict[str, Any]]:
-    """Return the quotes' fields and, for tokens, the network's name and usual duration."""
+async def _list_method_fields(
+    database: Database, quotes: Sequence[Quote], language: Language
+) -> list[dict[str, Any]]:
     has_tokens = any(quote.chain for quote in quotes)
-    chains = await chain_store.list_chains(database) if has_tokens else []
-    networks = {
-        chain.slug: {"network": chain.name, "typical_s": chain.typical_s} for chain in chains
-    }
+    chain_list = await chain_store.list_chains(database) if has_tokens else []
+    chains = {chain.slug: chain for chain in chain_list}
     return cheapest_first(
-        [
-            quote_fields(quote)
-            | networks.get(quote.chain or "", {})
-            | {"is_deposit": quote.provider == DEPOSIT_PROVIDER}
-            for quote in quotes
-        ]
+        [_method_fields(quote, chains.get(quote.chain or ""), language) for quote in quotes]
     )
+
+
+def _method_fields(quote: Quote, chain: ChainRecord | None, language: Language) -> dict[str, Any]:
+    """Return a quote's fields with its name and, for tokens, the chain's usual duration."""
+    fields = quote_fields(quote) | {
+        "name": method_name(quote, language),
+        "chain_name": chain_name(quote, chain, language),
+        "is_deposit": quote.provider == DEPOSIT_PROVIDER,
+    }
+    return fields | ({"typical_s": chain.typical_s} if chain else {})
 
 
 def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:
@@ -360,7 +366,9 @@ async def _redirect_to_gateway(visit: CheckoutVisit, selected: SelectedSession) 
     action = next_action_fields(payment, session, context.urls)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         url: str = action["redirect"]["url"]
-        if web_origin(url) == await context.accounts.page_origin(session.quote.account_id):
+        if parse_web_origin(url) == await context.accounts.get_page_origin(
+            session.quote.account_id
+        ):
             return Response(
                 None, 303, {**rendering.HEADERS, "Location": encode_invalid_characters(url)}
             )

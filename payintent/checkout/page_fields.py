@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from payintent.checkout.languages import Language
 from payintent.checkout.steps import CardStep, DepositStep, WalletStep
-from payintent.core.addresses import web_origin, web_url
+from payintent.core.addresses import get_linkable_url, parse_web_origin
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CURRENCIES, format_amount
 from payintent.gateways.port import FailureReason
@@ -88,7 +88,7 @@ def read_page_url(request: Request, checkout_id: str) -> PageUrl:
 
 def embedding_frame(page_url: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
     """Return the embedding frame; None if its origin is not registered with the merchant."""
-    origin = web_origin(page_url.parameters.get("embed_origin", ""))
+    origin = parse_web_origin(page_url.parameters.get("embed_origin", ""))
     if origin is None or origin not in merchant.origins:
         return None
     return EmbeddingFrame(origin, page_url.parameters.get("nonce", ""))
@@ -184,7 +184,7 @@ def next_step(
         return {"kind": "wallet"}
     if card:
         return {"kind": "card"}
-    if action["type"] == "redirect" and web_url(action["redirect"]["url"]):
+    if action["type"] == "redirect" and get_linkable_url(action["redirect"]["url"]):
         redirect: dict[str, Any] = action["redirect"]
         step: dict[str, Any] = {"kind": "redirect", "method": "GET", "fields": {}}
         return step | redirect

@@ -15,9 +15,9 @@ from payintent.http.egress import (
     EgressRefusedError,
     EgressRules,
     check_callback_url,
-    checked_socket,
+    open_checked_socket,
 )
-from payintent.runtime.http_session import encode_invalid_characters, exact_url
+from payintent.runtime.http_session import encode_invalid_characters, make_exact_url
 from payintent.runtime.version import API_VERSION
 
 USER_AGENT = f"PaymentIntentService-Pictures/{API_VERSION}"
@@ -155,7 +155,7 @@ class PictureFetcher:
             target = check_callback_url(encode_invalid_characters(url), self._rules)
             if self._needs_https and not target.url.startswith("https://"):
                 raise PictureUnavailableError("the URL must use https")
-            request = self._open_session().get(exact_url(target.url), allow_redirects=False)
+            request = self._open_session().get(make_exact_url(target.url), allow_redirects=False)
             async with request as response:
                 if response.status == _OK:
                     return await _read_body(response)
@@ -170,7 +170,7 @@ class PictureFetcher:
             connector = aiohttp.TCPConnector(
                 resolver=self._resolver,
                 use_dns_cache=False,
-                socket_factory=partial(checked_socket, rules=self._rules),
+                socket_factory=partial(open_checked_socket, rules=self._rules),
                 limit=_SOCKETS_MAX,
                 force_close=True,
                 ssl=self._tls or True,

@@ -39,6 +39,7 @@ def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Langu
     payment = snapshot.payment
     view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, _NO_URLS)
     assert payment.paid_at is not None  # noqa: S101 - checked by the caller
+    assert snapshot.session is not None  # noqa: S101 - checked by the caller
     paid_at = format_timestamp(payment.paid_at)
     lines = [
         ("receipt_number", view["receipt_id"]),
@@ -46,11 +47,15 @@ def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Langu
         ("item", _item_text(view, language)),
         ("receipt_order", view.get("order_id")),
         *_amount_lines(view["selected"], language),
-        ("paid_with", method_name(view["selected"], language)),
+        ("paid_with", method_name(snapshot.session.quote, language)),
         ("payment", view["payment_id"]),
     ]
-    details = "\n".join(f"{language.t(key)}: {_join_lines(value)}" for key, value in lines if value)
-    thanks = language.t("paid_thanks", merchant=_join_lines(merchant.name))
+    details = "\n".join(
+        language.t("receipt_line", name=language.t(key), value=_join_lines(value))
+        for key, value in lines
+        if value
+    )
+    thanks = language.t("receipt_thanks", merchant=_join_lines(merchant.name))
     support = f"\n{merchant.support_url}\n" if merchant.support_url else ""
     return f"{thanks}\n\n{details}\n{support}"
 

@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.checkout.context import CheckoutContext, get_checkout_context
-from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
+from payintent.checkout.languages import Language, load_language, negotiate_language
 from payintent.checkout.page_fields import embedding_frame, read_page_url
 from payintent.checkout.static_files import page_style, picture_path, static_url
 from payintent.checkout.steps import api_url
-from payintent.core.addresses import web_url
+from payintent.core.addresses import get_linkable_url
 from payintent.core.errors import ErrorCode, LockTimeoutError, RefusedError, StorageUnavailableError
+from payintent.core.languages import OWN_NAMES
 from payintent.fraud.model import FraudDeniedError
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
@@ -103,7 +104,7 @@ def with_error_pages(handler: Handler) -> Handler:
 
 
 def _failure_page(request: Request, failure: Failure) -> Response:
-    reason = failure.code if failure.kind is RefusedError else failure.kind
+    reason = failure.code if failure.exception_type is RefusedError else failure.exception_type
     checkout_id = request.path_params.get("checkout_id")
     retry_url = None
     if checkout_id and reason not in _NOT_RETRYABLE:
@@ -160,9 +161,9 @@ async def _denial_page(request: Request) -> Response:
         "status": "BLOCKED",
         "merchant": replace(
             merchant,
-            return_url=web_url(merchant.return_url),
-            support_url=web_url(merchant.support_url),
-            terms_url=web_url(merchant.terms_url),
+            return_url=get_linkable_url(merchant.return_url),
+            support_url=get_linkable_url(merchant.support_url),
+            terms_url=get_linkable_url(merchant.terms_url),
         ),
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "style": page_style(merchant.accent_colour),

@@ -33,14 +33,14 @@ async def get_checkout(visit: CheckoutVisit) -> Response:
 async def get_quotes(visit: CheckoutVisit) -> Response:
     country = visit.request.query_params.get("country")
     currency = visit.request.query_params.get("currency")
-    quotes = await visits.price_checkout(visit, country, currency)
+    quote_list = await visits.price_checkout(visit, country, currency)
     return json_response(
         {
             "checkout_id": visit.payment.checkout_id,
             "currency": currency or visit.payment.currency,
-            "country": quotes.quote_country.country,
-            "country_source": quotes.quote_country.source,
-            "quotes": [quote_fields(quote) for quote in quotes.offers],
+            "country": quote_list.quote_country.country,
+            "country_source": quote_list.quote_country.source,
+            "quotes": [quote_fields(quote) for quote in quote_list.quotes],
         }
     )
 

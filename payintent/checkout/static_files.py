@@ -15,10 +15,11 @@ from starlette.responses import Response
 
 from payintent.checkout.accent import DARK, LIGHT, Shades, accent_shades
 from payintent.checkout.context import CheckoutContext, get_checkout_context
-from payintent.checkout.languages import LOCALES, load_language
-from payintent.core.addresses import web_origin
+from payintent.checkout.languages import load_language
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, NotFoundError
+from payintent.core.languages import LOCALES
 from payintent.http.errors import error_response
 from payintent.http.pages import static_files as files
 from payintent.http.responses import etag_response
@@ -53,17 +54,17 @@ def static_url(name: str, locale: str = LOCALES[0]) -> str:
 
 
 @lru_cache(maxsize=_STYLES_MAX)
-def page_style(colour: str | None = None) -> files.InlinePart:
+def page_style(colour: str | None = None) -> files.InlineBlock:
     text = _load_files(LOCALES[0]).text(_STYLE)
     if colour is not None:
         shades = (_css_properties(accent_shades(colour, theme)) for theme in (LIGHT, DARK))
         text += files.minify_style("{}@media (prefers-color-scheme: dark) {{ {} }}".format(*shades))
-    return files.inline_part(text)
+    return files.make_inline_block(text)
 
 
 @cache
-def offer_script(locale: str) -> files.InlinePart:
-    return files.inline_part(_load_files(locale).text(_OFFER))
+def offer_script(locale: str) -> files.InlineBlock:
+    return files.make_inline_block(_load_files(locale).text(_OFFER))
 
 
 async def get_static_file(request: Request) -> Response:
@@ -171,7 +172,12 @@ def _read_source(name: str) -> str:
 
 def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
     """Return the path at which we serve a merchant's picture; None if known to be unavailable."""
-    if url is None or len(url) >= _URL_CHARS_MAX or web_origin(url) is None or not url.isascii():
+    if (
+        url is None
+        or len(url) >= _URL_CHARS_MAX
+        or parse_web_origin(url) is None
+        or not url.isascii()
+    ):
         return None
     if not (context.settings.sandbox or url.startswith("https://")):
         return None

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from payintent.checkout.context import CheckoutContext
 from payintent.core import ids
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import RefusedError
 from payintent.http.middleware import ScriptSources
 from payintent.onchain.wallet_sessions import get_session_view
@@ -79,8 +79,8 @@ def api_url(settings: Settings) -> tuple[str, str]:
     """Return the API's base URL for the page, and its origin if the page has a different origin."""
     if not settings.checkout_base:  # the page and the API share an origin
         return _OWN_API, ""
-    api = web_origin(settings.api_base)
-    if api is None or api == web_origin(settings.checkout_base):
+    api = parse_web_origin(settings.api_base)
+    if api is None or api == parse_web_origin(settings.checkout_base):
         return urlsplit(settings.api_base).path.rstrip("/"), ""
     return settings.api_base.rstrip("/"), api
 
@@ -102,7 +102,7 @@ class CardStep:
 
     @property
     def sources(self) -> ScriptSources:
-        origin = web_origin(self.script_url)
+        origin = parse_web_origin(self.script_url)
         if origin is None:
             return ScriptSources()
         return _DOCUMENTED_SOURCES.get(origin) or ScriptSources((origin,), (origin,), (origin,))

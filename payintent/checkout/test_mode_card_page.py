@@ -1,19 +1,21 @@
-"""The test gateway's card page (English only), with test cards and a 3-D Secure challenge.
+"""The test gateway's card page, with test cards and a 3-D Secure challenge.
 
 Buyers are redirected to this page and back, as with any other gateway.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.checkout.context import CheckoutContext, get_checkout_context
-from payintent.checkout.languages import load_language
+from payintent.checkout.languages import Language, load_language, negotiate_language
 from payintent.checkout.rendering import HEADERS, common_fields, render_page, with_error_pages
 from payintent.checkout.static_files import page_style
 from payintent.core import ids
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.middleware import content_security_policy
 from payintent.http.pages.forms import read_form_fields
@@ -25,7 +27,14 @@ from payintent.test_mode import model as test_mode
 from payintent.test_mode import store as test_mode_store
 from payintent.test_mode.buyer_simulator import SessionAction
 
-_UNKNOWN_CARD = "This is not a test card. Choose a card from the list."
+#: Translation keys of the headings of ended sessions.
+_HEADING_KEYS: Mapping[test_mode.TestSessionStatus, str] = {
+    test_mode.TestSessionStatus.DECIDING: "test_card_deciding",
+    test_mode.TestSessionStatus.PAID: "paid",
+    test_mode.TestSessionStatus.DECLINED: "failed",
+    test_mode.TestSessionStatus.CANCELLED: "cancelled",
+    test_mode.TestSessionStatus.CLOSED: "test_card_closed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ async def post_card_page(request: Request) -> Response:
     page = await _load_page(request, context)
     action = _read_action(await read_form_fields(request))
     if action is None:
-        return _render(request, page, _UNKNOWN_CARD)
+        return _render(request, page, "test_card_unknown")
     try:
         new_session = await context.buyer_simulator.apply_card_action(page.session.id, action)
     except RefusedError as refusal:
@@ -68,7 +77,7 @@ def _read_action(form: dict[str, str]) -> SessionAction | None:
     """Return the state change that the buyer requests; None if the card number is unknown."""
     if "challenge" in form:
         approved = form["challenge"] == "approve"
-        return lambda session, _now: test_mode.answer_challenge(session, approved=approved)
+        return lambda session, _now: test_mode.complete_challenge(session, approved=approved)
     if "cancel" in form:
         return lambda session, _now: test_mode.cancel_for_buyer(session)
     number = "".join(form.get("card", "").split())
@@ -79,7 +88,7 @@ def _read_action(form: dict[str, str]) -> SessionAction | None:
 
 async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
     """Load the session in the path; raise `CHECKOUT_NOT_FOUND` if it does not exist."""
-    context.address_limiter.take_token(context.viewers.viewer_address(request))
+    context.address_limiter.take_token(context.viewers.get_viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     database = context.database
     test_session = await test_mode_store.find_session(database, session_id) if session_id else None
@@ -95,23 +104,34 @@ async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
     return _CardPage(test_session, session, setup.merchant, return_url)
 
 
+def _page_language(request: Request, page: _CardPage) -> Language:
+    """Return the language of the checkout, whose return URL has its `lang` parameter."""
+    requested_locale = parse_qs(urlsplit(page.return_url).query).get("lang", [None])[0]
+    accept_language = request.headers.get("accept-language", "")
+    locale = negotiate_language(requested_locale, accept_language, page.merchant.locale)
+    return load_language(locale)
+
+
 def _render(request: Request, page: _CardPage, problem: str | None = None) -> Response:
-    language, merchant, price = load_language("en"), page.merchant, page.session.quote.price
+    """Render the page. `problem` is the translation key of an error message."""
+    language = _page_language(request, page)
+    merchant, price = page.merchant, page.session.quote.price
     style = page_style(merchant.accent_colour)
     fields = common_fields(language) | {
-        "title": f"Test card · {merchant.name}",
+        "title": f"{language.t('method_test_card')} · {merchant.name}",
         "merchant": merchant,
         "amount": language.money(price.total_amount, price.currency),
         "style": style,
         "status": page.test_session.status,
+        "heading": _HEADING_KEYS.get(page.test_session.status),
         "return_url": page.return_url,
         "cards": list(test_mode.TEST_CARDS.values()),
-        "problem": problem,
+        "problem": language.t(problem) if problem else None,
         "page_path": request.url.path,
     }
     policy = content_security_policy(
         frame_ancestors=merchant.origins,
-        form_targets=[web_origin(page.return_url)],
+        form_targets=[parse_web_origin(page.return_url)],
         styles=[style.csp_source],
     )
     return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)

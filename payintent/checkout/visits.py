@@ -34,11 +34,11 @@ class CheckoutVisit:
 
     @property
     def country(self) -> str | None:
-        return self.context.viewers.viewer_country(self.request)
+        return self.context.viewers.get_viewer_country(self.request)
 
     @property
     def address(self) -> str | None:
-        return self.context.viewers.viewer_address(self.request)
+        return self.context.viewers.get_viewer_address(self.request)
 
     async def merchant(self) -> Merchant:
         return (await self.context.merchants.get(self.payment.merchant_id)).merchant
@@ -59,7 +59,7 @@ def checkout_route(handler: Callable[[CheckoutVisit], Awaitable[Response]]) -> H
     @wraps(handler)
     async def respond(request: Request) -> Response:
         context = get_checkout_context(request)
-        context.address_limiter.take_token(context.viewers.viewer_address(request))
+        context.address_limiter.take_token(context.viewers.get_viewer_address(request))
         return await handler(await read_visit(request))
 
     return respond
@@ -92,7 +92,7 @@ async def price_checkout(
     """List quotes for the requested country, defaulting to the viewer's country."""
     context = visit.context
     query = QuoteQuery(
-        restrictions=await context.policies.restrictions(),
+        restrictions=await context.policies.get_restrictions(),
         country=country,
         currency=currency,
         viewer_country=visit.country,
@@ -106,7 +106,7 @@ async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> S
     """Screen the buyer again, with the e-mail address if there is one, and select a quote."""
     if selection.payer_email is not None:
         await visit.screen(selection.payer_email)
-    context, restrictions = visit.context, await visit.context.policies.restrictions()
+    context, restrictions = visit.context, await visit.context.policies.get_restrictions()
     await context.fraud_screening.screen_selection(visit.payment, visit.address)
     return await select_quote(
         context.selection_context, visit.snapshot, selection, restrictions, visit.country

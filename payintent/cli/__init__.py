@@ -24,7 +24,7 @@ def main() -> None:
     configure_standard_streams()
     completion_words = find_completion_words(os.environ)
     group = find_group(sys.argv[1:] if completion_words is None else completion_words)
-    app = build(group, completing=completion_words is not None)
+    app = build(group, is_completing=completion_words is not None)
     tune_garbage_collector()
     gc.enable()
     try:

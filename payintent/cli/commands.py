@@ -12,7 +12,7 @@ from payintent.runtime.version import describe_version
 #: Help texts of top-level commands, by the module in this package that adds them.
 _COMMANDS = {
     "processes": {
-        "api": "Serve the API and the hosted checkout, and operators on a separate port.",
+        "api": "Serve the API and the hosted checkout, and the operator routes on a separate port.",
         "worker": "Run the background loops: expiry, inquiries, refunds, webhooks, chains.",
         "migrate": "Migrate the database schema to this version.",
     },
@@ -69,26 +69,26 @@ USAGE_ERROR: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORT: type[BaseException] = typer.Abort
 
 
-def build(command: str | None = None, *, completing: bool = False) -> typer.Typer:
+def build(command: str | None = None, *, is_completing: bool = False) -> typer.Typer:
     """Build the command line, including the commands of plugins such as the sandbox.
 
-    If `command` is given, only that command or group is complete. The others have only a name and a
-    help text, because importing their modules takes far longer than printing help. `completing`
-    means that a shell is completing a command line.
+    If `command` is given, only that command or group is complete. The other commands only have a
+    name and a help text, because importing their modules takes far longer than printing help.
+    `is_completing` means that a shell is completing a command line.
     """
     app = typer.Typer(
         no_args_is_help=True,
-        add_completion=completing or command not in _GROUPS,
+        add_completion=is_completing or command not in _GROUPS,
         pretty_exceptions_enable=False,
         help=__doc__,
     )
-    app.callback()(_root)
+    app.callback()(_handle_root_options)
     for module, commands in _COMMANDS.items():
         if command is None or command in commands:
             import_module(f"payintent.cli.{module}").add_to(app)
         else:
             for name, help_text in commands.items():
-                app.command(name, help=help_text)(_placeholder)
+                app.command(name, help=help_text)(_do_nothing)
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)
         if command not in {None, name}:
@@ -103,8 +103,8 @@ def build(command: str | None = None, *, completing: bool = False) -> typer.Type
     return app
 
 
-def _placeholder() -> None:
-    """Take the place of a command that this run does not use."""
+def _do_nothing() -> None:
+    """Stand in for a command that this run does not use."""
 
 
 def _add_external_commands(app: typer.Typer) -> None:
@@ -120,7 +120,7 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
-def _root(
+def _handle_root_options(
     version: bool = typer.Option(
         False,
         "--version",

@@ -1,4 +1,4 @@
-"""Shared helpers for commands: service access, actors, output and error messages."""
+"""Helpers for all commands: service access, actors, output and error messages."""
 
 import asyncio
 import getpass
@@ -26,7 +26,7 @@ from payintent.core.errors import (
 from payintent.db.hosts import NOT_READABLE, format_hosts
 from payintent.gateways.packages import GatewayPackageError
 from payintent.operators.operation import (
-    TERMINAL,
+    TERMINAL_PREFIX,
     Actor,
     AnyOperation,
     ChangeOperation,
@@ -129,8 +129,8 @@ def run_with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 def report_unavailable_database(url: str) -> None:
     """Print that the database is unavailable, without its password."""
     hosts = format_hosts(url)
-    at = "whose address is" if hosts == NOT_READABLE else "at"
-    print(f"payintent: waiting for the database {at} {hosts} …", file=sys.stderr)
+    relation = "whose address is" if hosts == NOT_READABLE else "at"
+    print(f"payintent: waiting for the database {relation} {hosts} …", file=sys.stderr)
 
 
 def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
@@ -143,10 +143,10 @@ def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:
     )
     if not isinstance(result, Proposal):
         return result
-    from payintent.approvals.operations import proposal_view
+    from payintent.approvals.operations import make_proposal_view
 
-    print_record(proposal_view(result), as_json="--json" in sys.argv)
-    print("payintent: needs approval by a second operator", file=sys.stderr)
+    print_record(make_proposal_view(result), as_json="--json" in sys.argv)
+    print("payintent: the operation needs approval by a second operator", file=sys.stderr)
     raise typer.Exit(EXIT_PROPOSED)
 
 
@@ -189,7 +189,7 @@ async def _find_actor(service: Service, why: str) -> Actor:
     """Return the actor. The name of a terminal user is not verified."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
-        return Actor(f"{TERMINAL}{_user_name()}", why)
+        return Actor(f"{TERMINAL_PREFIX}{_get_user_name()}", why)
     # Imported only if there is a token, because these modules import the web framework.
     from payintent.http.address_limits import read_bearer_key
     from payintent.operators.access import check_operator_token
@@ -205,7 +205,7 @@ async def _find_actor(service: Service, why: str) -> Actor:
     return Actor(operator.name, why, operator.role)
 
 
-def _user_name() -> str:
+def _get_user_name() -> str:
     """Return the user name; under sudo, the name of the original user."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
@@ -238,8 +238,8 @@ def _build_table(names: list[str], cells: list[list[str]], width: int) -> "Table
 
     longest_cells = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     is_unwrapped = [
-        not any(" " in row[at] or len(row[at]) > _UNWRAPPED_MAX for row in cells)
-        for at in range(len(names))
+        not any(" " in row[column] or len(row[column]) > _UNWRAPPED_MAX for row in cells)
+        for column in range(len(names))
     ]
     needed_width = sum(
         length if no_wrap else _WRAPPED_MIN

@@ -41,7 +41,7 @@ def add_to(group: typer.Typer) -> None:
 
 def _export(
     merchants: bool = typer.Option(
-        False, "--merchants", help="Include merchants' own settings: limits, rules, methods."
+        False, "--merchants", help="Include merchants' limits, rules and methods."
     ),
     as_json: bool = Json,
 ) -> None:
@@ -78,13 +78,13 @@ def _apply(
     if any(step.operations for step in steps):
         if not yes and is_at_terminal():
             confirm("config.apply", [_summarize(steps)])
-        proposed = submit_as_operator(
+        proposed_steps = submit_as_operator(
             lambda service, submit: apply_plan(service.settings.direct_url, plan, steps, submit),
             why,
         )
-        for step in proposed:
+        for step in proposed_steps:
             print(f"needs approval by a second operator: {step.approval_id} ({step.subject})")
-        if proposed:
+        if proposed_steps:
             raise typer.Exit(EXIT_PROPOSED)
     if instructions:
         fail(f"{len(instructions)} changes must be made manually")

@@ -20,7 +20,7 @@ from payintent.chains.checks import (
 )
 from payintent.cli.commands import EXTRA_CHECKS
 from payintent.cli.common import FATAL_ERRORS, read_settings, report_unavailable_database
-from payintent.cli.processes import default_processes
+from payintent.cli.processes import get_default_process_count
 from payintent.console.oidc.provider import IdentityProvider, IdentityProviderError
 from payintent.core.access import Role, parse_claim_roles
 from payintent.core.errors import PermissionDeniedError
@@ -44,7 +44,7 @@ from payintent.runtime.encryption import (
     decrypt_credentials,
     load_encryption,
 )
-from payintent.runtime.log import error_location
+from payintent.runtime.log import get_error_location
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import (
     UnusableAddressError,
@@ -57,7 +57,7 @@ from payintent.runtime.settings_checks import (
     find_unknown_settings,
 )
 from payintent.runtime.version import VERSION
-from payintent.service import BUILT_IN, Service, max_connections, open_service
+from payintent.service import BUILT_IN_PROVIDERS, Service, count_connections_max, open_service
 
 _ACCOUNTS_MAX = 10_000
 _ADMINS_MIN = 2  # a proposer and an approver
@@ -77,9 +77,9 @@ def doctor() -> None:
     try:
         _check_all(report)
     except Exception as error:  # noqa: BLE001 - print a line instead of a traceback
-        location = error_location(error)[-1:]
+        location = get_error_location(error)[-1:]
         report.fail("doctor", f"internal error: {type(error).__name__} at {location}")
-    if report.failed:
+    if report.has_failures:
         raise typer.Exit(1)
 
 
@@ -87,7 +87,7 @@ class _Report:
     """Prints one line per finding and records failures."""
 
     def __init__(self) -> None:
-        self.failed = False
+        self.has_failures = False
 
     def ok(self, subject: str, text: str) -> None:
         print(f"{subject:10} ok    {text}")
@@ -96,7 +96,7 @@ class _Report:
         print(f"{subject:10} WARN  {text}")
 
     def fail(self, subject: str, text: str) -> None:
-        self.failed = True
+        self.has_failures = True
         print(f"{subject:10} FAIL  {text}")
 
 
@@ -109,7 +109,7 @@ def _check_all(report: _Report) -> None:
         for line in describe_problems(error):
             report.fail("settings", line)
         return
-    if not report.failed:
+    if not report.has_failures:
         report.ok("settings", "all settings are known and valid")
     can_start = _check_addresses(report, settings)
     can_start &= _check_secrets(report, settings)
@@ -126,12 +126,12 @@ def _check_all(report: _Report) -> None:
 def _check_gateways(report: _Report) -> bool:
     http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)  # sends no requests
     try:
-        load_gateway_packages(http, BUILT_IN)
+        load_gateway_packages(http, BUILT_IN_PROVIDERS)
     except GatewayPackageError as error:
         report.fail("gateways", str(error))
         return False
     packages = [f", {name} of {owner}" for name, owner in list_gateway_packages().items()]
-    report.ok("gateways", f"{len(BUILT_IN)} built in{''.join(packages)}")
+    report.ok("gateways", f"{len(BUILT_IN_PROVIDERS)} built in{''.join(packages)}")
     return True
 
 
@@ -139,7 +139,7 @@ async def _check_identity_provider(report: _Report, settings: Settings) -> None:
     """Fetch the provider's metadata and keys, as for a sign-in."""
     provider = IdentityProvider(settings)
     try:
-        keys = await provider.keys(None)
+        keys = await provider.get_keys(None)
     except IdentityProviderError as error:
         report.fail("oidc", f"{settings.oidc_issuer}: {error.detail}")
     else:
@@ -210,12 +210,12 @@ async def _check_database(report: _Report, settings: Settings) -> bool:
                 COMMAND_WAIT_S,
                 partial(report_unavailable_database, url),
             )
-        missing = await migrations.list_pending_migrations(direct)
+        pending_migrations = await migrations.list_pending_migrations(direct)
     except FATAL_ERRORS as error:
-        report.fail("database", _database_problem(error))
+        report.fail("database", _describe_database_error(error))
         return False
-    if missing:
-        names = ", ".join(missing)
+    if pending_migrations:
+        names = ", ".join(pending_migrations)
         report.fail("database", f"migrations are missing: {names}; run payintent migrate")
         return False
     report.ok("database", "reachable and fully migrated")
@@ -228,7 +228,7 @@ async def _check_server(report: _Report, settings: Settings) -> bool:
     try:
         facts = await availability.read_facts(database)
     except FATAL_ERRORS as error:
-        report.fail("database", _database_problem(error))
+        report.fail("database", _describe_database_error(error))
         return False
     finally:
         await database.close()
@@ -253,15 +253,15 @@ def _check_clock(report: _Report, facts: availability.ServerFacts) -> None:
         report.ok("clock", "this host and the database agree")
 
 
-def _check_connections(report: _Report, settings: Settings, allowed: int) -> None:
+def _check_connections(report: _Report, settings: Settings, connection_limit: int) -> None:
     """Compare the maximum number of connections from a host with the server's limit."""
-    processes = default_processes(settings)
-    count = max_connections(settings, processes)
+    processes = get_default_process_count(settings)
+    count = count_connections_max(settings, processes)
     text = (
         f"an api and a worker with {processes} processes each open up to {count} connections; "
-        f"the server allows {allowed}"
+        f"the server allows {connection_limit}"
     )
-    if count > allowed:
+    if count > connection_limit:
         report.warn("database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX or use a pooler")
     else:
         report.ok("database", text)
@@ -271,10 +271,10 @@ async def _check_service(report: _Report, settings: Settings) -> None:
     try:
         service = await open_service(settings)
         try:
-            await _check_rights(report, service)
+            await _check_privileges(report, service)
             await _check_replica(report, service)
             for finding in await check_setup(service.operation_context):
-                print_line = report.ok if finding.works else report.warn
+                print_line = report.ok if finding.is_ok else report.warn
                 print_line(finding.subject, finding.text)
             if settings.sandbox:
                 for name, describe in EXTRA_CHECKS.items():
@@ -285,10 +285,10 @@ async def _check_service(report: _Report, settings: Settings) -> None:
     except EncryptionKeyError as error:
         report.fail("secrets", str(error))
     except FATAL_ERRORS as error:
-        report.fail("database", _database_problem(error))
+        report.fail("database", _describe_database_error(error))
 
 
-def _database_problem(error: Exception) -> str:
+def _describe_database_error(error: Exception) -> str:
     if isinstance(error, PermissionDeniedError):
         return f"{error}; run payintent migrate --grants deploy/database/grants.sql"
     return str(error)
@@ -299,7 +299,7 @@ class SetupFinding:
     """A line in the output of `doctor`."""
 
     subject: str
-    works: bool
+    is_ok: bool
     text: str
 
 
@@ -316,9 +316,11 @@ async def check_setup(context: OperationContext) -> list[SetupFinding]:
 
 
 async def _check_admins(context: OperationContext) -> SetupFinding:
-    if not await tokens_store.is_readable(context.database):
-        return SetupFinding("operators", True, "not checked: this database role cannot read them")
-    count = await tokens_store.count_live(context.database, Role.ADMIN)
+    if not await tokens_store.may_read_tokens(context.database):
+        return SetupFinding(
+            "operators", True, "not checked: this database role cannot read operators"
+        )
+    count = await tokens_store.count_valid_tokens(context.database, Role.ADMIN)
     text = f"admins with a valid token: {count}"
     settings = context.database.settings
     if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():
@@ -331,60 +333,60 @@ async def _check_admins(context: OperationContext) -> SetupFinding:
 def _check_accounts(
     context: OperationContext, records: list[AccountRecord]
 ) -> Iterator[SetupFinding]:
-    unbound: list[str] = []
-    incomplete: dict[tuple[str, str], list[str]] = {}
-    orphaned: dict[str, list[str]] = {}
+    unbound_ids: list[str] = []
+    incomplete_accounts: dict[tuple[str, str], list[str]] = {}
+    orphaned_accounts: dict[str, list[str]] = {}
     for account in records:
-        names, is_bound = _credential_names(context.encryption, account)
+        names, is_bound = _read_credential_names(context.encryption, account)
         if not is_bound:
-            unbound.append(str(account.id))
+            unbound_ids.append(str(account.id))
         if not account.enabled:
             continue
         capabilities = context.capabilities(account.provider)
         if capabilities is None:
-            orphaned.setdefault(account.provider, []).append(str(account.id))
-        elif missing := capabilities.credentials - names:
-            key = account.provider, ", ".join(sorted(missing))
-            incomplete.setdefault(key, []).append(str(account.id))
-    for provider, ids in sorted(orphaned.items()):
+            orphaned_accounts.setdefault(account.provider, []).append(str(account.id))
+        elif missing_names := capabilities.credentials - names:
+            key = account.provider, ", ".join(sorted(missing_names))
+            incomplete_accounts.setdefault(key, []).append(str(account.id))
+    for provider, ids in sorted(orphaned_accounts.items()):
         text = (
             f"accounts at {provider}, whose gateway is not installed: {', '.join(ids)}; "
             "install its package before you start the service"
         )
         yield SetupFinding("accounts", False, text)
-    for (provider, names), ids in sorted(incomplete.items()):
+    for (provider, names), ids in sorted(incomplete_accounts.items()):
         text = f"accounts at {provider} are unusable because they lack {names}: {', '.join(ids)}"
         yield SetupFinding("accounts", False, text)
-    if unbound:
+    if unbound_ids:
         text = (
             "accounts whose credentials are not bound to provider and base_url: "
-            f"{', '.join(unbound)}; run payintent keyring rotate"
+            f"{', '.join(unbound_ids)}; run payintent keyring rotate"
         )
         yield SetupFinding("accounts", False, text)
-    if not incomplete and not unbound and not orphaned:
+    if not incomplete_accounts and not unbound_ids and not orphaned_accounts:
         yield SetupFinding("accounts", True, f"{len(records)}, with all required credentials")
 
 
-def _credential_names(
+def _read_credential_names(
     encryption: Encryption, account: AccountRecord
 ) -> tuple[frozenset[str], bool]:
     """Return an account's credential names, and whether its encryption context is current."""
-    decrypted, is_bound = decrypt_credentials(
+    credentials, is_bound = decrypt_credentials(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )
-    return frozenset(msgspec.json.decode(decrypted, type=dict[str, str])), is_bound
+    return frozenset(msgspec.json.decode(credentials, type=dict[str, str])), is_bound
 
 
-async def _check_rights(report: _Report, service: Service) -> None:
+async def _check_privileges(report: _Report, service: Service) -> None:
     text = "the secrets match this database"
-    if not service.settings.sandbox and await audit_store.is_writable(service.database):
+    if not service.settings.sandbox and await audit_store.may_rewrite(service.database):
         report.warn("service", f"{text}; this database role can change the audit log")
     else:
         report.ok("service", text)
 
 
 async def _check_replica(report: _Report, service: Service) -> None:
-    finding = await service.read_database.status()
+    finding = await service.read_database.get_status()
     if finding is not None:
         print_line = report.ok if finding.is_standby and finding.is_current else report.warn
         print_line("replica", finding.text)

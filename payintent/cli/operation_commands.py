@@ -35,34 +35,34 @@ from payintent.operators.fields import OperationField, Parameter, list_fields, s
 from payintent.operators.operation import ChangeOperation, OperationType
 
 #: The type that Typer parses, and a function that converts it to the field's value.
-ValueForm = tuple[Any, Callable[[Any], object]]
+InputFormat = tuple[Any, Callable[[Any], object]]
 
 
-def get_value_form(value_type: Any, parameter: Parameter, display_name: str) -> ValueForm:
+def get_input_format(value_type: Any, parameter: Parameter, display_name: str) -> InputFormat:
     """Return the input type and parser of a field. Error messages use `display_name`."""
     if value_type is Decimal:
-        return str, partial(_read_decimal, display_name)
+        return str, partial(_parse_decimal, display_name)
     if value_type == dict[str, str]:
         return str, _read_file
     if parameter.get("is_file"):
         return str, _read_lines
     if value_type == list[str]:
-        return (list[str], _drop_empty) if "repeated_as" in parameter else (str, _split_list)
+        return (list[str], _drop_empty_texts) if "repeated_as" in parameter else (str, _split_list)
     if parameter.get("any_text"):
         return str, partial(_check_choice, display_name, get_args(value_type))
     return value_type, lambda value: value
 
 
 def _split_list(text: str) -> list[str]:
-    return _drop_empty(text.split(","))
+    return _drop_empty_texts(text.split(","))
 
 
-def _drop_empty(texts: Sequence[str]) -> list[str]:
+def _drop_empty_texts(texts: Sequence[str]) -> list[str]:
     """Drop empty texts, so that a single empty text clears a list."""
     return [text for text in texts if text]
 
 
-def _read_decimal(display_name: str, text: str) -> Decimal:
+def _parse_decimal(display_name: str, text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -72,8 +72,8 @@ def _read_decimal(display_name: str, text: str) -> Decimal:
 def _check_choice(display_name: str, choices: Sequence[str], text: str) -> str:
     if text not in choices:
         is_pair = len(choices) == 2  # noqa: PLR2004 - "a or b"
-        allowed = " or ".join(choices) if is_pair else f"one of {', '.join(choices)}"
-        fail(f"{display_name} must be {allowed}")
+        choice_text = " or ".join(choices) if is_pair else f"one of {', '.join(choices)}"
+        fail(f"{display_name} must be {choice_text}")
     return text
 
 
@@ -118,8 +118,8 @@ class FieldParameter:
 
 def add_to(group: typer.Typer, subject: str) -> None:
     for action in OPERATIONS:
-        first, name = action.split(".")
-        if first == subject:
+        group_name, name = action.split(".")
+        if group_name == subject:
             operation = OPERATIONS[action]
             group.command(name, help=summarize(operation))(_build_command(operation))
 
@@ -144,37 +144,34 @@ def _build_command(operation: OperationType) -> Callable[..., None]:
     declarations = [parameter.declaration for parameter in parameters]
     if issubclass(operation, ChangeOperation):
         declarations += _declare_change_options(operation)
-    declarations.append(_declare("as_json", bool, Json))
+    declarations.append(_declare_parameter("as_json", bool, Json))
     cast("Any", command).__signature__ = inspect.Signature(declarations)
     return command
 
 
 def _declare_change_options(operation: type[ChangeOperation[Any]]) -> Iterator[inspect.Parameter]:
-    yield _declare("why", str, Why)
+    yield _declare_parameter("why", str, Why)
     if operation.is_destructive:
-        yield _declare("yes", bool, Yes)
+        yield _declare_parameter("yes", bool, Yes)
     if operation.has_dry_run:
-        yield _declare("dry_run", bool, DryRun)
+        yield _declare_parameter("dry_run", bool, DryRun)
 
 
 def _build_parameter(field: OperationField) -> FieldParameter:
-    parameter = field.parameter
+    parameter, help_text = field.parameter, field.help_text
     name = parameter.get("repeated_as") or parameter.get("name", field.name)
     display_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
-    input_type, read = get_value_form(field.type, parameter, display_name)
+    input_type, read = get_input_format(field.type, parameter, display_name)
     defaults_to_reason = parameter.get("defaults_to_reason", False)
     default = "" if defaults_to_reason else _get_default(field, input_type)
     if parameter["positional"]:
-        typer_parameter = typer.Argument(
-            default, metavar=parameter.get("metavar"), help=field.help_text
-        )
+        typer_parameter = typer.Argument(default, metavar=parameter.get("metavar"), help=help_text)
     else:
-        typer_parameter = _build_option(
-            parameter, default, field.help_text, is_flag=field.type is bool
-        )
+        is_flag = field.type is bool
+        typer_parameter = _build_option(parameter, default, help_text, is_flag=is_flag)
     return FieldParameter(
         field=field.name,
-        declaration=_declare(name, input_type, typer_parameter),
+        declaration=_declare_parameter(name, input_type, typer_parameter),
         read=read,
         defaults_to_reason=defaults_to_reason,
     )
@@ -201,7 +198,7 @@ def _build_option(parameter: Parameter, default: Any, help_text: str, *, is_flag
     )
 
 
-def _declare(name: str, input_type: Any, default: Any) -> inspect.Parameter:
+def _declare_parameter(name: str, input_type: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=input_type
     )

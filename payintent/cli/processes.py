@@ -19,7 +19,7 @@ from payintent.db import migrations_runner as migrations
 from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
 from payintent.db.hosts import list_hosts
 from payintent.runtime.log import get_logger
-from payintent.runtime.processes.child import usable_cores
+from payintent.runtime.processes.child import count_usable_cores
 from payintent.runtime.processes.handover import BindError, end_trial
 from payintent.runtime.processes.member import Member
 from payintent.runtime.processes.supervisor import Plan, supervise
@@ -48,10 +48,10 @@ def start_processes(
         fail(str(error))
 
 
-def default_processes(settings: Settings) -> int:
+def get_default_process_count(settings: Settings) -> int:
     """Return the number of usable cores, minus one if PostgreSQL runs on this host."""
     is_shared = any(map(_is_this_host, list_hosts(settings.direct_url)))
-    return max(1, usable_cores() - is_shared)
+    return max(1, count_usable_cores() - is_shared)
 
 
 def _is_this_host(host: str) -> bool:
@@ -97,7 +97,7 @@ def api(
     ),
     processes: int | None = _Processes,
 ) -> None:
-    """Serve the API and the hosted checkout, and operators on a separate port."""
+    """Serve the API and the hosted checkout, and the operator routes on a separate port."""
     from payintent.cli.serve_api import ApiAddresses, serve_api
 
     operator = None if operator_port is None else (operator_host, operator_port)
@@ -140,10 +140,10 @@ def migrate(
         return await migrations.migrate(url, statements)
 
     try:
-        applied = asyncio.run(run())
+        applied_names = asyncio.run(run())
     except (*FATAL_ERRORS, *_MIGRATION_ERRORS) as error:
         fail(str(error))
-    print("\n".join(f"applied {name}" for name in applied) or "nothing to do")
+    print("\n".join(f"applied {name}" for name in applied_names) or "nothing to do")
 
 
 def _read_grants(file: Path | None) -> str:
@@ -164,7 +164,9 @@ def _prepare_start(process: str, processes: int | None, **ports: int | None) -> 
     """
     settings = load_settings()
     end_trial()
-    count = {} if processes == 1 else {"processes": processes or default_processes(settings)}
+    count = (
+        {} if processes == 1 else {"processes": processes or get_default_process_count(settings)}
+    )
     names = list_configured_names(os.environ)
     _log.info("starting", process=process, version=VERSION, settings=names, **ports, **count)
     if warnings := [*find_unknown_settings(os.environ), *find_insecure_base_urls(settings)]:

@@ -41,15 +41,15 @@ def reconcile(
         help="The gateway's original file, or a CSV file; see docs/operate/reconciliation.md.",
     ),
     account: int | None = typer.Option(
-        None, help="Compare only this account; default: all accounts."
+        None, help="Compare only this account; defaults to all accounts."
     ),
     since: datetime | None = typer.Option(
         None,
         "--from",
-        help="Compare from this time on (UTC); default: the first line of the file.",
+        help="Compare from this time on (UTC); defaults to the first line of the file.",
     ),
     until: datetime | None = typer.Option(
-        None, "--to", help="Compare until this time (UTC); default: the last line of the file."
+        None, "--to", help="Compare until this time (UTC); defaults to the last line of the file."
     ),
     apply: bool = typer.Option(
         False, "--apply", help="Open a case for each difference, and record payouts."
@@ -80,7 +80,7 @@ def reconcile(
         raise typer.Exit(_EXIT_FAILED) from error
     cases = f"opened, {result.asked} inquiries scheduled" if apply else ""
     is_done = apply and not dry_run
-    _print(result, "would be opened" if dry_run else cases, is_done=is_done, as_json=as_json)
+    _print_result(result, "would be opened" if dry_run else cases, is_done=is_done, as_json=as_json)
     raise typer.Exit(_EXIT_DIFFERENT if result.difference_count else 0)
 
 
@@ -92,8 +92,8 @@ def _open_comparison(
     since: datetime | None,
     until: datetime | None,
 ) -> Generator[ReconciliationInput]:
-    """Open the provider's file, and show how much of it has been read."""
-    with _progress(file) as report_progress:
+    """Open the provider's file, and show the progress of reading it."""
+    with _show_file_progress(file) as report_progress:
         yield ReconciliationInput(
             file=open_provider_file(file, report_progress),
             provider=provider,
@@ -104,7 +104,7 @@ def _open_comparison(
 
 
 @contextmanager
-def _progress(file: Path) -> Generator[Callable[[int], None]]:
+def _show_file_progress(file: Path) -> Generator[Callable[[int], None]]:
     """Show progress at a terminal if the file is large."""
     from rich.console import Console
     from rich.progress import (
@@ -120,19 +120,23 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
     console = Console(stderr=True)
     columns = (TextColumn("comparing"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task("read", total=2 * size)  # read once for its digest, once to load
+        task = progress.add_task(
+            "read", total=2 * size
+        )  # the file is read twice: for its digest, and to load it
         yield lambda count: progress.advance(task, count)
 
 
-def _print(result: ReconciliationResult, cases: str, *, is_done: bool, as_json: bool) -> None:
+def _print_result(
+    result: ReconciliationResult, cases: str, *, is_done: bool, as_json: bool
+) -> None:
     if as_json:
         print_record(result, as_json=True)
         return
     print_table(result.tallies, _COLUMNS, as_json=False)
     for difference in result.differences:
         print(difference)
-    if (more := result.difference_count - len(result.differences)) > 0:
-        print(f"and {more} more")
+    if (hidden_count := result.difference_count - len(result.differences)) > 0:
+        print(f"and {hidden_count} more")
     if result.payouts.lines:
         _print_payouts(result, "recorded" if is_done else "would be recorded")
     if cases:
@@ -143,8 +147,8 @@ def _print_payouts(result: ReconciliationResult, verb: str) -> None:
     payouts = result.payouts
     for payout in result.new_payouts:
         print(f"{payout}, {verb}")
-    if (more := payouts.new - len(result.new_payouts)) > 0:
-        print(f"and {more} more")
+    if (hidden_count := payouts.new - len(result.new_payouts)) > 0:
+        print(f"and {hidden_count} more")
     print(
         f"{payouts.lines} payouts: {payouts.new} {verb}, {payouts.repeated} already recorded, "
         f"{payouts.reversed} already reversed, {payouts.different} different"

@@ -30,9 +30,9 @@ if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.webhooks.outbox_store import StoredAttempt
 
 #: A record, a list with its table columns (None: the operation's columns), or text.
-Part = tuple[Any, tuple[str, ...] | None]
-_ANSWER_CHARS_MAX = 200
-_HEAD_COLUMNS = 36  # width of a timeline entry's time and kind
+ResultBlock = tuple[Any, tuple[str, ...] | None]
+_RESPONSE_CHARS_MAX = 200
+_HEADING_COLUMNS = 36  # width of a timeline entry's time and kind
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
 _BALANCES = ("currency", "block", "receiver", "refunders", "ledger", "expected")
@@ -46,10 +46,10 @@ def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) ->
     action = operation.action
     if action in REPLACEMENTS:
         result = REPLACEMENTS[action](operation, result)
-    parts: Iterator[Part] = iter([(result, None)])
+    blocks: Iterator[ResultBlock] = iter([(result, None)])
     if action in LAYOUTS and not as_json:
-        parts = LAYOUTS[action](result)
-    for number, (value, columns) in enumerate(parts):
+        blocks = LAYOUTS[action](result)
+    for number, (value, columns) in enumerate(blocks):
         if number:
             print()
         if isinstance(value, str):
@@ -63,33 +63,33 @@ def print_result(operation: AnyOperation[Any], result: Any, *, as_json: bool) ->
         raise typer.Exit(1)
 
 
-def _format_secrets(_: "CreateMerchant", created: "CreatedMerchant") -> dict[str, object]:
+def _format_secrets(_: "CreateMerchant", created_merchant: "CreatedMerchant") -> dict[str, object]:
     return {
-        "id": created.merchant.id,
-        "api_key": created.api_key,
-        "callback_secret": created.callback_secret,
+        "id": created_merchant.merchant.id,
+        "api_key": created_merchant.api_key,
+        "callback_secret": created_merchant.callback_secret,
     }
 
 
-def _format_cleared_limit(cleared: "ClearRateLimit", _: None) -> dict[str, object]:
-    return {"merchant_id": cleared.merchant_id, "kind": cleared.kind, "cleared": True}
+def _format_cleared_limit(operation: "ClearRateLimit", _: None) -> dict[str, object]:
+    return {"merchant_id": operation.merchant_id, "kind": operation.kind, "cleared": True}
 
 
 def _require_replayed_events(
-    _: "ResendMissedEvents", replayed: "ReplayedEvents"
+    _: "ResendMissedEvents", replayed_events: "ReplayedEvents"
 ) -> "ReplayedEvents":
-    if not replayed.events:
+    if not replayed_events.events:
         fail("no events to resend")
-    return replayed
+    return replayed_events
 
 
-def _format_merchant(merchant: "Merchant") -> Iterator[Part]:
+def _format_merchant(merchant: "Merchant") -> Iterator[ResultBlock]:
     fields: dict[str, Any] = to_json_value(merchant)
     market = fields.pop("market")
     yield fields | {name: market[name] or "all" for name in market}, ()
 
 
-def _format_methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
+def _format_methods(methods: "list[PaymentMethod]") -> Iterator[ResultBlock]:
     rows = [
         asdict(method)
         | {
@@ -101,7 +101,7 @@ def _format_methods(methods: "list[PaymentMethod]") -> Iterator[Part]:
     yield rows, _METHODS
 
 
-def _format_fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
+def _format_fraud_rules(rules: "list[FraudRule]") -> Iterator[ResultBlock]:
     rows = [
         asdict(rule) | {"denies": rule.value or f"more than {rule.count_max} in {rule.window_s} s"}
         for rule in rules
@@ -109,45 +109,45 @@ def _format_fraud_rules(rules: "list[FraudRule]") -> Iterator[Part]:
     yield rows, _RULES
 
 
-def _format_chains(chains: "list[ChainView]") -> Iterator[Part]:
+def _format_chains(chains: "list[ChainView]") -> Iterator[ResultBlock]:
     yield chains, None
     yield [contract for chain in chains for contract in chain.contracts], _CONTRACT
     yield [token for chain in chains for token in chain.tokens], _TOKEN
 
 
-def _format_chain(chain: "ChainView") -> Iterator[Part]:
+def _format_chain(chain: "ChainView") -> Iterator[ResultBlock]:
     """Omit contracts and tokens, which `chain list` prints."""
     fields: dict[str, Any] = to_json_value(chain)
     yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
 
 
-def _format_case(case: "CaseDetails") -> Iterator[Part]:
+def _format_case(case: "CaseDetails") -> Iterator[ResultBlock]:
     fields: dict[str, Any] = to_json_value(case)
     money = {
         "expected": case.expected and case.expected.text,
         "came": case.came and case.came.text,
     }
-    first = {name: fields.pop(name) for name in ("id", "kind", "status")}
-    yield first | money | {name: fields[name] for name in fields if name not in money}, ()
+    heading_fields = {name: fields.pop(name) for name in ("id", "kind", "status")}
+    yield heading_fields | money | {name: fields[name] for name in fields if name not in money}, ()
 
 
-def _format_payment(payment: dict[str, Any]) -> Iterator[Part]:
-    parts = {"sessions", "receipts", "cases", "timeline"}
+def _format_payment(payment: dict[str, Any]) -> Iterator[ResultBlock]:
+    omitted_fields = {"sessions", "receipts", "cases", "timeline"}
     metadata = bytes(payment["metadata"]).decode()
-    own = {name: payment[name] for name in payment if name not in parts}
-    yield own | {"metadata": metadata}, ()
+    payment_fields = {name: payment[name] for name in payment if name not in omitted_fields}
+    yield payment_fields | {"metadata": metadata}, ()
     yield "\n".join(map(_format_entry, payment["timeline"])), ()
 
 
 def _format_entry(entry: "TimelineEntry") -> str:
-    at = format_timestamp(entry.at)
-    head = f"{at[:10]} {at[11:]} {entry.what}"
-    words = " ".join(filter(None, (entry.id, to_one_line(entry.text))))
-    by = f" (by {entry.who})" if entry.who else ""
-    return wrap_at_terminal(f"{head:{_HEAD_COLUMNS}} {words}{by}", _HEAD_COLUMNS + 1)
+    timestamp = format_timestamp(entry.at)
+    heading = f"{timestamp[:10]} {timestamp[11:]} {entry.what}"
+    text = " ".join(filter(None, (entry.id, to_one_line(entry.text))))
+    actor = f" (by {entry.who})" if entry.who else ""
+    return wrap_at_terminal(f"{heading:{_HEADING_COLUMNS}} {text}{actor}", _HEADING_COLUMNS + 1)
 
 
-def _format_timeline(page: "TimelinePage") -> Iterator[Part]:
+def _format_timeline(page: "TimelinePage") -> Iterator[ResultBlock]:
     if page.entries:
         yield (
             "\n".join(line for entry in page.entries for line in _format_entry_with_bodies(entry)),
@@ -160,40 +160,40 @@ def _format_entry_with_bodies(entry: "TimelineEntry") -> Iterator[str]:
     yield _format_entry(entry)
     if body := entry.details.get("body"):
         yield wrap_at_terminal(f"     body: {to_one_line(body)}", 5)
-    if answer := entry.details.get("answer"):
-        yield wrap_at_terminal(f"     answer: {to_one_line(answer)[:_ANSWER_CHARS_MAX]}", 5)
+    if response := entry.details.get("answer"):
+        yield wrap_at_terminal(f"     response: {to_one_line(response)[:_RESPONSE_CHARS_MAX]}", 5)
 
 
-def _format_event(event: "EventAttempts") -> Iterator[Part]:
+def _format_event(event: "EventAttempts") -> Iterator[ResultBlock]:
     yield event.event, ()
     if event.attempts:
         yield "\n".join(map(_format_attempt, event.attempts)), ()
 
 
 def _format_attempt(attempt: "StoredAttempt") -> str:
-    at = format_timestamp(attempt.started_at)
+    timestamp = format_timestamp(attempt.started_at)
     status = "" if attempt.status is None else f" HTTP {attempt.status}"
-    head = f"{attempt.number:3}  {at[:10]} {at[11:]}  {attempt.outcome}{status}"
-    lines = [f"{head}  {attempt.duration_ms} ms  {attempt.url or ''}".rstrip()]
+    heading = f"{attempt.number:3}  {timestamp[:10]} {timestamp[11:]}  {attempt.outcome}{status}"
+    lines = [f"{heading}  {attempt.duration_ms} ms  {attempt.url or ''}".rstrip()]
     if attempt.detail and attempt.detail != f"HTTP {attempt.status}":
         lines.append(f"     {attempt.detail}")
     if attempt.answer:
-        lines.append(f"     answer: {to_one_line(attempt.answer)[:_ANSWER_CHARS_MAX]}")
+        lines.append(f"     response: {to_one_line(attempt.answer)[:_RESPONSE_CHARS_MAX]}")
     return "\n".join(wrap_at_terminal(line, 5) for line in lines)
 
 
-def _format_approved(approved: "ApprovalResult") -> Iterator[Part]:
-    yield approved.approval, ()
-    if approved.result:
-        yield approved.result, ()
+def _format_approved(approval_result: "ApprovalResult") -> Iterator[ResultBlock]:
+    yield approval_result.approval, ()
+    if approval_result.result:
+        yield approval_result.result, ()
 
 
-def _format_statement(statement: "StatementText") -> Iterator[Part]:
-    """Print a text format unchanged. A PDF is written to standard output if that is redirected."""
+def _format_statement(statement: "StatementText") -> Iterator[ResultBlock]:
+    """Print a text format unchanged. Write a PDF to standard output if the output is redirected."""
     if statement.format != "pdf":
         yield statement.text, None
     elif sys.stdout.isatty():
-        fail("a PDF cannot be printed on a terminal: redirect it with > statement.pdf")
+        fail("a PDF cannot be printed on a terminal: redirect the output with > statement.pdf")
     else:
         sys.stdout.buffer.write(base64.b64decode(statement.text))
 
@@ -205,7 +205,7 @@ REPLACEMENTS: dict[str, Callable[[Any, Any], object]] = {
     "webhooks.replay-missed": _require_replayed_events,
 }
 #: Functions that format a result for people, by action. JSON output has the whole result.
-LAYOUTS: dict[str, Callable[[Any], Iterator[Part]]] = {
+LAYOUTS: dict[str, Callable[[Any], Iterator[ResultBlock]]] = {
     "merchant.show": _format_merchant,
     "merchant.profile": _format_merchant,
     "merchant.set-callback-url": _format_merchant,

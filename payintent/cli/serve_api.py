@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from payintent.app import Application, StoppedEarlyError, build_app, build_operator_app
 from payintent.cli.common import FATAL_ERRORS, fail
-from payintent.cli.processes import Address, default_processes, start_processes
+from payintent.cli.processes import Address, get_default_process_count, start_processes
 from payintent.http.middleware import CommonHeaders, RequestTimes
 from payintent.http.server import RETIRE_SIGNAL, DrainingServer, make_server, serve_until_stopped
 from payintent.operations import load_operations
@@ -39,16 +39,18 @@ def serve_api(settings: Settings, addresses: ApiAddresses, processes: int | None
     by_name = {_PUBLIC: addresses.public}
     if addresses.operator is not None:
         by_name[_OPERATOR] = addresses.operator
-    count = processes or default_processes(settings)
+    count = processes or get_default_process_count(settings)
     member = start_processes(count, by_name, RETIRE_SIGNAL)
     try:
-        _serve_api(settings.per_process(count), addresses, member)
+        _serve_api(settings.make_process_settings(count), addresses, member)
     finally:
         member.close()
 
 
 def _serve_api(settings: Settings, addresses: ApiAddresses, member: Member | None) -> None:
-    metrics = generate_latest if member is None else partial(generate_latest, member.registry())
+    metrics = (
+        generate_latest if member is None else partial(generate_latest, member.make_registry())
+    )
     operator = build_operator_app(metrics)
     application = build_app(settings, operator=operator)
     servers = {_PUBLIC: make_server(application, settings, *addresses.public)}
@@ -64,7 +66,9 @@ def _share(servers: Mapping[str, DrainingServer], member: Member) -> None:
     """Make the servers listen on the sockets that all processes share."""
     for name, server in servers.items():
         if name == _PUBLIC:
-            server.use_shared_sockets(member.sockets[name], member.connection_share(), member.ready)
+            server.use_shared_sockets(
+                member.sockets[name], member.make_connection_share(), member.report_ready
+            )
         else:
             server.use_shared_sockets(member.sockets[name])
 

@@ -12,7 +12,7 @@ import uvloop
 from prometheus_client import start_http_server
 
 from payintent.cli.common import FATAL_ERRORS, fail
-from payintent.cli.processes import Address, default_processes, start_processes
+from payintent.cli.processes import Address, get_default_process_count, start_processes
 from payintent.runtime.log import get_logger, load_logging
 from payintent.runtime.processes.member import reject_sighup
 from payintent.runtime.processes.metrics import serve_metrics
@@ -33,12 +33,12 @@ def run_workers(settings: Settings, metrics: Address | None, processes: int | No
         _run_worker(settings, None)
         return
     addresses = {} if metrics is None else {_METRICS: metrics}
-    count = processes or default_processes(settings)
+    count = processes or get_default_process_count(settings)
     member = start_processes(count, addresses, signal.SIGTERM)
     try:
         if metrics is not None:
-            serve_metrics(member.sockets[_METRICS], member.registry())
-        _run_worker(settings.per_process(count), member.ready)
+            serve_metrics(member.sockets[_METRICS], member.make_registry())
+        _run_worker(settings.make_process_settings(count), member.report_ready)
     finally:
         member.close()
 

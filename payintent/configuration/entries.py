@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from payintent.chains.operations import SetToken, read_address
+from payintent.chains.operations import SetToken, parse_checksum_address
 from payintent.evm.abi import to_checksum_address
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
@@ -23,26 +23,30 @@ Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})?$")]
 _NUMBERS = ("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from")
 
 
-def write_number(number: str | Decimal) -> str:
+def format_number(number: str | Decimal) -> str:
     """Format a number without trailing zeros."""
     text = f"{Decimal(number):f}"  # `normalize` would round to 28 digits
     return text.rstrip("0").removesuffix(".") if "." in text else text
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    def normalized(self) -> Self:
+    def normalize(self) -> Self:
         """Return a copy with canonical values; raises `BAD_REQUEST` for an invalid address."""
         values: dict[str, Any] = {
             name: value
             for name, value in msgspec.structs.asdict(self).items()
             if isinstance(value, str)
         }
-        changes = {name: write_number(values[name]) for name in _NUMBERS if name in values}
+        changes: dict[str, Any] = {
+            name: format_number(values[name]) for name in _NUMBERS if name in values
+        }
         if "address" in values:
-            address = read_address("address", values["address"])
+            address = parse_checksum_address("address", values["address"])
             changes["address"] = to_checksum_address(address)
         if values.get("kind") is FraudRuleKind.EMAIL and "value" in values:
             changes["value"] = to_comparable(values["value"])
+        if translations := getattr(self, "label_translations", None):
+            changes["label_translations"] = sorted(translations)
         return msgspec.structs.replace(self, **changes)
 
 
@@ -58,7 +62,7 @@ def _build_entry_type(
     the default of an optional field.
     """
     fields: dict[str, tuple[Any, ...]] = dict.fromkeys(first_fields, ())
-    fields |= {field.name: _field_definition(field) for field in list_fields(operation)} | overrides
+    fields |= {field.name: _define_field(field) for field in list_fields(operation)} | overrides
     fields.pop(omit, None)
     struct = msgspec.defstruct(
         f"{operation.__name__}Entry",
@@ -71,7 +75,7 @@ def _build_entry_type(
     return cast("type[ConfigEntry]", struct)
 
 
-def _field_definition(field: OperationField) -> tuple[Any, ...]:
+def _define_field(field: OperationField) -> tuple[Any, ...]:
     if field.is_required:
         return (field.type,)
     return (field.type | UnsetType, UNSET) if field.default is None else (field.type, field.default)

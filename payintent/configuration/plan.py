@@ -14,14 +14,14 @@ import msgspec
 import yaml
 
 from payintent.configuration.entries import ConfigEntry
-from payintent.configuration.kinds import KINDS, Change, ConfigKind, InstalledEntry
+from payintent.configuration.sections import SECTIONS, Change, ConfigSection, InstalledEntry
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError, RefusedError
 from payintent.db.locks import hold_advisory_lock
 from payintent.operators import proposals_store
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 from payintent.operators.proposals_store import Proposal
-from payintent.runtime.encryption import proposal_context
+from payintent.runtime.encryption import make_proposal_context
 
 _PAGE = 1_000
 _LOCK = "config"
@@ -63,18 +63,22 @@ def parse_config(content: bytes, name: str) -> ConfigFile:
     root = _parse_yaml(content, name)
     if not isinstance(root.value, dict):
         _reject(f"{name}:{root.line}", "expected sections such as `tax_rates:`")
-    sections = dict(root.value)
-    version = sections.pop("version", None)
+    nodes = dict(root.value)
+    version = nodes.pop("version", None)
     if version is None or version.value != _VERSION:
         line = root.line if version is None else version.line
         _reject(f"{name}:{line}", f"version: expected `version: {_VERSION}`")
-    kinds = {kind.section: kind for kind in KINDS}
-    for section, node in sections.items():
-        if section not in kinds:
-            names = ", ".join(kinds)
-            _reject(f"{name}:{node.line}", f"unknown section `{section}`; sections are {names}")
+    known_sections = {section.name: section for section in SECTIONS}
+    for section_name, node in nodes.items():
+        if section_name not in known_sections:
+            names = ", ".join(known_sections)
+            problem = f"unknown section `{section_name}`; sections are {names}"
+            _reject(f"{name}:{node.line}", problem)
     return ConfigFile(
-        {section: _read_section(kinds[section], sections[section], name) for section in sections}
+        {
+            section_name: _read_section(known_sections[section_name], node, name)
+            for section_name, node in nodes.items()
+        }
     )
 
 
@@ -86,43 +90,45 @@ def format_config(entries: Iterable[tuple[str, Sequence[ConfigEntry]]]) -> str:
     )
 
 
-def _read_section(kind: ConfigKind, node: Node, name: str) -> list[FileEntry]:
+def _read_section(section: ConfigSection, node: Node, name: str) -> list[FileEntry]:
     if not isinstance(node.value, list):
-        _reject(f"{name}:{node.line}", f"{kind.section}: expected a list, or [] for none")
+        _reject(
+            f"{name}:{node.line}", f"{section.name}: expected a list, or [] if there are no entries"
+        )
     entries: list[FileEntry] = []
     lines: dict[tuple[object, ...], int] = {}
     for number, item in enumerate(node.value):
-        position = f"{name}:{item.line}: {kind.section}[{number}]"
-        entry = _read_entry(kind, item, position, name)
-        key = kind.key_of(entry)
-        if key in lines and not kind.allows_duplicates:
+        position = f"{name}:{item.line}: {section.name}[{number}]"
+        entry = _read_entry(section, item, position, name)
+        key = section.get_key(entry)
+        if key in lines and not section.allows_duplicates:
             _reject(position, f"duplicate of the entry in line {lines[key]}")
         lines[key] = item.line
         entries.append(FileEntry(entry, position))
     return entries
 
 
-def _read_entry(kind: ConfigKind, node: Node, position: str, name: str) -> ConfigEntry:
+def _read_entry(section: ConfigSection, node: Node, position: str, name: str) -> ConfigEntry:
     fields = node.value
     if not isinstance(fields, dict):
         _reject(position, "expected fields such as `country: TH`")
     try:
         entry: ConfigEntry = msgspec.convert(
             {field: _to_builtins(value) for field, value in fields.items()},
-            kind.entry,
+            section.entry_type,
             strict=False,
         )
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         field = path.rstrip("`")
-        unknown = next((key for key in fields if f"unknown field `{key}`" in problem), None)
-        node_at = fields.get(unknown or field.partition("[")[0], node)
-        field_path = f"{kind.section}{position.rpartition(kind.section)[2]}" + (
+        unknown_field = next((key for key in fields if f"unknown field `{key}`" in problem), None)
+        invalid_node = fields.get(unknown_field or field.partition("[")[0], node)
+        field_path = f"{section.name}{position.rpartition(section.name)[2]}" + (
             field and f".{field}"
         )
-        _reject(f"{name}:{node_at.line}: {field_path}", problem[0].lower() + problem[1:])
+        _reject(f"{name}:{invalid_node.line}: {field_path}", problem[0].lower() + problem[1:])
     try:
-        return entry.normalized()
+        return entry.normalize()
     except RefusedError as error:
         _reject(position, error.message)
 
@@ -141,13 +147,13 @@ def _parse_yaml(content: bytes, name: str) -> Node:
     try:
         events: Iterator[Any] = cast("Any", yaml).parse(content.decode(), Loader=loader)
         next(events)  # stream start
-        first = next(events, None) and next(events, None)  # skips the document start
-        if first is None:
+        root_event = next(events, None) and next(events, None)  # skips the document start
+        if root_event is None:
             _reject(f"{name}:1", "the file is empty")
-        root = _build_node(events, first, name, 0)
+        root = _build_node(events, root_event, name, 0)
         next(events)  # document end
-        if isinstance(following := next(events), yaml.DocumentStartEvent):
-            _reject(f"{name}:{following.start_mark.line + 1}", "only one YAML document is allowed")
+        if isinstance(next_event := next(events), yaml.DocumentStartEvent):
+            _reject(f"{name}:{next_event.start_mark.line + 1}", "only one YAML document is allowed")
     except UnicodeDecodeError as error:
         _reject(name, f"the file is not UTF-8: {error.reason} at byte {error.start}")
     except yaml.YAMLError as error:
@@ -197,7 +203,7 @@ class PlanStep:
     changes: str
     position: str  # in the file; empty for removals
     operations: Sequence[ChangeOperation[Any]]
-    instructions: str = ""  # instructions for the operator if no operation can make the change
+    instructions: str = ""  # for the operator if no operation can make the change
     needs_approval: bool = False
     approval_id: str | None = None  # the pending proposal
 
@@ -219,11 +225,11 @@ class ExportConfig(ReadOperation[list[tuple[str, list[ConfigEntry]]]], frozen=Tr
     async def read(self, context: OperationContext) -> list[tuple[str, list[ConfigEntry]]]:
         return [
             (
-                kind.section,
-                [entry.entry for entry in await kind.read(context) if entry.is_exported],
+                section.name,
+                [entry.entry for entry in await section.read(context) if entry.is_exported],
             )
-            for kind in KINDS
-            if self.with_merchants or not kind.is_per_merchant
+            for section in SECTIONS
+            if self.with_merchants or not section.is_per_merchant
         ]
 
 
@@ -234,15 +240,17 @@ class PlanConfig(ReadOperation[list[PlanStep]], frozen=True, kw_only=True):
     file: ConfigFile
 
     async def read(self, context: OperationContext) -> list[PlanStep]:
-        """Return the differences in execution order; raises their first error."""
+        """Return the differences in execution order; raises the first error."""
         steps = [
             await _check_step(context, step)
-            for kind in KINDS
-            if kind.section in self.file.sections
-            for step in _compare(kind, await kind.read(context), self.file.sections[kind.section])
+            for section in SECTIONS
+            if section.name in self.file.sections
+            for step in _compare(
+                section, await section.read(context), self.file.sections[section.name]
+            )
         ]
-        pending = await _load_pending(context, steps)
-        return [replace(step, approval_id=_find_approval(step, pending)) for step in steps]
+        approval_ids = await _load_approval_ids(context, steps)
+        return [replace(step, approval_id=_find_approval(step, approval_ids)) for step in steps]
 
 
 async def apply_plan(
@@ -262,39 +270,44 @@ async def apply_plan(
 
 
 async def _run_steps(steps: Sequence[PlanStep], submit: Submit) -> list[PlanStep]:
-    """Run steps. If an operation needs approval, the rest of its step is skipped."""
-    pending: list[PlanStep] = []
+    """Run the steps and return the steps that need approval.
+
+    If an operation needs approval, the remaining operations of its step are skipped.
+    """
+    pending_steps: list[PlanStep] = []
     for step in steps:
         if step.approval_id is not None:
-            pending.append(step)
+            pending_steps.append(step)
             continue
         for operation in step.operations:
             result = await submit(operation)
             if isinstance(result, Proposal):
                 approval_id = ids.format_id(ids.APPROVAL, result.id)
-                pending.append(replace(step, approval_id=approval_id))
+                pending_steps.append(replace(step, approval_id=approval_id))
                 break
-    return pending
+    return pending_steps
 
 
 def _compare(
-    kind: ConfigKind, installed: Sequence[InstalledEntry], from_file: Sequence[FileEntry]
+    section: ConfigSection,
+    installed_entries: Sequence[InstalledEntry],
+    file_entries: Sequence[FileEntry],
 ) -> Iterator[PlanStep]:
     """Yield the steps that make the installation match the file. Removals come last."""
     installed_by_key: defaultdict[tuple[object, ...], deque[InstalledEntry]] = defaultdict(deque)
-    for entry in sorted(installed, key=lambda entry: not entry.is_exported):
-        installed_by_key[kind.key_of(entry.entry)].append(entry)
-    for item in from_file:
-        candidates = installed_by_key[kind.key_of(item.entry)]
-        before = candidates.popleft() if candidates else None
-        if step := _build_step(kind, before, item):
+    for entry in sorted(installed_entries, key=lambda entry: not entry.is_exported):
+        installed_by_key[section.get_key(entry.entry)].append(entry)
+    for file_entry in file_entries:
+        candidates = installed_by_key[section.get_key(file_entry.entry)]
+        installed_entry = candidates.popleft() if candidates else None
+        if step := _build_step(section, installed_entry, file_entry):
             yield step
     for entry in (entry for remaining in installed_by_key.values() for entry in remaining):
-        if operations := kind.remove(entry):
-            fields = _format_fields(kind, entry.entry)
+        if operations := section.remove(entry):
+            fields = _format_fields(section, entry.entry)
             yield PlanStep(
                 sign="-",
-                subject=_subject_of(kind, entry.entry),
+                subject=_format_subject(section, entry.entry),
                 changes=f"removed{fields and f' ({fields})'}",
                 position="",
                 operations=operations,
@@ -302,55 +315,61 @@ def _compare(
 
 
 def _build_step(
-    kind: ConfigKind, before: InstalledEntry | None, target: FileEntry
+    section: ConfigSection, installed_entry: InstalledEntry | None, file_entry: FileEntry
 ) -> PlanStep | None:
-    entry = target.entry
-    old: Mapping[str, Any] = {} if before is None else msgspec.structs.asdict(before.entry)
+    entry = file_entry.entry
+    old_values: Mapping[str, Any] = (
+        {} if installed_entry is None else msgspec.structs.asdict(installed_entry.entry)
+    )
     fields = {
         name: value
         for name, value in msgspec.structs.asdict(entry).items()
-        if value is not msgspec.UNSET and (before is None or value != old[name])
+        if value is not msgspec.UNSET and (installed_entry is None or value != old_values[name])
     }
-    if before is None and kind.is_fixed:
+    if installed_entry is None and section.is_fixed:
         raise NotFoundError(
-            f"{target.position}: this installation has no {_subject_of(kind, entry)}"
+            f"{file_entry.position}: this installation has no {_format_subject(section, entry)}"
         )
     # Omitted fields keep their values, even if the operation sets all fields.
-    omitted = {name: value for name, value in old.items() if getattr(entry, name) is msgspec.UNSET}
-    complete_entry = msgspec.structs.replace(entry, **omitted)
-    instructions = kind.instructions(entry) if kind.instructions and fields else ""
-    is_different = before is None or fields or not before.is_exported
-    operations = kind.change(Change(complete_entry, fields, before)) if is_different else ()
+    omitted_fields = {
+        name: value for name, value in old_values.items() if getattr(entry, name) is msgspec.UNSET
+    }
+    complete_entry = msgspec.structs.replace(entry, **omitted_fields)
+    instructions = section.instructions(entry) if section.instructions and fields else ""
+    is_different = installed_entry is None or fields or not installed_entry.is_exported
+    operations = (
+        section.change(Change(complete_entry, fields, installed_entry)) if is_different else ()
+    )
     if not operations and not instructions:
         return None
-    if before is None:
-        changes = _format_fields(kind, entry) or "added"
+    if installed_entry is None:
+        changes = _format_fields(section, entry) or "added"
     else:
         changes = ", ".join(
-            f"{name} {_format_value(old[name])} → {_format_value(value)}"
+            f"{name} {_format_value(old_values[name])} → {_format_value(value)}"
             for name, value in fields.items()
         )
     return PlanStep(
-        sign="+" if before is None else "~",
-        subject=_subject_of(kind, entry),
+        sign="+" if installed_entry is None else "~",
+        subject=_format_subject(section, entry),
         changes=changes or "enabled again",
-        position=target.position,
+        position=file_entry.position,
         operations=operations,
         instructions=instructions,
     )
 
 
-def _subject_of(kind: ConfigKind, entry: ConfigEntry) -> str:
-    values = [_format_value(value) for value in kind.key_of(entry) if value is not None]
-    return " ".join([kind.section, *values])
+def _format_subject(section: ConfigSection, entry: ConfigEntry) -> str:
+    values = [_format_value(value) for value in section.get_key(entry) if value is not None]
+    return " ".join([section.name, *values])
 
 
-def _format_fields(kind: ConfigKind, entry: ConfigEntry) -> str:
+def _format_fields(section: ConfigSection, entry: ConfigEntry) -> str:
     """Format the fields that are not part of the key."""
     return ", ".join(
         f"{name} {_format_value(value)}"
         for name, value in msgspec.structs.asdict(entry).items()
-        if name not in kind.key and value is not msgspec.UNSET
+        if name not in section.key and value is not msgspec.UNSET
     )
 
 
@@ -369,31 +388,33 @@ async def _check_step(context: OperationContext, step: PlanStep) -> PlanStep:
             if context.actor.role is not None:
                 needs_approval |= await operation.needs_approval(context)
         except RefusedError as error:
-            at = step.position or step.subject
-            raise RefusedError(error.code, f"{at}: {error.message}") from error
+            location = step.position or step.subject
+            raise RefusedError(error.code, f"{location}: {error.message}") from error
     return replace(step, needs_approval=needs_approval)
 
 
-async def _load_pending(context: OperationContext, steps: Sequence[PlanStep]) -> dict[bytes, str]:
+async def _load_approval_ids(
+    context: OperationContext, steps: Sequence[PlanStep]
+) -> dict[bytes, str]:
     """Return the approval ids of pending proposals for these actions, by encoded operation."""
     actions = {operation.action for step in steps for operation in step.operations}
-    pending: dict[bytes, str] = {}
+    approval_ids: dict[bytes, str] = {}
     after: UUID | None = None
     while actions:
-        page = await proposals_store.list_waiting(context.database, after, _PAGE)
+        page = await proposals_store.list_undecided(context.database, after, _PAGE)
         for proposal in page:
             if proposal.action in actions and proposal.sealed is not None:
-                encryption_context = proposal_context(
+                encryption_context = make_proposal_context(
                     proposal.id, proposal.action, proposal.proposed_by
                 )
                 fields = context.encryption.decrypt(proposal.sealed, encryption_context)
-                pending[fields] = ids.format_id(ids.APPROVAL, proposal.id)
+                approval_ids[fields] = ids.format_id(ids.APPROVAL, proposal.id)
         if len(page) < _PAGE:
             break
         after = page[-1].id
-    return pending
+    return approval_ids
 
 
-def _find_approval(step: PlanStep, pending: Mapping[bytes, str]) -> str | None:
-    encoded = map(msgspec.json.encode, step.operations)
-    return next((pending[fields] for fields in encoded if fields in pending), None)
+def _find_approval(step: PlanStep, approval_ids: Mapping[bytes, str]) -> str | None:
+    encoded_operations = map(msgspec.json.encode, step.operations)
+    return next((approval_ids[key] for key in encoded_operations if key in approval_ids), None)

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import COMMON_HEADERS, render
-from payintent.console.sessions import OperatorSession, console_cookie, find_session
+from payintent.console.sessions import OperatorSession, find_session, make_console_cookie
 from payintent.core.errors import (
     BadRequestError,
     ErrorCode,
@@ -22,7 +22,7 @@ from payintent.core.errors import (
 )
 from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import Handler
-from payintent.http.bodies import BodyTooLargeError, read_raw
+from payintent.http.bodies import BodyTooLargeError, read_body
 from payintent.http.errors import Failure, render_failures
 from payintent.http.pages.forms import SignedInVisit
 from payintent.operators.operation import Actor, OperationType, ReadOperation
@@ -98,7 +98,7 @@ def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Ha
 
 def console_page(handler: Handler) -> Handler:
     """Render errors as pages. Add the common headers, and the session cookie if it changed."""
-    handle = render_failures(_failure_page)(handler)
+    handle = render_failures(_render_failure)(handler)
 
     @wraps(handler)
     async def respond(request: Request) -> Response:
@@ -109,7 +109,7 @@ def console_page(handler: Handler) -> Handler:
         if session is not None and session.cookie is not None:
             settings = get_console_context(request).settings
             if "set-cookie" not in response.headers:
-                console_cookie(settings).set(response, session.cookie)
+                make_console_cookie(settings).set(response, session.cookie)
         return response
 
     return respond
@@ -120,7 +120,8 @@ async def _read_form(request: Request, session: OperatorSession) -> Mapping[str,
     token = fields.pop(CSRF_FIELD, "")
     if not hmac.compare_digest(token.encode(), session.csrf.encode()):
         raise RefusedError(
-            ErrorCode.FORBIDDEN, "the form belongs to another session; reload the page"
+            ErrorCode.FORBIDDEN,
+            "the form was opened in a different session; reload the page and try again",
         )
     return fields
 
@@ -129,17 +130,17 @@ async def read_same_origin_form(request: Request) -> dict[str, str]:
     """Read a form; raise `FORBIDDEN` if it was sent from another origin. No session is required."""
     settings = get_console_context(request).settings
     check_host(request, settings)
-    if request.headers.getlist("origin") != [own_origin(request, settings)]:
+    if request.headers.getlist("origin") != [get_own_origin(request, settings)]:
         raise RefusedError(ErrorCode.FORBIDDEN, "the form was sent from another site")
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != _FORM_TYPE:
         raise BadRequestError(f"the form must be sent as {_FORM_TYPE}")
-    raw = await read_raw(request, settings.body_bytes_max)
+    body = await read_body(request, settings.body_bytes_max)
     options: Any = {"keep_blank_values": True, "errors": "strict"}
     try:
-        pairs = parse_qsl(raw.decode(), **options, max_num_fields=_FORM_FIELDS_MAX)
+        pairs = parse_qsl(body.decode(), **options, max_num_fields=_FORM_FIELDS_MAX)
     except ValueError as error:
-        raise BadRequestError("the form cannot be read") from error
+        raise BadRequestError("the form is malformed") from error
     return dict(pairs)
 
 
@@ -152,7 +153,7 @@ def check_host(request: Request, settings: Settings) -> None:
     host = request.headers.get("host", "").lower()
     if settings.console_base:
         if f"https://{host}" != settings.console_base:
-            raise RefusedError(ErrorCode.FORBIDDEN, f"the console is at {settings.console_base}")
+            raise RefusedError(ErrorCode.FORBIDDEN, f"open the console at {settings.console_base}")
     elif _strip_port(host) not in _LOOPBACK_HOSTS:
         raise RefusedError(
             ErrorCode.FORBIDDEN,
@@ -161,22 +162,22 @@ def check_host(request: Request, settings: Settings) -> None:
         )
 
 
-def own_origin(request: Request, settings: Settings) -> str:
+def get_own_origin(request: Request, settings: Settings) -> str:
     return settings.console_base or f"http://{request.headers.get('host', '').lower()}"
 
 
-def _failure_page(request: Request, failure: Failure) -> Response:
-    message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
+def _render_failure(request: Request, failure: Failure) -> Response:
+    message = _FAILURE_MESSAGES.get(failure.exception_type, failure.message)
     return render(request, "refused.html", status=failure.status, message=message)
 
 
 def _redirect_to_sign_in(request: Request, settings: Settings) -> Response:
     query, path = "", request.url.path
     if request.method == "GET" and path != "/":
-        target = f"{path}?{request.url.query}" if request.url.query else path
-        query = "?" + urlencode({"next": target})
+        next_path = f"{path}?{request.url.query}" if request.url.query else path
+        query = "?" + urlencode({"next": next_path})
     response = RedirectResponse(SIGN_IN + query, 303)
-    cookie = console_cookie(settings)
+    cookie = make_console_cookie(settings)
     # Browsers omit the cookie after a cross-site link. Keep the session in that case.
     if cookie.read(request) is not None:
         cookie.clear(response)

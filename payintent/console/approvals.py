@@ -18,8 +18,8 @@ from payintent.console.operation_forms import read_operation
 from payintent.console.operation_pages import render_result
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
-from payintent.db.database import current_time
-from payintent.http.errors import http_status
+from payintent.db.database import get_current_time
+from payintent.http.errors import get_http_status
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
 from payintent.operators.submit import submit
@@ -34,7 +34,7 @@ async def get_approvals(visit: OperatorVisit) -> Response:
 
 
 async def get_approval(visit: OperatorVisit) -> Response:
-    return await _approval_page(visit)
+    return await _render_approval(visit)
 
 
 async def post_decision(visit: OperatorVisit) -> Response:
@@ -45,27 +45,27 @@ async def post_decision(visit: OperatorVisit) -> Response:
     fields = {"approval_id": visit.request.path_params["approval_id"], "note": note}
     try:
         operation = read_operation(kind, fields)
-        actor = replace(visit.actor, why=note)
+        actor = replace(visit.actor, reason=note)
         result = await submit(visit.context.operation_context, operation, actor)
     except RefusedError as refusal:
         if refusal.code is ErrorCode.NOT_FOUND:
             raise
-        return await _approval_page(visit, note, refusal)
+        return await _render_approval(visit, note, refusal)
     return render_result(visit, kind, result, back="/approvals")
 
 
-async def _approval_page(
+async def _render_approval(
     visit: OperatorVisit, note: str = "", refusal: RefusedError | None = None
 ) -> Response:
     approval_id: str = visit.request.path_params["approval_id"]
     approval = await visit.read(ShowApproval(approval_id=approval_id))
-    role, minimum_role = visit.actor.role, _minimum_role(approval)
+    role, minimum_role = visit.actor.role, _get_minimum_role(approval)
     return visit.render(
         "approval.html",
-        status=200 if refusal is None else http_status(refusal),
+        status=200 if refusal is None else get_http_status(refusal),
         approval=approval,
         merchant_names=await read_merchant_names(visit, [approval]),
-        now=await current_time(visit.context.database),
+        now=await get_current_time(visit.context.database),
         may_decide=role is not None and role.includes(minimum_role),
         minimum_role=minimum_role,
         is_own=approval.proposed_by == visit.actor.name,
@@ -74,7 +74,7 @@ async def _approval_page(
     )
 
 
-def _minimum_role(approval: ApprovalView) -> Role:
+def _get_minimum_role(approval: ApprovalView) -> Role:
     """Return the lowest role that may decide. It must also be able to propose the operation."""
     kind = OPERATIONS.get(approval.action)  # None for refunds
     if kind is not None and kind.needs_role.includes(Approve.needs_role):

@@ -51,7 +51,7 @@ async def get_audit(visit: OperatorVisit) -> Response:
         "audit.html",
         status=400 if message else 200,
         refusal=message,
-        filters=_filter_fields(query, errors),
+        filters=_build_filter_fields(query, errors),
         entries=[to_plain(entry) for entry in entries],
         merchant_names=await read_merchant_names(visit, entries),
         older_url=older_url,
@@ -105,22 +105,22 @@ def _read_filters(query: Mapping[str, str]) -> dict[str, str]:
     return {name: query[name] for name in _FILTERS if query.get(name)}
 
 
-def _filter_fields(query: Mapping[str, str], errors: Mapping[str, str]) -> list[FormField]:
+def _build_filter_fields(query: Mapping[str, str], errors: Mapping[str, str]) -> list[FormField]:
     fields = {field.name: field for field in build_form(ListAuditEntries, query, errors)}
     return [fields[name] for name in _FILTERS]
 
 
 def _to_csv(entries: Iterable[AuditEntry]) -> bytes:
     return _write_rows(
-        [_guard_formula(_columns(entry)[name]) for name in _COLUMNS] for entry in entries
+        [_guard_formula(_select_columns(entry)[name]) for name in _COLUMNS] for entry in entries
     )
 
 
 def _to_json_lines(entries: Iterable[AuditEntry]) -> bytes:
-    return b"".join(encode_json(_columns(entry)) + b"\n" for entry in entries)
+    return b"".join(encode_json(_select_columns(entry)) + b"\n" for entry in entries)
 
 
-def _columns(entry: AuditEntry) -> dict[str, Any]:
+def _select_columns(entry: AuditEntry) -> dict[str, Any]:
     fields: dict[str, Any] = to_plain(entry)
     return {name: fields[name] for name in _COLUMNS}
 

@@ -10,15 +10,15 @@ from payintent.cases.operations import ListCases, ShowCase
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import (
     change_query,
-    operation_url,
+    get_operation_url,
     read_merchant_names,
     read_order_ids,
     render_queue,
 )
-from payintent.console.operation_pages import page_actions
-from payintent.console.rendering import operation_title
+from payintent.console.operation_pages import make_page_actions
+from payintent.console.rendering import format_operation_title
 from payintent.core.access import Role
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.disputes.operations import ListDisputes
 from payintent.operators.operation import ChangeOperation
 from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
@@ -30,7 +30,7 @@ from payintent.refunds.resolve_case import ResolveCase
 #: Explanation of each case kind.
 EXPLANATIONS = {
     CaseKind.ORPHAN_CAPTURE: "Money arrived for a session that the buyer had left.",
-    CaseKind.LATE_PAYMENT: "Money arrived after the payment had ended unpaid.",
+    CaseKind.LATE_PAYMENT: "Money arrived after the payment had failed, expired or been cancelled.",
     CaseKind.DOUBLE_PAYMENT: "More money arrived for a payment that was already paid.",
     CaseKind.AMOUNT_MISMATCH: "The received amount or currency differs from the requested amount.",
     CaseKind.TOKEN_MISMATCH: "The received token differs from the requested token.",
@@ -38,7 +38,7 @@ EXPLANATIONS = {
     CaseKind.DISPUTE: "The buyer's bank disputes a payment and reclaims its money.",
     CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway without a request here.",
     CaseKind.FRAUD_WARNING: "The card issuer warns that the payment is fraudulent.",
-    CaseKind.UNDECIDED: "The payment ended before it was clear whether money would arrive.",
+    CaseKind.UNDECIDED: "The payment expired before the gateway reported a result.",
     CaseKind.REFUND_REVERSED: "A gateway reversed a refund that had succeeded.",
     CaseKind.RECONCILIATION: "Our records differ from those of a gateway or a chain.",
 }
@@ -65,21 +65,24 @@ async def get_case_page(visit: OperatorVisit) -> Response:
         merchant_names=await read_merchant_names(visit, [case]),
         order_ids=await read_order_ids(visit, [case]),
         explanation=EXPLANATIONS[CaseKind(case.kind)],
-        now=await current_time(visit.context.read_database),
-        actions=_case_actions(visit, case),
+        now=await get_current_time(visit.context.read_database),
+        actions=_list_case_actions(visit, case),
     )
 
 
-def _case_actions(visit: OperatorVisit, case: CaseDetails) -> list[dict[str, str]]:
+def _list_case_actions(visit: OperatorVisit, case: CaseDetails) -> list[dict[str, str]]:
     """Return the decisions that the operator may make. Refunds require the FINANCE role."""
     if case.status != "OPEN":
         return []
-    resolutions = [("Accept: keep the money", "accept"), ("Dismiss: no money arrived", "dismiss")]
+    resolutions = [
+        ("Accept: keep the money", "accept"),
+        ("Dismiss: no money was received", "dismiss"),
+    ]
     role = visit.actor.role
     if role is not None and role.includes(Role.FINANCE):
         resolutions.append(("Refund the money", "refund"))
-    return page_actions(
-        (label, operation_url(visit, ResolveCase, case_id=case.id, resolution=resolution))
+    return make_page_actions(
+        (label, get_operation_url(visit, ResolveCase, case_id=case.id, resolution=resolution))
         for label, resolution in resolutions
     )
 
@@ -110,13 +113,13 @@ async def get_refund_page(visit: OperatorVisit) -> Response:
         refund=refund,
         merchant_names=await read_merchant_names(visit, [refund]),
         order_ids=await read_order_ids(visit, [refund]),
-        now=await current_time(visit.context.read_database),
+        now=await get_current_time(visit.context.read_database),
         is_own=refund.requested_by == visit.actor.name,
-        actions=_refund_actions(visit, refund),
+        actions=_list_refund_actions(visit, refund),
     )
 
 
-def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[dict[str, str]]:
+def _list_refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[dict[str, str]]:
     """Return the available refund operations. Operators cannot approve their own refunds."""
     operations: list[type[ChangeOperation[Any]]] = []
     if refund.step == RefundStep.APPROVAL and refund.requested_by != visit.actor.name:
@@ -126,7 +129,10 @@ def _refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[dict[st
         operations.append(RejectRefund)
     if refund.step == RefundStep.SENT or is_unsent:
         operations.append(ResendRefund)
-    return page_actions(
-        (operation_title(operation.action), operation_url(visit, operation, refund_id=refund.id))
+    return make_page_actions(
+        (
+            format_operation_title(operation.action),
+            get_operation_url(visit, operation, refund_id=refund.id),
+        )
         for operation in operations
     )

@@ -30,8 +30,8 @@ class ConsoleContext:
     viewers: ViewerReader
     overview: OverviewCache
     endpoints: EndpointComparison
-    change_feed: ChangeFeed[UUID]  # when it closes, event streams end
-    identity_provider: IdentityProvider | None  # None: only tokens can be used to sign in
+    change_feed: ChangeFeed[UUID]  # event streams end when it closes
+    identity_provider: IdentityProvider | None  # None if only tokens can be used to sign in
 
 
 def get_console_context(request: Request) -> ConsoleContext:

@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.compare_endpoints import EndpointState
+from payintent.chains.compare_endpoints import EndpointStatus
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import read_merchant_names
-from payintent.console.operation_pages import allowed_actions
-from payintent.console.today import approximate_age
-from payintent.db.database import current_time
+from payintent.console.operation_pages import list_allowed_actions
+from payintent.console.today import format_approximate_age
+from payintent.db.database import get_current_time
 from payintent.evm.chain_reader import Finality
 from payintent.gateway_accounts.health import GatewayChannel, GatewayOutage
 from payintent.gateway_accounts.operations import ListAccounts
@@ -42,7 +42,7 @@ async def get_gateways(visit: OperatorVisit) -> Response:
     return visit.render(
         "gateways.html",
         merchant_names=await read_merchant_names(visit, accounts),
-        now=await current_time(visit.context.database),
+        now=await get_current_time(visit.context.database),
         providers=[
             (provider, [account for account in accounts if account.provider == provider.name])
             for provider in providers
@@ -51,14 +51,14 @@ async def get_gateways(visit: OperatorVisit) -> Response:
             account.id: [by_channel.get((account.id, channel)) for channel in GatewayChannel]
             for account in accounts
         },
-        channel_state=_channel_state,
+        channel_state=_describe_channel_state,
         outages=outages,
         errors=await visit.read(ListGatewayErrors(limit=_ERRORS_MAX)),
-        allowed=allowed_actions(visit),
+        allowed=list_allowed_actions(visit),
     )
 
 
-def _channel_state(outage: GatewayOutage | None, now: datetime) -> tuple[str, str]:
+def _describe_channel_state(outage: GatewayOutage | None, now: datetime) -> tuple[str, str]:
     if outage is None:
         return "available", "good"
     return ("circuit open", "bad") if outage.until > now else ("retry pending", "warn")
@@ -67,9 +67,9 @@ def _channel_state(outage: GatewayOutage | None, now: datetime) -> tuple[str, st
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSection:
     chain: ChainRecord
-    cursor: ChainCursor | None  # None: no merchant uses this chain
+    cursor: ChainCursor | None  # None if no merchant uses this chain
     sessions: int  # open on-chain sessions
-    endpoints: list[EndpointState]
+    endpoints: list[EndpointStatus]
 
     @property
     def is_used(self) -> bool:
@@ -86,8 +86,8 @@ class ChainSection:
         if self.cursor is None:
             return None
         if self.cursor.halted is not None:
-            return runbook_section(_HALTED_HEADING)
-        return None if self.cursor.watched else runbook_section(_UNWATCHED_HEADING)
+            return render_runbook_section(_HALTED_HEADING)
+        return None if self.cursor.watched else render_runbook_section(_UNWATCHED_HEADING)
 
 
 async def get_chains(visit: OperatorVisit) -> Response:
@@ -97,7 +97,9 @@ async def get_chains(visit: OperatorVisit) -> Response:
     sessions = {
         watch.chain: watch.sessions for watch in await chain_watch_store.list_watches(database)
     }
-    states = await asyncio.gather(*(visit.context.endpoints.compare(chain) for chain in records))
+    endpoint_statuses = await asyncio.gather(
+        *(visit.context.endpoints.compare(chain) for chain in records)
+    )
     sections = [
         ChainSection(
             chain=chain,
@@ -105,22 +107,22 @@ async def get_chains(visit: OperatorVisit) -> Response:
             sessions=sessions.get(chain.slug, 0),
             endpoints=endpoints,
         )
-        for chain, endpoints in zip(records, states, strict=True)
+        for chain, endpoints in zip(records, endpoint_statuses, strict=True)
     ]
-    now = await current_time(database)
+    now = await get_current_time(database)
     return visit.render(
         "chains.html",
         sections=[section for section in sections if section.is_used],
         unused_chains=[section.chain for section in sections if not section.is_used],
         now=now,
         ago=partial(_format_ago, now=now),
-        finality=_finality,
-        allowed=allowed_actions(visit),
+        finality=_describe_finality,
+        allowed=list_allowed_actions(visit),
     )
 
 
 @cache
-def runbook_section(heading: str) -> str:
+def render_runbook_section(heading: str) -> str:
     """Render the steps of a runbook section as HTML, without its heading and alert names.
 
     Links are removed, because their targets are not on the page.
@@ -131,7 +133,7 @@ def runbook_section(heading: str) -> str:
     return _LINK_TAG.sub("", render_markdown("- **Symptoms**" + steps)[1])
 
 
-def _finality(chain: ChainRecord) -> str:
+def _describe_finality(chain: ChainRecord) -> str:
     if chain.instant_finality:
         return "immediately"
     if chain.finality == Finality.FINALIZED:
@@ -142,4 +144,4 @@ def _finality(chain: ChainRecord) -> str:
 
 
 def _format_ago(moment: datetime | None, now: datetime) -> str:
-    return "never" if moment is None else f"{approximate_age(moment, now)} ago"
+    return "never" if moment is None else f"{format_approximate_age(moment, now)} ago"

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.merchants import store as merchant_store
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.operators.submit import convert_operation
@@ -21,18 +21,18 @@ PAGE_ROWS = 50
 _DATETIME_LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d", re.ASCII)
 
 
-def read_query(visit: OperatorVisit, kind: type[Read], **fixed: object) -> Read:
-    """Build an operation from the query and `fixed` fields, ignoring unknown parameters.
+def read_query(visit: OperatorVisit, kind: type[Read], **fixed_fields: object) -> Read:
+    """Build an operation from the query and `fixed_fields`, ignoring unknown parameters.
 
     Raises `BAD_REQUEST` for an invalid value.
     """
-    names = set(kind.__struct_fields__) - fixed.keys()
+    names = set(kind.__struct_fields__) - fixed_fields.keys()
     values = {
         name: f"{value}:00Z" if _DATETIME_LOCAL.fullmatch(value) else value
         for name, value in visit.query.items()
         if name in names and value
     }
-    return convert_operation({**values, **fixed}, kind, strict=False)
+    return convert_operation({**values, **fixed_fields}, kind, strict=False)
 
 
 async def render_queue(
@@ -47,8 +47,8 @@ async def render_queue(
 ) -> Response:
     """Render a list page; the template receives the rows as `name`.
 
-    Pending rows are sorted oldest first by default. Rows are pending if `is_pending`, or if the
-    status filter is empty or `pending_status`.
+    Pending rows are sorted oldest first by default. Rows are pending if `is_pending` is set, or if
+    the status filter is empty or equal to `pending_status`.
     """
     if pending_status is not None:
         is_pending = visit.query.get("status", "") in ("", pending_status)
@@ -56,10 +56,10 @@ async def render_queue(
     operation: Any = read_query(visit, kind, limit=PAGE_ROWS, **order)
     rows = await visit.read(operation)
     fields |= {name: rows, "form_values": visit.query, "status_filter": operation.status}
-    next_link = next_page(visit, operation.order, [row.id for row in rows])
+    next_link = make_next_link(visit, operation.order, [row.id for row in rows])
     fields["merchant_names"] = await read_merchant_names(visit, rows)
     fields["order_ids"] = await read_order_ids(visit, rows)
-    now = await current_time(visit.context.read_database)
+    now = await get_current_time(visit.context.read_database)
     return visit.render(template, now=now, next_link=next_link, **fields)
 
 
@@ -83,7 +83,9 @@ def change_query(visit: OperatorVisit, **changes: object) -> str:
     return f"{url}?{urlencode(query)}" if query else url
 
 
-def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> dict[str, str] | None:
+def make_next_link(
+    visit: OperatorVisit, order: str, ids: Sequence[object]
+) -> dict[str, str] | None:
     """Return the link to the page after these rows; None if there are fewer than `PAGE_ROWS`."""
     if len(ids) < PAGE_ROWS:
         return None
@@ -92,7 +94,7 @@ def next_page(visit: OperatorVisit, order: str, ids: Sequence[object]) -> dict[s
     return {"href": change_query(visit, before=ids[-1]), "label": "Older"}
 
 
-def operation_url(
+def get_operation_url(
     visit: OperatorVisit, operation: type[ChangeOperation[Any]], **fields: object
 ) -> str | None:
     """Return the URL of an operation's form with these fields; None if the role forbids it."""

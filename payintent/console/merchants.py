@@ -5,11 +5,11 @@ from typing import Any
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
-from payintent.console.lists import PAGE_ROWS, change_query, operation_url, read_query
-from payintent.console.operation_pages import page_actions
-from payintent.console.rendering import operation_title
+from payintent.console.lists import PAGE_ROWS, change_query, get_operation_url, read_query
+from payintent.console.operation_pages import make_page_actions
+from payintent.console.rendering import format_operation_title
 from payintent.core.errors import NotFoundError
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.fraud.operations import AddFraudRule, ListFraudRules
 from payintent.gateway_accounts.operations import AddAccount, ListAccounts
 from payintent.merchants import operations as merchant_operations
@@ -47,7 +47,7 @@ async def get_merchants(visit: OperatorVisit) -> Response:
         form_values=visit.query,
         merchants=merchants,
         activations=[status.value for status in ActivationStatus],
-        create=operation_url(visit, merchant_operations.CreateMerchant),
+        create=get_operation_url(visit, merchant_operations.CreateMerchant),
         next_link=last_id and change_query(visit, after=last_id),
     )
 
@@ -59,9 +59,9 @@ async def get_merchant(visit: OperatorVisit) -> Response:
     return visit.render(
         "merchant.html",
         merchant=merchant,
-        actions=_actions(visit, merchant),
-        add=_form_urls(visit, merchant_id),
-        now=await current_time(visit.context.read_database),
+        actions=_list_actions(visit, merchant),
+        add=_list_form_urls(visit, merchant_id),
+        now=await get_current_time(visit.context.read_database),
         **settings,
     )
 
@@ -74,7 +74,7 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
     keys = await visit.read(ListApiKeys(merchant_id=merchant_id, limit=_KEYS_MAX))
     method_accounts = {method.account_id for method in methods}
     return {
-        "steps": [(step, _step_link(visit, step.action, merchant_id)) for step in steps],
+        "steps": [(step, _get_step_url(visit, step.action, merchant_id)) for step in steps],
         "activation": await visit.read(ShowActivation(merchant_id=merchant_id)),
         "methods": methods,
         "accounts": [
@@ -86,21 +86,21 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
         "rules": [rule for rule in rules if rule.merchant_id in (None, merchant_id)],
         "restrictions": await visit.read(ListRestrictions()),
         "keys": [
-            (key, operation_url(visit, RevokeApiKey, public_id=key.public_id)) for key in keys
+            (key, get_operation_url(visit, RevokeApiKey, public_id=key.public_id)) for key in keys
         ],
         "secrets": await visit.read(ListCallbackSecrets(merchant_id=merchant_id)),
     }
 
 
-def _step_link(visit: OperatorVisit, action: str, merchant_id: int) -> str | None:
+def _get_step_url(visit: OperatorVisit, action: str, merchant_id: int) -> str | None:
     """Return the page for a checklist step. A step without a form links to the payment list."""
     kind = OPERATIONS[action]
     if not issubclass(kind, ChangeOperation):
         return f"/payments?merchant_id={merchant_id}"
-    return operation_url(visit, kind, merchant_id=merchant_id)
+    return get_operation_url(visit, kind, merchant_id=merchant_id)
 
 
-def _actions(visit: OperatorVisit, merchant: Merchant) -> list[dict[str, str]]:
+def _list_actions(visit: OperatorVisit, merchant: Merchant) -> list[dict[str, str]]:
     operations: list[type[ChangeOperation[Any]]] = [
         merchant_operations.SetMerchantProfile,
         merchant_operations.SetCallbackUrl,
@@ -110,16 +110,16 @@ def _actions(visit: OperatorVisit, merchant: Merchant) -> list[dict[str, str]]:
         operations.append(SuspendMerchant)
     if merchant.activation is ActivationStatus.SUSPENDED:
         operations.append(ResumeMerchant)
-    return page_actions(
+    return make_page_actions(
         (
-            operation_title(operation.action),
-            operation_url(visit, operation, merchant_id=merchant.id),
+            format_operation_title(operation.action),
+            get_operation_url(visit, operation, merchant_id=merchant.id),
         )
         for operation in operations
     )
 
 
-def _form_urls(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
+def _list_form_urls(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
     """Return links to the forms that add settings; None for forms that the role forbids."""
     operations: dict[str, type[ChangeOperation[Any]]] = {
         "method": AddPaymentMethod,
@@ -130,7 +130,7 @@ def _form_urls(visit: OperatorVisit, merchant_id: int) -> dict[str, str | None]:
         "secret": RotateCallbackSecret,
     }
     return {
-        name: operation_url(visit, operation, merchant_id=merchant_id)
+        name: get_operation_url(visit, operation, merchant_id=merchant_id)
         for name, operation in operations.items()
     }
 

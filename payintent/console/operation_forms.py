@@ -90,7 +90,7 @@ def read_operation(operation: OperationType, form: Mapping[str, str]) -> Any:
         field = find_field(operation, refusal.message)
         if field is None:
             raise
-        message = _CONTROL_ERRORS.get(_control(field), refusal.message)
+        message = _CONTROL_ERRORS.get(_choose_control(field), refusal.message)
         raise InvalidFieldError(field.name, message) from refusal
 
 
@@ -106,7 +106,9 @@ def find_field(operation: OperationType, message: str) -> OperationField | None:
     """Find the field that an error message mentions, in backticks or as its first word."""
     fields = {field.name: field for field in list_fields(operation)}
     quoted_names = message.split("`")[1::2]
-    candidates = [*(part.partition("[")[0].partition(".")[0] for part in reversed(quoted_names))]
+    candidates = [
+        *(quoted_name.partition("[")[0].partition(".")[0] for quoted_name in reversed(quoted_names))
+    ]
     candidates.append(message.partition(" ")[0])
     return next((fields[name] for name in candidates if name in fields), None)
 
@@ -118,7 +120,7 @@ def find_invalid_field(operation: OperationType, refusal: RefusedError) -> str |
     return None if field is None else field.name
 
 
-def hidden_fields(operation: OperationType, form: Mapping[str, str]) -> list[tuple[str, str]]:
+def list_hidden_fields(operation: OperationType, form: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the hidden fields of a confirmation form, as names and values without secrets."""
     names = [field.name for field in list_fields(operation) if not _is_secret(operation, field)]
     return [(name, form[name]) for name in (*names, "why") if form.get(name)]
@@ -127,24 +129,26 @@ def hidden_fields(operation: OperationType, form: Mapping[str, str]) -> list[tup
 def _build_field(
     field: OperationField, form: Mapping[str, str], is_secret: bool, error: str | None
 ) -> FormField:
-    control = _control(field)
-    default = str(uuid4()) if _is_idempotency_key(field) else _default_text(field.default)
+    control = _choose_control(field)
+    default = str(uuid4()) if _is_idempotency_key(field) else _format_default(field.default)
     return FormField(
         name=field.name,
         label=format_label(field.name),
-        help_text=_form_help(field, control),
+        help_text=_format_help(field, control),
         control="key" if _is_idempotency_key(field) else control,
         value="" if is_secret else form.get(field.name, default),
-        choices=_choices(field.type),
+        choices=_list_choices(field.type),
         is_required=field.is_required and not field.parameter.get("defaults_to_reason", False),
         is_secret=is_secret,
-        pairs=tuple(_pairs(field.name, form, is_secret=is_secret)) if control == "pairs" else (),
+        pairs=tuple(_read_pairs(field.name, form, is_secret=is_secret))
+        if control == "pairs"
+        else (),
         is_filled=bool(form.get(field.name)),
         error=error,
     )
 
 
-def _form_help(field: OperationField, control: str) -> str:
+def _format_help(field: OperationField, control: str) -> str:
     """Return a field's help text without the parts about the command line."""
     if control == "pairs":
         return "One name and value per row. Stored values are never shown again."
@@ -156,15 +160,15 @@ def _form_help(field: OperationField, control: str) -> str:
     return text
 
 
-def _control(field: OperationField) -> str:
-    if _choices(field.type):
+def _choose_control(field: OperationField) -> str:
+    if _list_choices(field.type):
         return "choice"
     if field.parameter.get("is_file"):
         return "lines"
     return _CONTROLS.get(field.type, "text")
 
 
-def _choices(field_type: Any) -> tuple[str, ...]:
+def _list_choices(field_type: Any) -> tuple[str, ...]:
     if get_origin(field_type) is Literal:
         return tuple(map(str, get_args(field_type)))
     if isinstance(field_type, type) and issubclass(field_type, Enum):
@@ -181,7 +185,7 @@ def _is_secret(operation: OperationType, field: OperationField) -> bool:
     return issubclass(operation, ChangeOperation) and field.name in operation.secret_fields
 
 
-def _default_text(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is None:
         return ""
     if isinstance(default, bool):
@@ -193,9 +197,9 @@ def _default_text(default: Any) -> str:
 
 def _read_field(field: OperationField, form: Mapping[str, str]) -> Any:
     """Return a field's submitted value; None if it is empty."""
-    control = _control(field)
+    control = _choose_control(field)
     if control == "pairs":
-        return {name: value for _, name, value in _pairs(field.name, form) if name} or None
+        return {name: value for _, name, value in _read_pairs(field.name, form) if name} or None
     text = form.get(field.name, "").strip()
     if not text:
         return None
@@ -209,7 +213,7 @@ def _read_field(field: OperationField, form: Mapping[str, str]) -> Any:
     return text
 
 
-def _pairs(
+def _read_pairs(
     name: str, form: Mapping[str, str], *, is_secret: bool = False
 ) -> list[tuple[int, str, str]]:
     return [

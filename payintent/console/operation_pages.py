@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from payintent.approvals.operations import proposal_view
+from payintent.approvals.operations import make_proposal_view
 from payintent.console import operation_forms
 from payintent.console.access import OperatorVisit
 from payintent.console.rendering import has_secret, to_plain
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation, OperationType, ReadOperation
 from payintent.operators.proposals_store import Proposal
@@ -23,134 +23,154 @@ _CONFIRMED, _DRY_RUN = "confirmed", "dry-run"
 
 
 async def get_operations(visit: OperatorVisit) -> Response:
-    kinds = sorted(_list_allowed_operations(visit), key=lambda kind: kind.action)
-    groups = groupby(kinds, key=lambda kind: kind.action.partition(".")[0])
+    operation_types = sorted(
+        _list_allowed_operations(visit), key=lambda operation_type: operation_type.action
+    )
+    groups = groupby(
+        operation_types, key=lambda operation_type: operation_type.action.partition(".")[0]
+    )
     return visit.render(
         "operations.html", subjects={subject: list(members) for subject, members in groups}
     )
 
 
 async def get_operation(visit: OperatorVisit) -> Response:
-    kind = _find_allowed_operation(visit)
+    operation_type = _find_allowed_operation(visit)
     query = dict(visit.request.query_params)
-    if not issubclass(kind, ReadOperation) or not operation_forms.has_required_fields(kind, query):
-        return _form_page(visit, kind, query)
+    if not issubclass(operation_type, ReadOperation) or not operation_forms.has_required_fields(
+        operation_type, query
+    ):
+        return _render_form(visit, operation_type, query)
     try:
-        operation = operation_forms.read_operation(kind, query)
+        operation = operation_forms.read_operation(operation_type, query)
         result = await submit(visit.context.operation_context, operation, visit.actor)
     except RefusedError as refusal:
-        return _form_page(visit, kind, query, refusal=refusal)
+        return _render_form(visit, operation_type, query, refusal=refusal)
     plain = to_plain(result)
-    older_url = _older_page(visit, operation, plain)
-    return _form_page(visit, kind, query, result=plain, has_result=True, older_url=older_url)
+    older_url = _get_older_url(visit, operation, plain)
+    return _render_form(
+        visit, operation_type, query, result=plain, has_result=True, older_url=older_url
+    )
 
 
 async def post_operation(visit: OperatorVisit) -> Response:
     """`POST /operations/{subject}/{verb}`: make a dry run, ask for confirmation, or execute."""
-    kind = _find_allowed_operation(visit)
-    if not issubclass(kind, ChangeOperation):
-        raise BadRequestError(f"{kind.action} is read-only; use GET")
+    operation_type = _find_allowed_operation(visit)
+    if not issubclass(operation_type, ChangeOperation):
+        raise BadRequestError(f"{operation_type.action} is read-only; use GET")
     try:
-        return await _process_form(visit, kind)
+        return await _process_form(visit, operation_type)
     except RefusedError as refusal:
-        return _form_page(visit, kind, visit.form, refusal=refusal)
+        return _render_form(visit, operation_type, visit.form, refusal=refusal)
 
 
-def allowed_actions(visit: OperatorVisit) -> set[str]:
-    return {kind.action for kind in _list_allowed_operations(visit)}
+def list_allowed_actions(visit: OperatorVisit) -> set[str]:
+    return {operation_type.action for operation_type in _list_allowed_operations(visit)}
 
 
 def _list_allowed_operations(visit: OperatorVisit) -> list[OperationType]:
-    return [kind for kind in OPERATIONS.values() if visit.allows(kind)]
+    return [
+        operation_type for operation_type in OPERATIONS.values() if visit.allows(operation_type)
+    ]
 
 
 def render_result(
-    visit: OperatorVisit, kind: OperationType, result: object, back: str | None = None
+    visit: OperatorVisit, operation_type: OperationType, result: object, back: str | None = None
 ) -> Response:
     """Render a change's result, or its proposal if a second operator must approve it."""
     if isinstance(result, Proposal):
-        approval = to_plain(proposal_view(result))
-        return visit.render("proposed.html", status=202, kind=kind, approval=approval)
+        approval = to_plain(make_proposal_view(result))
+        return visit.render(
+            "proposed.html", status=202, operation_type=operation_type, approval=approval
+        )
     plain = to_plain(result)
-    return visit.render("done.html", kind=kind, result=plain, secret=has_secret(plain), back=back)
+    return visit.render(
+        "done.html",
+        operation_type=operation_type,
+        result=plain,
+        secret=has_secret(plain),
+        back=back,
+    )
 
 
-async def _process_form(visit: OperatorVisit, kind: type[ChangeOperation[Any]]) -> Response:
+async def _process_form(
+    visit: OperatorVisit, operation_type: type[ChangeOperation[Any]]
+) -> Response:
     context, form = visit.context.operation_context, visit.form
-    operation = operation_forms.read_operation(kind, form)
-    actor = replace(visit.actor, why=form.get("why", "").strip())
+    operation = operation_forms.read_operation(operation_type, form)
+    actor = replace(visit.actor, reason=form.get("why", "").strip())
     step = form.get("step", "")
     if step == _DRY_RUN:
         preview = to_plain(await count_changes(context, operation, actor))
-        return _form_page(visit, kind, form, preview=preview)
-    if kind.is_destructive and step != _CONFIRMED:
+        return _render_form(visit, operation_type, form, preview=preview)
+    if operation_type.is_destructive and step != _CONFIRMED:
         changes = await describe(context, operation, actor)
         return visit.render(
             "confirm.html",
-            kind=kind,
+            operation_type=operation_type,
             changes=changes,
-            hidden_fields=operation_forms.hidden_fields(kind, form),
-            why=actor.why,
+            hidden_fields=operation_forms.list_hidden_fields(operation_type, form),
+            why=actor.reason,
         )
-    return render_result(visit, kind, await submit(context, operation, actor))
+    return render_result(visit, operation_type, await submit(context, operation, actor))
 
 
 def _find_allowed_operation(visit: OperatorVisit) -> OperationType:
     """Return the operation in the path; raise `FORBIDDEN` if the role does not allow it."""
     path = visit.request.path_params
-    kind = find_operation(OPERATIONS, f"{path['subject']}.{path['verb']}")
-    if not visit.allows(kind):
+    operation_type = find_operation(OPERATIONS, f"{path['subject']}.{path['verb']}")
+    if not visit.allows(operation_type):
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            f"{kind.action} requires the role {kind.needs_role}; "
+            f"{operation_type.action} requires the role {operation_type.needs_role}; "
             f"{visit.actor.name} has the role {visit.actor.role}",
         )
-    return kind
+    return operation_type
 
 
-def _form_page(
+def _render_form(
     visit: OperatorVisit,
-    kind: OperationType,
+    operation_type: OperationType,
     form: Mapping[str, str],
     *,
     refusal: RefusedError | None = None,
     **result_fields: Any,
 ) -> Response:
     """Render an operation's form with its values, and its error or result if there is one."""
-    field = None if refusal is None else operation_forms.find_invalid_field(kind, refusal)
+    field = None if refusal is None else operation_forms.find_invalid_field(operation_type, refusal)
     errors = {} if refusal is None or field is None else {field: refusal.message}
-    prefix = f"{kind.action.partition('.')[0]}."
+    prefix = f"{operation_type.action.partition('.')[0]}."
     related_operations = [
-        other
-        for other in _list_allowed_operations(visit)
-        if other.action.startswith(prefix) and other is not kind
+        related_type
+        for related_type in _list_allowed_operations(visit)
+        if related_type.action.startswith(prefix) and related_type is not operation_type
     ]
     fields: dict[str, Any] = {
-        "kind": kind,
-        "is_read": issubclass(kind, ReadOperation),
-        "fields": operation_forms.build_form(kind, form, errors),
+        "operation_type": operation_type,
+        "is_read": issubclass(operation_type, ReadOperation),
+        "fields": operation_forms.build_form(operation_type, form, errors),
         "why": form.get("why", ""),
-        "refusal": None if refusal is None else _error_message(field, refusal),
+        "refusal": None if refusal is None else _format_error(field, refusal),
         "related_operations": related_operations,
         "has_result": False,
         "result": None,
         "older_url": None,
         "preview": None,
     }
-    status = 200 if refusal is None else http_status(refusal)
+    status = 200 if refusal is None else get_http_status(refusal)
     response = visit.render("operation.html", status=status, **fields | result_fields)
     if refusal is not None and refusal.retry_after_s is not None:
         response.headers["Retry-After"] = str(refusal.retry_after_s)
     return response
 
 
-def _error_message(field: str | None, refusal: RefusedError) -> str:
+def _format_error(field: str | None, refusal: RefusedError) -> str:
     if field is None or refusal.message.startswith(field):
         return refusal.message
     return f"{field.replace('_', ' ')}: {refusal.message}"
 
 
-def _older_page(visit: OperatorVisit, operation: Any, result: Any) -> str | None:
+def _get_older_url(visit: OperatorVisit, operation: Any, result: Any) -> str | None:
     """Return the URL of the next page if the operation is a list with more rows."""
     if "before" not in operation.__struct_fields__ or len(result) < operation.limit:
         return None
@@ -160,6 +180,6 @@ def _older_page(visit: OperatorVisit, operation: Any, result: Any) -> str | None
     return f"{visit.request.url.path}?{urlencode(query)}"
 
 
-def page_actions(links: Iterable[tuple[str, str | None]]) -> list[dict[str, str]]:
+def make_page_actions(links: Iterable[tuple[str, str | None]]) -> list[dict[str, str]]:
     """Make page actions from `(label, URL)` pairs, without those that have no URL."""
     return [{"label": label, "href": href} for label, href in links if href is not None]

@@ -12,19 +12,19 @@ from payintent.console.access import OperatorVisit
 from payintent.console.lists import (
     PAGE_ROWS,
     change_query,
-    operation_url,
+    get_operation_url,
     read_merchant_names,
     read_query,
 )
-from payintent.console.operation_pages import page_actions
+from payintent.console.operation_pages import make_page_actions
 from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError
 from payintent.core.money import CURRENCIES
-from payintent.db.sealing import order_id_of
-from payintent.http.errors import http_status
+from payintent.db.sealing import find_order_id
+from payintent.http.errors import get_http_status
 from payintent.payment_history import store as history_store
-from payintent.payment_history.operations import ShowTimeline, payment_summary
+from payintent.payment_history.operations import ShowTimeline, summarize_payment
 from payintent.payment_history.timeline import KINDS, TimelineEntry, TimelinePage
 from payintent.payment_sessions.operations import EndPayment
 from payintent.payments.model import PaymentStatus
@@ -40,7 +40,7 @@ _UNIQUE_MATCHES = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-#: Titles of timeline entries whose kind is not a good title.
+#: Titles for timeline entry kinds that are not readable titles.
 TITLES = {
     "attempt": "Webhook attempt",
     "captured": "Money captured",
@@ -90,7 +90,7 @@ async def get_payments(visit: OperatorVisit) -> Response:
         refusal = error
     return visit.render(
         "payments.html",
-        status=200 if refusal is None else http_status(refusal),
+        status=200 if refusal is None else get_http_status(refusal),
         page=page,
         merchant_names=await read_merchant_names(visit, page.payments),
         refusal=None if refusal is None else refusal.message,
@@ -108,18 +108,18 @@ async def get_payments(visit: OperatorVisit) -> Response:
 async def get_payment(visit: OperatorVisit) -> Response:
     payment_id: str = visit.request.path_params["payment_id"]
     operation = read_query(visit, ShowTimeline, payment_id=payment_id)
-    payment = await payment_summary(visit.context.database, payment_id)
+    payment = await summarize_payment(visit.context.database, payment_id)
     snapshot = await require_payment(visit.context.database, payment_id)
     timeline: TimelinePage = await visit.read(operation)
     return visit.render(
         "payment.html",
         payment=payment,
         quote=None if snapshot.session is None else snapshot.session.quote,
-        order_id=order_id_of(snapshot.payment.metadata),
+        order_id=find_order_id(snapshot.payment.metadata),
         merchant_names=await read_merchant_names(visit, [snapshot.payment]),
         metadata=indent_json(snapshot.payment.metadata),
-        actions=await _actions(visit, payment),
-        entries=[_timeline_row(entry) for entry in timeline.entries],
+        actions=await _list_actions(visit, payment),
+        entries=[_make_timeline_row(entry) for entry in timeline.entries],
         timeline=timeline,
         kinds=list(KINDS),
         of=operation.of,
@@ -135,24 +135,28 @@ def indent_json(text: str) -> str:
         return text
 
 
-async def _actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dict[str, str]]:
+async def _list_actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dict[str, str]]:
     payment_id, status = payment["id"], payment["status"]
     links: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:
-        links.append(("Refund payment", operation_url(visit, RefundPayment, payment_id=payment_id)))
+        links.append(
+            ("Refund payment", get_operation_url(visit, RefundPayment, payment_id=payment_id))
+        )
     if status == PaymentStatus.PENDING:
-        links.append(("Cancel payment", operation_url(visit, CancelPayment, payment_id=payment_id)))
+        links.append(
+            ("Cancel payment", get_operation_url(visit, CancelPayment, payment_id=payment_id))
+        )
     if status == PaymentStatus.PROCESSING:
-        links.append(("End payment", operation_url(visit, EndPayment, payment_id=payment_id)))
+        links.append(("End payment", get_operation_url(visit, EndPayment, payment_id=payment_id)))
     for case in payment["cases"]:
         if case["status"] == "OPEN":
-            href = operation_url(visit, ResolveCase, case_id=case["id"])
+            href = get_operation_url(visit, ResolveCase, case_id=case["id"])
             links.append((f"Resolve {case['kind']}", href))
     links.extend(
-        ("Resend event", operation_url(visit, ResendEvent, event_id=event_id))
+        ("Resend event", get_operation_url(visit, ResendEvent, event_id=event_id))
         for event_id in await _list_event_ids(visit, payment_id)
     )
-    return page_actions(links)
+    return make_page_actions(links)
 
 
 async def _list_event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
@@ -162,7 +166,7 @@ async def _list_event_ids(visit: OperatorVisit, payment_id: str) -> list[UUID]:
     return [subject_id for kind, subject_id in subjects if kind == "event"]
 
 
-def _timeline_row(entry: TimelineEntry) -> dict[str, Any]:
+def _make_timeline_row(entry: TimelineEntry) -> dict[str, Any]:
     details = entry.details
     return {
         "entry": entry,

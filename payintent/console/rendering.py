@@ -18,11 +18,11 @@ from payintent.core import ids
 from payintent.core.money import format_rate, group_thousands
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.static_files import (
-    InlinePart,
+    InlineBlock,
     StaticFiles,
     html_response,
-    inline_part,
     make_environment,
+    make_inline_block,
 )
 from payintent.operations import OPERATIONS
 from payintent.operators.fields import summarize
@@ -79,7 +79,7 @@ _FILES = (
     "uPlot.min.css",
 )
 CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
-#: Labels of fields whose names are not labels.
+#: Labels for fields whose names are not readable.
 _LABELS = {"at": "Time", "of": "Operation", "who": "Operator", "why": "Reason"}
 _ACRONYMS = frozenset({"api", "id", "kyc", "uid", "url"})
 _LONG_CHARS = 40
@@ -126,7 +126,7 @@ def to_plain(result: object) -> Any:
     return msgspec.json.decode(encode_json({"result": to_json_value(result)}))["result"]
 
 
-def table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> list[str]:
+def select_table_columns(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> list[str]:
     """Return `columns` or, if it is empty, the fields of all rows."""
     if columns:
         return list(columns)
@@ -137,10 +137,10 @@ def to_display_value(value: Any, name: str = "") -> DisplayValue:
     if value is None or value in ("", [], {}):
         return DisplayValue("none", None)
     href = find_link(value, name)
-    return DisplayValue(_display_kind(value, name) if href is None else "link", value, href)
+    return DisplayValue(_choose_display_kind(value, name) if href is None else "link", value, href)
 
 
-def _display_kind(value: Any, name: str) -> str:
+def _choose_display_kind(value: Any, name: str) -> str:
     if isinstance(value, list):
         items = cast("list[object]", value)
         return "table" if all(isinstance(item, dict) for item in items) else "list"
@@ -172,11 +172,11 @@ def format_label(name: str) -> str:
 
 
 @cache
-def console_style(name: str) -> InlinePart:
-    return inline_part(CONSOLE_FILES.text(name))
+def load_style(name: str) -> InlineBlock:
+    return make_inline_block(CONSOLE_FILES.text(name))
 
 
-_STYLE_SOURCES = [console_style(name).csp_source for name in _FILES if name.endswith(".css")]
+_STYLE_SOURCES = [load_style(name).csp_source for name in _FILES if name.endswith(".css")]
 #: Headers of every page and page fragment.
 HEADERS = COMMON_HEADERS | {
     "Content-Security-Policy": content_security_policy(
@@ -195,28 +195,30 @@ def render(
 ) -> Response:
     """Render a template with `fields`, and with the navigation if an operator is signed in."""
     session: OperatorSession | None = request.scope.get("payintent.console_session")
-    html = _templates.get_template(template_name).render(_common_fields(request, session) | fields)
+    html = _templates.get_template(template_name).render(
+        _list_common_fields(request, session) | fields
+    )
     return html_response(request, html, HEADERS, status)
 
 
-def render_part(template_name: str, **fields: Any) -> str:
+def render_fragment(template_name: str, **fields: Any) -> str:
     """Render a page fragment that is independent of the request and the operator."""
     return _templates.get_template(template_name).render(fields)
 
 
-def _common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
+def _list_common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
     entries = NAVIGATION.items() if session else ()
     return {
         "asset": CONSOLE_FILES.url,
         "merchant_names": {},
-        "navigation": [  # label, path, and whether it is the current section
+        "navigation": [  # label, path, and whether the section is open
             (name, entry, path == entry or (entry != "/" and path.startswith(f"{entry}/")))
             for name, entry in entries
         ],
         "path": path,
         "session": session,
-        "style": console_style,
+        "style": load_style,
     }
 
 
@@ -225,11 +227,11 @@ def format_moment(moment: datetime) -> str:
     return format_timestamp(moment)[:19].replace("T", " ")
 
 
-def status_tone(word: str) -> str:
+def get_status_tone(word: str) -> str:
     return _TONES.get(word.upper(), "")
 
 
-def plain_summary(kind: OperationType) -> str:
+def format_plain_summary(kind: OperationType) -> str:
     return " ".join(summarize(kind).replace("`", "").split())
 
 
@@ -237,7 +239,7 @@ def plain_summary(kind: OperationType) -> str:
 _OTHER_TITLES = {"approval.propose": "Propose change", "operator.sign-in": "Sign in"}
 
 
-def operation_title(action: str) -> str:
+def format_operation_title(action: str) -> str:
     """Return the title of an audited action, such as `Set callback URL`."""
     if action not in OPERATIONS:
         return _OTHER_TITLES.get(action, action)
@@ -273,7 +275,7 @@ cast("dict[str, Any]", _templates.filters).update(
     age=format_age,
     amount=group_thousands,
     clock=shorten_timestamp,
-    columns=table_columns,
+    columns=select_table_columns,
     is_amount=is_amount,
     is_long=is_long,
     keys=join_labels,
@@ -282,8 +284,8 @@ cast("dict[str, Any]", _templates.filters).update(
     moment=format_moment,
     percent=format_percent,
     shown=to_display_value,
-    summary=plain_summary,
+    summary=format_plain_summary,
     timestamp=format_timestamp,
-    title=operation_title,
-    tone=status_tone,
+    title=format_operation_title,
+    tone=get_status_tone,
 )

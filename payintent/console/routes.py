@@ -23,48 +23,48 @@ from payintent.console.rendering import CONSOLE_FILES
 from payintent.http.application import Handler
 
 
-def _open_page(path: str, handler: Handler, method: str = "GET") -> Route:
+def _make_open_route(path: str, handler: Handler, method: str = "GET") -> Route:
     return Route(path, console_page(handler), methods=[method])
 
 
-def _page(
+def _make_page_route(
     path: str, handler: Callable[[OperatorVisit], Awaitable[Response]], method: str = "GET"
 ) -> Route:
     return Route(path, operator_page(handler), methods=[method])
 
 
 CONSOLE_ROUTES: list[Route] = [
-    _page("/", today.get_today),
-    _page("/today/figures", today.get_today_figures),
-    _page("/today/events", today.get_today_events),
-    _page("/gateways", gateways.get_gateways),
-    _page("/chains", gateways.get_chains),
-    _open_page("/sign-in", sign_in.get_sign_in),
-    _open_page("/sign-in", sign_in.post_sign_in, "POST"),
-    _open_page("/sign-in/oidc", identity_sign_in.get_oidc_sign_in),
-    _open_page("/sign-in/oidc/callback", identity_sign_in.get_oidc_callback),
-    _page("/sign-out", sign_in.post_sign_out, "POST"),
-    _page("/sessions", sign_in.get_sessions),
-    _page("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
-    _page("/payments", payments.get_payments),
-    _page("/payments/{payment_id}", payments.get_payment),
-    _page("/cases", cases.get_cases),
-    _page("/cases/{case_id}", cases.get_case_page),
-    _page("/refunds", cases.get_refunds),
-    _page("/refunds/{refund_id}", cases.get_refund_page),
-    _page("/disputes", cases.get_disputes),
-    _page("/webhooks", webhooks.get_webhooks),
-    _page("/webhooks/events", webhooks.get_webhook_events),
-    _page("/webhooks/events/{event_id}", webhooks.get_webhook_event),
-    _page("/merchants", merchants.get_merchants),
-    _page("/merchants/{merchant_id}", merchants.get_merchant),
-    _page("/approvals", approvals.get_approvals),
-    _page("/approvals/{approval_id}", approvals.get_approval),
-    _page("/approvals/{approval_id}/{decision}", approvals.post_decision, "POST"),
-    _page("/audit", audit.get_audit),
-    _page("/audit/export.{extension}", audit.get_audit_export),
-    _page("/operations", operation_pages.get_operations),
-    _page("/operations/{subject}/{verb}", operation_pages.get_operation),
-    _page("/operations/{subject}/{verb}", operation_pages.post_operation, "POST"),
+    _make_page_route("/", today.get_today),
+    _make_page_route("/today/figures", today.get_today_figures),
+    _make_page_route("/today/events", today.get_today_events),
+    _make_page_route("/gateways", gateways.get_gateways),
+    _make_page_route("/chains", gateways.get_chains),
+    _make_open_route("/sign-in", sign_in.get_sign_in),
+    _make_open_route("/sign-in", sign_in.post_sign_in, "POST"),
+    _make_open_route("/sign-in/oidc", identity_sign_in.get_oidc_sign_in),
+    _make_open_route("/sign-in/oidc/callback", identity_sign_in.get_oidc_callback),
+    _make_page_route("/sign-out", sign_in.post_sign_out, "POST"),
+    _make_page_route("/sessions", sign_in.get_sessions),
+    _make_page_route("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
+    _make_page_route("/payments", payments.get_payments),
+    _make_page_route("/payments/{payment_id}", payments.get_payment),
+    _make_page_route("/cases", cases.get_cases),
+    _make_page_route("/cases/{case_id}", cases.get_case_page),
+    _make_page_route("/refunds", cases.get_refunds),
+    _make_page_route("/refunds/{refund_id}", cases.get_refund_page),
+    _make_page_route("/disputes", cases.get_disputes),
+    _make_page_route("/webhooks", webhooks.get_webhooks),
+    _make_page_route("/webhooks/events", webhooks.get_webhook_events),
+    _make_page_route("/webhooks/events/{event_id}", webhooks.get_webhook_event),
+    _make_page_route("/merchants", merchants.get_merchants),
+    _make_page_route("/merchants/{merchant_id}", merchants.get_merchant),
+    _make_page_route("/approvals", approvals.get_approvals),
+    _make_page_route("/approvals/{approval_id}", approvals.get_approval),
+    _make_page_route("/approvals/{approval_id}/{decision}", approvals.post_decision, "POST"),
+    _make_page_route("/audit", audit.get_audit),
+    _make_page_route("/audit/export.{extension}", audit.get_audit_export),
+    _make_page_route("/operations", operation_pages.get_operations),
+    _make_page_route("/operations/{subject}/{verb}", operation_pages.get_operation),
+    _make_page_route("/operations/{subject}/{verb}", operation_pages.post_operation, "POST"),
     Route("/static/{mark}/{name}", CONSOLE_FILES.get, methods=["GET"]),
 ]

@@ -44,7 +44,7 @@ class NewSessionCookie:
     cookie: str = field(repr=False)
 
 
-def console_cookie(settings: Settings) -> SignInCookie:
+def make_console_cookie(settings: Settings) -> SignInCookie:
     return SignInCookie("payintent-console", bool(settings.console_base), _MAX_AGE_S)
 
 
@@ -63,9 +63,9 @@ async def open_session(context: ConsoleContext, request: Request, token_text: st
         operator = await check_operator_token(database, encryption, token)
     async with database.transaction() as tx:
         holder = SessionHolder(token_public_id=token.public_id)
-        new = await add_session(context, tx, request, holder)
-    log_sign_in(context, request, new, operator.name, "token")
-    return new.cookie
+        new_cookie = await add_session(context, tx, request, holder)
+    log_sign_in(context, request, new_cookie, operator.name, "token")
+    return new_cookie.cookie
 
 
 async def add_session(
@@ -80,22 +80,26 @@ async def add_session(
         tx,
         session_id,
         holder,
-        digest=_digest(context.encryption, session_id, secret),
-        address=context.viewers.caller_address(request),
+        digest=_compute_digest(context.encryption, session_id, secret),
+        address=context.viewers.get_caller_address(request),
         browser=browser[:_BROWSER_CHARS_MAX],
     )
     return NewSessionCookie(session_id, f"{session_id}.{secret}")
 
 
 def log_sign_in(
-    context: ConsoleContext, request: Request, new: NewSessionCookie, operator: str, method: str
+    context: ConsoleContext,
+    request: Request,
+    new_cookie: NewSessionCookie,
+    operator: str,
+    method: str,
 ) -> None:
     _log.info(
         "console_signed_in",
         who=operator,
         by=method,
-        session=str(new.session_id),
-        address=context.viewers.caller_address(request),
+        session=str(new_cookie.session_id),
+        address=context.viewers.get_caller_address(request),
     )
 
 
@@ -105,14 +109,14 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
     If the secret was replaced more than a minute ago, the cookie has been copied, and the session
     is revoked. A wrong secret counts as a failed authentication from the client's IP.
     """
-    cookie = _parse_cookie(console_cookie(context.settings).read(request) or "")
+    cookie = _parse_cookie(make_console_cookie(context.settings).read(request) or "")
     if cookie is None:
         return None
     session_id, secret = cookie
     record = await session_store.find(context.database, session_id)
     if record is None:
         return None
-    digest = _digest(context.encryption, session_id, secret)
+    digest = _compute_digest(context.encryption, session_id, secret)
     is_current = hmac.compare_digest(digest, record.digest)
     async with context.attempts.attempt(request, OPERATOR):
         if not is_current:
@@ -121,7 +125,7 @@ async def find_session(context: ConsoleContext, request: Request) -> OperatorSes
         await session_store.record_use(context.database, record.id, record.holder)
     return OperatorSession(
         id=record.id,
-        actor=Actor(record.name, role=record.role, over_http=True),
+        actor=Actor(record.name, role=record.role, uses_http=True),
         csrf=context.encryption.digest(f"console form:{record.id}").hex(),
         holder=record.holder,
         cookie=await _rotate(context, record) if is_current and record.is_rotation_due else None,
@@ -140,8 +144,8 @@ async def _check_previous(
     context: ConsoleContext, record: ConsoleSessionRecord, digest: bytes
 ) -> None:
     """Accept the previous secret for one minute after rotation. Later use revokes the session."""
-    previous = record.previous_digest
-    if previous is None or not hmac.compare_digest(digest, previous):
+    previous_digest = record.previous_digest
+    if previous_digest is None or not hmac.compare_digest(digest, previous_digest):
         raise UnauthorizedError(OPERATOR, "wrong_secret")
     if not record.is_previous_valid:
         await session_store.revoke(context.database, record.id, record.holder)
@@ -152,13 +156,13 @@ async def _check_previous(
 async def _rotate(context: ConsoleContext, record: ConsoleSessionRecord) -> str | None:
     """Replace the secret and return the new cookie; None if a concurrent request replaced it."""
     secret = make_token()
-    digest = _digest(context.encryption, record.id, secret)
+    digest = _compute_digest(context.encryption, record.id, secret)
     if await session_store.rotate(context.database, record.id, record.digest, digest):
         return f"{record.id}.{secret}"
     return None
 
 
-def _digest(encryption: Encryption, session_id: UUID, secret: str) -> bytes:
+def _compute_digest(encryption: Encryption, session_id: UUID, secret: str) -> bytes:
     return encryption.digest(f"console session:{session_id}:{secret}")
 
 

@@ -10,21 +10,21 @@ from payintent.console import sessions_store as session_store
 from payintent.console.access import SIGN_IN, OperatorVisit, check_host, read_same_origin_form
 from payintent.console.context import ConsoleContext, get_console_context
 from payintent.console.rendering import render
-from payintent.console.sessions import console_cookie, end_session, find_session, open_session
+from payintent.console.sessions import end_session, find_session, make_console_cookie, open_session
 from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import read_path_uuid
-from payintent.http.errors import http_status
+from payintent.http.errors import get_http_status
 
 _NEXT_CHARS_MAX = 2_000
 _SESSIONS_MAX = 50
 _OIDC_PATH = "/sign-in/oidc?"
 _OIDC_MESSAGES = {
-    "oidc_no_role": "Your account has no role here. Ask your administrator for access.",
-    "oidc_blocked": "An operator has blocked you.",
+    "oidc_no_role": "Your account does not have a role. Ask your administrator for access.",
+    "oidc_blocked": "Your account is blocked. Ask your administrator for access.",
     "oidc_declined": "The identity provider declined the sign-in.",
 }
-_NOT_COMPLETED = "The sign-in could not be completed. Please start again."
+_NOT_COMPLETED = "The sign-in was not completed. Try again."
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -35,35 +35,35 @@ async def get_sign_in(request: Request) -> Response:
     `next` from our own site, so that the browser sends the cookie.
     """
     check_host(request, get_console_context(request).settings)
-    next_path = local_path_or_root(request.query_params.get("next", ""))
+    next_path = sanitize_next_path(request.query_params.get("next", ""))
     if request.headers.get("sec-fetch-site") == "cross-site" and next_path != "/":
         return render(request, "onward.html", next_path=next_path)
-    return _form_page(request, next_path)
+    return _render_form(request, next_path)
 
 
 async def post_sign_in(request: Request) -> Response:
     context = get_console_context(request)
     form = await read_same_origin_form(request)
-    next_path = local_path_or_root(form.get("next", ""))
+    next_path = sanitize_next_path(form.get("next", ""))
     try:
         cookie = await open_session(context, request, form.get("token", "").strip())
     except RefusedError as refusal:
         return render_sign_in_error(request, refusal, next_path)
-    await _end_former_session(context, request)
+    await _end_previous_session(context, request)
     response = RedirectResponse(next_path, 303, _NO_STORE)
-    console_cookie(context.settings).set(response, cookie)
+    make_console_cookie(context.settings).set(response, cookie)
     return response
 
 
 def render_sign_in_error(request: Request, refusal: RefusedError, next_path: str) -> Response:
     """Render the sign-in form with the reason for the failure."""
-    response = _form_page(request, next_path, _error_message(refusal), http_status(refusal))
+    response = _render_form(request, next_path, _format_error(refusal), get_http_status(refusal))
     if refusal.retry_after_s is not None:
         response.headers["Retry-After"] = str(refusal.retry_after_s)
     return response
 
 
-def _form_page(
+def _render_form(
     request: Request, next_path: str, refusal: str | None = None, status: int = 200
 ) -> Response:
     provider = get_console_context(request).identity_provider
@@ -78,7 +78,7 @@ def _form_page(
     )
 
 
-async def _end_former_session(context: ConsoleContext, request: Request) -> None:
+async def _end_previous_session(context: ConsoleContext, request: Request) -> None:
     """End the session whose cookie is about to be replaced."""
     with suppress(RefusedError):
         if (session := await find_session(context, request)) is not None:
@@ -88,7 +88,7 @@ async def _end_former_session(context: ConsoleContext, request: Request) -> None
 async def post_sign_out(visit: OperatorVisit) -> Response:
     await end_session(visit.context, visit.session, visit.session.id)
     response = RedirectResponse(SIGN_IN, 303, _NO_STORE)
-    console_cookie(visit.context.settings).clear(response)
+    make_console_cookie(visit.context.settings).clear(response)
     return response
 
 
@@ -102,20 +102,20 @@ async def get_sessions(visit: OperatorVisit) -> Response:
 async def post_end_session(visit: OperatorVisit) -> Response:
     session_id = read_path_uuid(visit.request, "session_id", "no such session")
     if not await end_session(visit.context, visit.session, session_id):
-        raise NotFoundError("no such open session")
+        raise NotFoundError("this session does not exist or has ended")
     return RedirectResponse("/sessions", 303, _NO_STORE)
 
 
-def local_path_or_root(text: str) -> str:
+def sanitize_next_path(text: str) -> str:
     """Return `text` if it is a path on our own site, or `/`."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\"))
     if not is_path or len(text) > _NEXT_CHARS_MAX or not text.isprintable() or "\\" in text:
         return "/"
-    parts = urlsplit(text)
-    return "/" if parts.scheme or parts.netloc or parts.path == SIGN_IN else text
+    split_url = urlsplit(text)
+    return "/" if split_url.scheme or split_url.netloc or split_url.path == SIGN_IN else text
 
 
-def _error_message(refusal: RefusedError) -> str:
+def _format_error(refusal: RefusedError) -> str:
     if isinstance(refusal, UnauthorizedError):
         if refusal.reason.startswith("oidc_"):
             return _OIDC_MESSAGES.get(refusal.reason, _NOT_COMPLETED)

@@ -12,9 +12,9 @@ from starlette.responses import Response, StreamingResponse
 
 from payintent.console.access import OperatorVisit
 from payintent.console.context import ConsoleContext
-from payintent.console.rendering import HEADERS, format_age, list_url, render_part
+from payintent.console.rendering import HEADERS, format_age, list_url, render_fragment
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
-from payintent.core.money import TENDER, format_amount, group_thousands, minor_decimals
+from payintent.core.money import TENDER, format_amount, get_minor_decimals, group_thousands
 from payintent.http import responses
 from payintent.http.pages.static_files import html_response
 from payintent.overview.cache import HOURS_PER_POINT, Amount, Figures, Period
@@ -48,44 +48,46 @@ class ConversionRow:
     name: str
     paid: int
     ended: int
-    filters: Mapping[str, str] | None  # for the link; None: no filter selects these payments
+    filters: Mapping[str, str] | None  # for the link; None if no filter selects these payments
 
     @property
     def share(self) -> str:
         return f"{100 * self.paid / self.ended:.1f} %" if self.ended else "none"
 
 
-def figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
+def make_figure_fields(figures: Figures, period: Period) -> dict[str, Any]:
     totals = figures.totals(period)
     counts = {
-        kind: _total_count(totals, kind) for kind in (*FINAL_STATUSES, "DELIVERED", "UNDELIVERED")
+        kind: _count_total(totals, kind) for kind in (*FINAL_STATUSES, "DELIVERED", "UNDELIVERED")
     }
     return {
         "counted_until": figures.overview.counted_until,
         "is_behind": figures.overview.now - figures.overview.counted_until > _COUNT_AGE_MAX,
         "since": figures.since[period],
         "since_text": format_minute(figures.since[period]),
-        "tiles": _tiles(figures),
-        "money": _money_by_currency(totals),
+        "tiles": _make_tiles(figures),
+        "money": _group_money_by_currency(totals),
         "format_money": format_money,
         "ends": FINAL_STATUSES,
         "counts": counts,
         "points": figures.data_points(period),
         "hours_of_points": HOURS_PER_POINT[period],
-        "by_method": _conversion_rows(figures, period, "method"),
-        "by_country": _conversion_rows(figures, period, "country"),
-        "total": _conversion_row("all", [{end: counts[end] for end in FINAL_STATUSES}], {}),
+        "by_method": _list_conversion_rows(figures, period, "method"),
+        "by_country": _list_conversion_rows(figures, period, "country"),
+        "total": _make_conversion_row("all", [{end: counts[end] for end in FINAL_STATUSES}], {}),
         "waiting": figures.overview.waiting,
         "format_capped": format_capped,
         "outages": figures.overview.outages,
-        "chains": [chain_row(chain, figures.overview.now) for chain in figures.overview.chains],
+        "chains": [
+            make_chain_row(chain, figures.overview.now) for chain in figures.overview.chains
+        ],
         "list_url": list_url,
         "read_at": figures.overview.now,
-        "age": approximate_age,
+        "age": format_approximate_age,
     }
 
 
-def approximate_age(since: datetime, now: datetime) -> str:
+def format_approximate_age(since: datetime, now: datetime) -> str:
     """Format an age, without seconds because they would change with every update."""
     return "< 1 min" if now - since < _MINUTE else format_age(since, now)
 
@@ -100,7 +102,7 @@ def format_capped(count: int) -> str:
     return f"{COUNT_MAX:,}+" if count >= COUNT_MAX else f"{count:,}"
 
 
-def chain_row(chain: ChainFigure, now: datetime) -> dict[str, Any]:
+def make_chain_row(chain: ChainFigure, now: datetime) -> dict[str, Any]:
     state, tone = "watched", "good"
     if chain.halted is not None:
         state, tone = "halted", "bad"
@@ -111,25 +113,27 @@ def chain_row(chain: ChainFigure, now: datetime) -> dict[str, Any]:
         "state": state,
         "tone": tone,
         "blocks_behind": None if chain.head is None else max(0, chain.head - chain.block),
-        "age": "never" if chain.polled_at is None else approximate_age(chain.polled_at, now),
+        "age": "never" if chain.polled_at is None else format_approximate_age(chain.polled_at, now),
     }
 
 
-def _tiles(figures: Figures) -> list[Tile]:
-    waiting, outages = figures.overview.waiting, len(figures.overview.outages)
-    dead, late = waiting.deliveries_dead, waiting.deliveries_late
-    late_note = f"of {format_capped(waiting.deliveries_waiting)} pending"
+def _make_tiles(figures: Figures) -> list[Tile]:
+    pending_work, outage_count = figures.overview.waiting, len(figures.overview.outages)
+    dead_count, late_count = pending_work.deliveries_dead, pending_work.deliveries_late
+    late_note = f"of {format_capped(pending_work.deliveries_waiting)} pending"
     late_url = list_url("webhooks", state="pending", tried="true")
     return [
-        *_work_tiles(figures),
-        _count_tile("dead", dead, "dead webhook", list_url("webhooks", state="dead"), "bad"),
-        _count_tile("late", late, "late webhook", late_url, "warn", late_note),
-        _count_tile("outages", outages, "gateway outage", "/gateways", "bad"),
-        _chain_tile(figures),
+        *_make_work_tiles(figures),
+        _make_count_tile(
+            "dead", dead_count, "dead webhook", list_url("webhooks", state="dead"), "bad"
+        ),
+        _make_count_tile("late", late_count, "late webhook", late_url, "warn", late_note),
+        _make_count_tile("outages", outage_count, "gateway outage", "/gateways", "bad"),
+        _make_chain_tile(figures),
     ]
 
 
-def _count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str = "") -> Tile:
+def _make_count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str = "") -> Tile:
     return Tile(
         key=key,
         figure=format_capped(count),
@@ -140,25 +144,36 @@ def _count_tile(key: str, count: int, noun: str, href: str, tone: str, note: str
     )
 
 
-def _work_tiles(figures: Figures) -> list[Tile]:
+def _make_work_tiles(figures: Figures) -> list[Tile]:
     """Return the tiles for pending operator work and for the oldest processing payment."""
-    waiting, now = figures.overview.waiting, figures.overview.now
-    oldest_case, oldest = waiting.oldest_case_at, waiting.oldest_processing_at
-    case_note = f"oldest {approximate_age(oldest_case, now)}" if oldest_case else ""
+    pending_work, now = figures.overview.waiting, figures.overview.now
+    oldest_case_at, oldest_processing_at = (
+        pending_work.oldest_case_at,
+        pending_work.oldest_processing_at,
+    )
+    case_note = f"oldest {format_approximate_age(oldest_case_at, now)}" if oldest_case_at else ""
     case_url = list_url("cases", status="OPEN")
-    approvals = waiting.approvals + waiting.refund_approvals
-    approval_note = f"{format_capped(waiting.refund_approvals)} for refunds" if approvals else ""
+    approvals = pending_work.approvals + pending_work.refund_approvals
+    approval_note = (
+        f"{format_capped(pending_work.refund_approvals)} for refunds" if approvals else ""
+    )
     approval_url = list_url("approvals", status="WAITING")
-    until = {} if oldest is None else {"until": format_minute(oldest + _MINUTE)}
-    is_old = oldest is not None and now - oldest > _PROCESSING_AGE_MAX
+    until = (
+        {}
+        if oldest_processing_at is None
+        else {"until": format_minute(oldest_processing_at + _MINUTE)}
+    )
+    is_old = oldest_processing_at is not None and now - oldest_processing_at > _PROCESSING_AGE_MAX
     return [
-        _count_tile("cases", waiting.cases, "open case", case_url, "warn", case_note),
-        _count_tile(
+        _make_count_tile("cases", pending_work.cases, "open case", case_url, "warn", case_note),
+        _make_count_tile(
             "approvals", approvals, "pending approval", approval_url, "warn", approval_note
         ),
         Tile(
             key="processing",
-            figure="none" if oldest is None else approximate_age(oldest, now),
+            figure="none"
+            if oldest_processing_at is None
+            else format_approximate_age(oldest_processing_at, now),
             label="oldest PROCESSING payment",
             href=list_url("payments", status="PROCESSING", **until),
             tone="warn" if is_old else "",
@@ -166,21 +181,21 @@ def _work_tiles(figures: Figures) -> list[Tile]:
     ]
 
 
-def _chain_tile(figures: Figures) -> Tile:
+def _make_chain_tile(figures: Figures) -> Tile:
     chains = figures.overview.chains
-    unwatched = [chain for chain in chains if chain.halted is not None or not chain.watched]
-    halted_count = sum(chain.halted is not None for chain in unwatched)
+    unwatched_chains = [chain for chain in chains if chain.halted is not None or not chain.watched]
+    halted_count = sum(chain.halted is not None for chain in unwatched_chains)
     return Tile(
         key="chains",
-        figure=f"{len(chains) - len(unwatched)} of {len(chains)}",
+        figure=f"{len(chains) - len(unwatched_chains)} of {len(chains)}",
         label="chains watched",
         note=f"{halted_count} halted" if halted_count else "",
         href="/chains",
-        tone="bad" if unwatched else "",
+        tone="bad" if unwatched_chains else "",
     )
 
 
-def _money_by_currency(totals: dict[tuple[str, str], Amount]) -> dict[str, dict[str, Amount]]:
+def _group_money_by_currency(totals: dict[tuple[str, str], Amount]) -> dict[str, dict[str, Amount]]:
     kinds = ("PAID", "REFUNDED", "DISPUTED")
     currencies = sorted({currency for kind, currency in totals if kind in kinds})
     return {
@@ -192,33 +207,33 @@ def _money_by_currency(totals: dict[tuple[str, str], Amount]) -> dict[str, dict[
 def format_money(amount: Decimal, currency: str) -> str:
     """Format an amount with thousands separators, and without trailing zeros for tokens."""
     is_token = currency in TENDER and TENDER[currency].is_crypto
-    return group_thousands(format_amount(amount, minor_decimals(currency), trim=is_token))
+    return group_thousands(format_amount(amount, get_minor_decimals(currency), trim=is_token))
 
 
-def _total_count(totals: dict[tuple[str, str], Amount], kind: str) -> int:
+def _count_total(totals: dict[tuple[str, str], Amount], kind: str) -> int:
     return sum(figure.count for (total_kind, _), figure in totals.items() if total_kind == kind)
 
 
-def _conversion_rows(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
+def _list_conversion_rows(figures: Figures, period: Period, subject: str) -> list[ConversionRow]:
     """Return the methods or countries with the most payments, and a last row for all others."""
     counts: dict[str, dict[str, int]] = {}
     for figure in figures.conversion:
         if figure.subject == subject:
             by_kind = counts.setdefault(figure.value or _NONE_SELECTED, {})
-            by_kind[figure.kind] = figures.count_of(figure, period)
+            by_kind[figure.kind] = figures.get_count(figure, period)
     rows = [
-        _conversion_row(name, [by_kind], _row_filters(subject, name))
+        _make_conversion_row(name, [by_kind], _get_row_filters(subject, name))
         for name, by_kind in counts.items()
         if any(by_kind.values())
     ]
     rows.sort(key=lambda row: (-row.ended, row.name))
     if len(rows) <= _ROWS_MAX:
         return rows
-    rest = [counts[row.name] for row in rows[_ROWS_MAX:]]
-    return [*rows[:_ROWS_MAX], _conversion_row("all others", rest, None)]
+    other_counts = [counts[row.name] for row in rows[_ROWS_MAX:]]
+    return [*rows[:_ROWS_MAX], _make_conversion_row("all others", other_counts, None)]
 
 
-def _row_filters(subject: str, name: str) -> Mapping[str, str]:
+def _get_row_filters(subject: str, name: str) -> Mapping[str, str]:
     if name == _NONE_SELECTED:
         return {"unselected": "true"}
     if subject == "country":
@@ -230,7 +245,7 @@ def _row_filters(subject: str, name: str) -> Mapping[str, str]:
     return {"provider": provider, "kind": kind}
 
 
-def _conversion_row(
+def _make_conversion_row(
     name: str, counts: Sequence[dict[str, int]], filters: Mapping[str, str] | None
 ) -> ConversionRow:
     return ConversionRow(
@@ -254,7 +269,7 @@ async def get_today(visit: OperatorVisit) -> Response:
         period=period,
         periods=tuple(Period),
         reloads=reloads,
-        **figure_fields(figures, period),
+        **make_figure_fields(figures, period),
     )
     if reloads:
         response.headers["Refresh"] = str(_RELOAD_S)
@@ -298,7 +313,7 @@ async def _stream_figures(context: ConsoleContext, period: Period) -> AsyncGener
 @lru_cache(maxsize=len(Period))
 def render_figures(figures: Figures, period: Period) -> str:
     """Render the figures. The result is cached, because all viewers of a period share it."""
-    return render_part("today_figures.html", **figure_fields(figures, period))
+    return render_fragment("today_figures.html", **make_figure_fields(figures, period))
 
 
 def _read_period(visit: OperatorVisit) -> Period:

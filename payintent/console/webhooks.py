@@ -6,13 +6,13 @@ from payintent.console.access import OperatorVisit
 from payintent.console.lists import (
     PAGE_ROWS,
     change_query,
-    operation_url,
+    get_operation_url,
     read_merchant_names,
     read_query,
 )
-from payintent.console.operation_pages import page_actions
+from payintent.console.operation_pages import make_page_actions
 from payintent.console.payments import indent_json
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.http.application import read_path_uuid
 from payintent.webhooks.endpoints_store import COUNT_MAX, EndpointRecord
 from payintent.webhooks.operations import (
@@ -35,11 +35,11 @@ async def get_webhooks(visit: OperatorVisit) -> Response:
     return visit.render(
         "webhooks.html",
         form_values=visit.query,
-        endpoints=[(endpoint, endpoint_health(endpoint)) for endpoint in endpoints],
-        now=await current_time(visit.context.read_database),
+        endpoints=[(endpoint, describe_endpoint_health(endpoint)) for endpoint in endpoints],
+        now=await get_current_time(visit.context.read_database),
         count_max=COUNT_MAX,
-        replay=operation_url(visit, ResendMissedEvents),
-        replay_all=operation_url(visit, ResendMissedEvents, since=_EARLIEST_TIME),
+        replay=get_operation_url(visit, ResendMissedEvents),
+        replay_all=get_operation_url(visit, ResendMissedEvents, since=_EARLIEST_TIME),
         next_link=last_id and change_query(visit, after=last_id),
     )
 
@@ -55,8 +55,8 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
         deliveries=deliveries,
         merchant_names=await read_merchant_names(visit, deliveries),
         states=_STATES,
-        now=await current_time(visit.context.read_database),
-        replay=operation_url(visit, ResendMissedEvents, **fields),
+        now=await get_current_time(visit.context.read_database),
+        replay=get_operation_url(visit, ResendMissedEvents, **fields),
         older_url=change_query(visit, before=deliveries[-1].event_id) if is_full else None,
     )
 
@@ -64,18 +64,18 @@ async def get_webhook_events(visit: OperatorVisit) -> Response:
 async def get_webhook_event(visit: OperatorVisit) -> Response:
     event_id = read_path_uuid(visit.request, "event_id", "no such event")
     details = await visit.read(ShowEvent(event_id=event_id))
-    resend_url = operation_url(visit, ResendEvent, event_id=event_id)
+    resend_url = get_operation_url(visit, ResendEvent, event_id=event_id)
     return visit.render(
         "event.html",
         event=details.event,
         merchant_names=await read_merchant_names(visit, [details.event]),
         body=indent_json(details.event.body),
         attempts=details.attempts[::-1],
-        actions=page_actions([("Resend event", resend_url)]),
+        actions=make_page_actions([("Resend event", resend_url)]),
     )
 
 
-def endpoint_health(endpoint: EndpointRecord) -> tuple[str, str]:
+def describe_endpoint_health(endpoint: EndpointRecord) -> tuple[str, str]:
     if endpoint.callback_url is None:
         return "not configured", ""
     if endpoint.open_since is not None:

@@ -12,8 +12,8 @@ from payintent.core.ids import to_base62
 PROPOSAL_HOURS = 24  # lifetime of a proposal
 TOKEN_DAYS = 90  # default validity
 TOKEN_DAYS_MAX = 365
-#: Validity of a role from an identity provider: a session plus the lifetime of a proposal that is
-#: made at its end.
+#: Validity of a role from an identity provider: the lifetime of a session, plus the lifetime of a
+#: proposal that is made just before the session expires.
 IDENTITY_HOURS = 12 + PROPOSAL_HOURS
 #: Number of tokens that a new installation can issue without authentication.
 FIRST_OPERATORS = 2
@@ -54,7 +54,7 @@ def parse_claim_roles(text: str) -> dict[str, Role]:
     return roles
 
 
-def role_of_claim(roles: Mapping[str, Role], claim: object) -> Role | None:
+def find_highest_role(roles: Mapping[str, Role], claim: object) -> Role | None:
     """Return the highest role in a claim (a string or a list), or None if it contains no role."""
     values = cast("list[object]", claim)[:_VALUES_MAX] if isinstance(claim, list) else [claim]
     claimed_roles = {roles[value] for value in values if isinstance(value, str) and value in roles}
@@ -78,13 +78,13 @@ class ApiKeyText:
     text: str  # must match the stored digest
 
 
-def merchant_prefix(livemode: bool) -> str:
+def get_merchant_prefix(livemode: bool) -> str:
     return MERCHANT if livemode else MERCHANT_TEST
 
 
 def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
     body = f"{prefix}_{public_id}_{secret}"
-    return ApiKeyText(public_id, body + _checksum(body))
+    return ApiKeyText(public_id, body + _compute_checksum(body))
 
 
 def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
@@ -93,12 +93,12 @@ def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
     The checksum detects typos without a database query.
     """
     match = _KEY.fullmatch(text)
-    if match is None or match[2] != prefix or _checksum(match[1]) != match[4]:
+    if match is None or match[2] != prefix or _compute_checksum(match[1]) != match[4]:
         return None
     return ApiKeyText(match[3], text)
 
 
-def _checksum(body: str) -> str:
+def _compute_checksum(body: str) -> str:
     return to_base62(zlib.crc32(body.encode()), _CHECKSUM_CHARS)
 
 

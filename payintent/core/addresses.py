@@ -36,8 +36,8 @@ def _parse_cached(text: str) -> Address | None:
         address = ip_address(text)
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
+    ipv4_address = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return ipv4_address or address
 
 
 def parse_ip_network(text: str) -> Network:
@@ -49,17 +49,17 @@ def parse_ip_network(text: str) -> Network:
     return IPv4Network((mapped, network.prefixlen - _MAPPED_PREFIX))
 
 
-def ip_network_of(address: Address, length: int) -> Network:
+def get_ip_network(address: Address, length: int) -> Network:
     if isinstance(address, IPv4Address):
         return IPv4Network((int(address), length), strict=False)
     return IPv6Network((int(address), length), strict=False)
 
 
-def client_address_key(address: str) -> str:
+def make_client_address_key(address: str) -> str:
     """Return the rate limit key of an address: the address itself, or its /64 for IPv6."""
     ip = parse_ip_address(address)
     if isinstance(ip, IPv6Address):
-        return str(ip_network_of(ip, _CLIENT_PREFIX))
+        return str(get_ip_network(ip, _CLIENT_PREFIX))
     return address if ip is None else str(ip)
 
 
@@ -72,7 +72,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-def web_origin(url: str) -> str | None:
+def parse_web_origin(url: str) -> str | None:
     """Return the origin (RFC 6454) of an absolute URL, in lower case and without a default port.
 
     Returns None unless the scheme is http or https, and for URLs that browsers may parse
@@ -80,11 +80,11 @@ def web_origin(url: str) -> str | None:
     """
     if "\\" in url or not url.isprintable() or " " in url:
         return None
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, remainder = url.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in _DEFAULT_PORTS:
         return None
-    authority = rest.partition("/")[0].partition("?")[0].partition("#")[0].lower()
+    authority = remainder.partition("/")[0].partition("?")[0].partition("#")[0].lower()
     host, port = _split_authority(authority)
     if port is None or not _is_host(host):
         return None
@@ -92,14 +92,14 @@ def web_origin(url: str) -> str | None:
     return f"{scheme}://{host}{suffix}"
 
 
-def web_url(url: str | None) -> str | None:
+def get_linkable_url(url: str | None) -> str | None:
     """Return the URL if a page may link to it, otherwise None."""
-    return url if url is not None and web_origin(url) is not None else None
+    return url if url is not None and parse_web_origin(url) is not None else None
 
 
 def is_confidential(url: str) -> bool:
     """Return whether requests to a URL are protected in transit (https or a loopback host)."""
-    origin = web_origin(url)
+    origin = parse_web_origin(url)
     if origin is None:
         return False
     scheme, _, authority = origin.partition("://")
@@ -138,7 +138,7 @@ _MAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RF
 
 
 def is_mail_address(text: str) -> bool:
-    """Return whether a text is a plain ASCII e-mail address, safe to use in headers."""
+    """Return whether a text is a plain ASCII e-mail address, which is safe to use in headers."""
     local_part, _, host = text.rpartition("@")
     if (
         len(text) > _MAIL_ADDRESS_MAX

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
-from payintent.core.money import CRYPTO, SETTLEMENT_TOKENS, accepted_currencies
+from payintent.core.money import CRYPTO, SETTLEMENT_TOKENS, list_accepted_currencies
 
 GLOBAL = "GL"  # no particular country; tokens only
 #: Codes that edge networks send for viewers in an unknown country and for Tor users.
@@ -50,8 +50,8 @@ def is_edge_country(code: str) -> bool:
 
 def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
     """Return whether a payment in `currency` can be paid in a country."""
-    offered = TENDER_BY_COUNTRY[country]
-    return any(code in offered for code in accepted_currencies(currency, pegged=pegged))
+    tender = TENDER_BY_COUNTRY[country]
+    return any(code in tender for code in list_accepted_currencies(currency, pegged=pegged))
 
 
 def require_supported_country(code: str) -> str:

@@ -64,7 +64,7 @@ def make_timed_id(unix_ms: int, random_bits: int) -> UUID:
     return UUID(int=high << 64 | low)
 
 
-def unix_ms_of_timed(value: UUID) -> int:
+def get_unix_ms(value: UUID) -> int:
     """Return the creation time of a timed id in Unix milliseconds.
 
     UUIDv8 ids from earlier releases store the time in the same bits.

@@ -57,23 +57,27 @@ MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
 }
 MINOR_DECIMALS_DEFAULT = 2
 #: Tokens that are pegged to a fiat currency (spec 2.2, `include_pegged_assets`).
-PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLEMENT_TOKENS)}
+PEGGED_TOKENS: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLEMENT_TOKENS)}
 
 
-def minor_decimals(currency: str) -> int:
+def get_minor_decimals(currency: str) -> int:
     return MINOR_DECIMALS.get(currency, MINOR_DECIMALS_DEFAULT)
 
 
-def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
+def list_accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
     """Return the currencies that can pay a payment in `currency`, with `currency` first."""
-    return (currency, *(PEGGED.get(currency, ()) if pegged else ()))
+    return (currency, *(PEGGED_TOKENS.get(currency, ()) if pegged else ()))
 
 
-def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
+def require_payable_currency(
+    code: str, payable_currencies: Collection[str], *, pegged: bool
+) -> None:
     """Raise if a currency is unknown, or if none of the merchant's methods can pay it."""
     if code not in CURRENCIES:
         raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not supported")
-    if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):
+    if not any(
+        currency in payable_currencies for currency in list_accepted_currencies(code, pegged=pegged)
+    ):
         raise RefusedError(
             ErrorCode.UNSUPPORTED_CURRENCY, f"the merchant has no payment method for {code}"
         )
@@ -128,7 +132,7 @@ def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
     """
     if value == 0:
         return "0"
-    text = format(value.quantize(_smallest_unit(decimals), context=EXACT), "f")
+    text = format(value.quantize(_get_smallest_unit(decimals), context=EXACT), "f")
     return text.rstrip("0").rstrip(".") if trim and "." in text else text
 
 
@@ -136,7 +140,7 @@ def format_smallest_units(
     amount_minor: int, currency: str, token_decimals: int | None, *, on_chain: bool
 ) -> str | None:
     """Format smallest units as an amount; returns None if the token's decimals are unknown."""
-    decimals = token_decimals if on_chain else minor_decimals(currency)
+    decimals = token_decimals if on_chain else get_minor_decimals(currency)
     if decimals is None:
         return None
     amount = Decimal(amount_minor).scaleb(-decimals, EXACT)
@@ -151,23 +155,23 @@ def group_thousands(text: str) -> str:
 
 def round_half_up(value: Decimal, decimals: int) -> Decimal:
     """Round a fee or a tax, half away from zero."""
-    return value.quantize(_smallest_unit(decimals), ROUND_HALF_UP, EXACT)
+    return value.quantize(_get_smallest_unit(decimals), ROUND_HALF_UP, EXACT)
 
 
 def round_up(value: Decimal, decimals: int) -> Decimal:
     """Round a token amount up, so that the merchant receives at least the payment's amount."""
-    return value.quantize(_smallest_unit(decimals), ROUND_UP, EXACT)
+    return value.quantize(_get_smallest_unit(decimals), ROUND_UP, EXACT)
 
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
     """Convert to smallest units (such as wei); returns None if there are too many decimals."""
-    scaled = value.scaleb(decimals, EXACT)
-    whole = scaled.to_integral_value(context=EXACT)
-    return int(whole) if whole == scaled else None
+    smallest_units = value.scaleb(decimals, EXACT)
+    whole = smallest_units.to_integral_value(context=EXACT)
+    return int(whole) if whole == smallest_units else None
 
 
 @lru_cache(maxsize=100)
-def _smallest_unit(decimals: int) -> Decimal:
+def _get_smallest_unit(decimals: int) -> Decimal:
     return Decimal(1).scaleb(-decimals)
 
 

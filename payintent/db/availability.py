@@ -9,7 +9,7 @@ from time import monotonic
 from payintent.core.errors import DatabaseRefusedError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.db.driver import UNAVAILABLE, connect
-from payintent.db.hosts import storage_error
+from payintent.db.hosts import make_storage_error
 from payintent.runtime.log import get_logger
 
 VERSION_MIN = 15
@@ -43,23 +43,23 @@ async def wait_for_database(
 async def _retry_until_connected(
     connect_once: Callable[[], Awaitable[None]], wait_s: float | None
 ) -> None:
-    started = monotonic()
+    started_at = monotonic()
     next_log_s = 0.0 if wait_s is None else _LOG_EVERY_S
-    why = "the database cannot be reached: it did not respond in time"
+    reason = "the database cannot be reached: it did not respond in time"
     while True:
         try:
-            async with asyncio.timeout(wait_s and max(0.0, wait_s - (monotonic() - started))):
+            async with asyncio.timeout(wait_s and max(0.0, wait_s - (monotonic() - started_at))):
                 await connect_once()
         except DatabaseRefusedError:
             raise
         except (StorageUnavailableError, TimeoutError) as error:
-            waited_s = monotonic() - started
-            why = str(error) or why  # a timeout has no message, so keep the previous reason
+            waited_s = monotonic() - started_at
+            reason = str(error) or reason  # a timeout has no message, so keep the previous reason
             if wait_s is not None and waited_s + _RETRY_S > wait_s:
-                raise StorageUnavailableError(why) from error
+                raise StorageUnavailableError(reason) from error
             if waited_s >= next_log_s:
                 next_log_s = waited_s + _LOG_EVERY_S
-                _log.warning("database_away", why=why, waited_s=round(waited_s))
+                _log.warning("database_away", why=reason, waited_s=round(waited_s))
         else:
             return
         await asyncio.sleep(_RETRY_S)
@@ -70,7 +70,7 @@ async def reach_database(url: str) -> None:
     try:
         connection = await connect(url)
     except UNAVAILABLE as error:
-        raise storage_error(error) from error
+        raise make_storage_error(error) from error
     await connection.close()
 
 
@@ -84,7 +84,7 @@ class ServerFacts:
 
 async def read_facts(database: Database) -> ServerFacts:
     """Read the server's facts. The clock difference is accurate to the duration of the query."""
-    started = time.time()
+    started_at = time.time()
     [row] = await database.fetch(
         "SELECT current_setting('server_version_num')::int AS version,\n"
         "    current_setting('jit')::bool AS jit_enabled,\n"
@@ -93,15 +93,15 @@ async def read_facts(database: Database) -> ServerFacts:
         "        - current_setting('superuser_reserved_connections')::int\n"
         "        - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections"
     )
-    ended = time.time()
+    ended_at = time.time()
     return ServerFacts(
         version=row["version"] // _VERSION_DIVISOR,
-        clock_ahead_s=seconds_outside(row["seconds"], started, ended),
+        clock_ahead_s=compute_seconds_outside(row["seconds"], started_at, ended_at),
         jit_enabled=row["jit_enabled"],
         connections_max=row["connections"],
     )
 
 
-def seconds_outside(at: float, started: float, ended: float) -> float:
+def compute_seconds_outside(moment: float, start: float, end: float) -> float:
     """Return how far a time lies outside an interval: negative before it, 0 inside it."""
-    return min(at - started, 0.0) + max(at - ended, 0.0)
+    return min(moment - start, 0.0) + max(moment - end, 0.0)

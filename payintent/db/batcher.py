@@ -107,7 +107,7 @@ class Batcher(Generic[Item, Result]):
             self._start_next()
 
     def _start_next(self) -> None:
-        if len(self._running) < _RUNNING_MAX and (batch := self._next_batch()):
+        if len(self._running) < _RUNNING_MAX and (batch := self._collect_next_batch()):
             # A batch must not inherit the log fields or the transaction of its first request.
             task = asyncio.get_running_loop().create_task(
                 self._run_batch(batch, self._begin()), context=Context()
@@ -115,7 +115,7 @@ class Batcher(Generic[Item, Result]):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _next_batch(self) -> list[_Member[Item, Result]]:
+    def _collect_next_batch(self) -> list[_Member[Item, Result]]:
         batch: list[_Member[Item, Result]] = []
         later: list[_Member[Item, Result]] = []
         batch_identities: set[Hashable] = set()

@@ -28,14 +28,22 @@ from payintent.db.driver import (
     connect_as,
     transaction,
 )
-from payintent.db.hosts import storage_error
+from payintent.db.hosts import make_storage_error
 from payintent.db.pool import ConnectionPool
 from payintent.db.sealing import PayerSealing
 from payintent.runtime.encryption import load_encryption
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.settings import Settings
 
-__all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "current_time", "in_transaction"]
+__all__ = [
+    "Database",
+    "Executor",
+    "GuardedDatabase",
+    "Row",
+    "Tx",
+    "get_current_time",
+    "in_transaction",
+]
 
 #: True inside a transaction. Code that uses the network asserts that it is False, because a
 #: transaction must not wait for the network.
@@ -65,7 +73,7 @@ class Executor(Protocol):
         return None if row is None else next(iter(row.values()))
 
 
-async def current_time(database: Executor) -> datetime:
+async def get_current_time(database: Executor) -> datetime:
     """Return the time of the database clock, on which all deadlines and ages are based."""
     return await database.value("SELECT clock() AS now")
 
@@ -198,11 +206,13 @@ class Database(Executor):
         for callback in tx.after_commit:
             callback()
 
-    def guarded_by(self, verify_lock: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
+    def make_guarded(self, verify_lock: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
         """Return a view that calls `verify_lock` before each commit and each single statement."""
-        guarded = GuardedDatabase(self.settings, self._pool, self.id_generator, verify_lock)
-        guarded.on_event = self.on_event
-        return guarded
+        guarded_database = GuardedDatabase(
+            self.settings, self._pool, self.id_generator, verify_lock
+        )
+        guarded_database.on_event = self.on_event
+        return guarded_database
 
     def _fail(self, connection: Connection, error: BaseException) -> Exception:
         """Translate an error. If the server has become read-only, drop its connections."""
@@ -214,7 +224,7 @@ class Database(Executor):
         try:
             return await self._pool.acquire(self.settings.database_acquire_timeout_s)
         except UNAVAILABLE as error:
-            raise storage_error(error) from error
+            raise make_storage_error(error) from error
 
 
 class GuardedDatabase(Database):

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 import asyncpg
 
-from payintent.db.hosts import RefusedConnectionError, connect_error, database_hosts
+from payintent.db.hosts import RefusedConnectionError, get_database_hosts, make_connection_error
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUntypedBaseClass=false
@@ -77,7 +77,7 @@ _UNREACHABLE = (
 class Connection(Protocol):
     """The methods of asyncpg's connection that we use."""
 
-    server: str  # the URL of its host
+    server: str  # the host's URL
 
     async def fetch(self, query: str, *args: object) -> list[Row]: ...
 
@@ -105,7 +105,7 @@ class Connection(Protocol):
         """Return whether the server has reported that it is read-only."""
         ...
 
-    def statement_count(self) -> int:
+    def get_statement_count(self) -> int:
         """Return the number of started statements. It is constant while a statement is running."""
         ...
 
@@ -160,7 +160,7 @@ class _UncancelledConnection(asyncpg.Connection):
             or getattr(settings, "in_hot_standby", "off") == "on"
         )
 
-    def statement_count(self) -> int:
+    def get_statement_count(self) -> int:
         return self._protocol.queries_count if self._protocol else 0
 
     async def close(self, *, timeout: float | None = _CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109
@@ -183,7 +183,7 @@ async def connect(
         _CONNECT_TIMEOUT_S,
         server_settings={"application_name": name},
         command_timeout=statement_timeout_s,
-        target_session_attrs=_session_attributes(url),
+        target_session_attrs=_get_session_attributes(url),
     )
 
 
@@ -200,7 +200,7 @@ async def connect_as(
         _CONNECT_TIMEOUT_S if writes else _HOST_TIMEOUT_S,
         statement_cache_size=0 if pooled else _STATEMENTS_MAX,
         server_settings=server_settings,
-        target_session_attrs=_session_attributes(url) if writes else None,
+        target_session_attrs=_get_session_attributes(url) if writes else None,
     )
 
 
@@ -232,18 +232,18 @@ async def _roll_back(connection: Connection) -> None:
         connection.terminate()
 
 
-def _session_attributes(url: str) -> str | None:
-    """Return the setting that requires a writable server; None if the URL has its own."""
+def _get_session_attributes(url: str) -> str | None:
+    """Return the setting that requires a writable server; None if the URL contains it."""
     return None if "target_session_attrs=" in url else "read-write"
 
 
 async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
     """Connect to the first available host of a URL, with a separate timeout for each host."""
     try:
-        hosts = database_hosts(url)
+        hosts = get_database_hosts(url)
     except ValueError as error:
-        raise connect_error(error) from error
-    ordered_hosts = hosts.in_order()
+        raise make_connection_error(error) from error
+    ordered_hosts = hosts.list_in_order()
     if len(ordered_hosts) > 1:
         timeout_s = _HOST_TIMEOUT_S
     failures: list[ConnectionError] = []
@@ -251,13 +251,13 @@ async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
         try:
             connection = await _connect_host(host_url, timeout_s, options)
         except ConnectionError as error:
-            hosts.mark_bad(number)
+            hosts.mark_unreachable(number)
             failures.append(error)
         except BaseException:
-            hosts.mark_bad(number)  # cancelled while waiting for this host
+            hosts.mark_unreachable(number)  # cancelled while waiting for this host
             raise
         else:
-            hosts.mark_good(number)
+            hosts.mark_reachable(number)
             return connection
     # Report a permanent failure only if all hosts fail permanently.
     temporary = [error for error in failures if not isinstance(error, RefusedConnectionError)]
@@ -273,6 +273,6 @@ async def _connect_host(url: str, timeout_s: float, options: dict[str, Any]) -> 
             **options,
         )
     except _UNREACHABLE as error:
-        raise connect_error(error) from error
+        raise make_connection_error(error) from error
     connection.server = url
     return cast("Connection", connection)

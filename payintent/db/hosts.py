@@ -37,20 +37,20 @@ class DatabaseHosts:
         self._urls = urls
         self._first = 0
 
-    def in_order(self) -> list[tuple[int, str]]:
-        numbered = list(enumerate(self._urls))
-        return numbered[self._first :] + numbered[: self._first]
+    def list_in_order(self) -> list[tuple[int, str]]:
+        numbered_urls = list(enumerate(self._urls))
+        return numbered_urls[self._first :] + numbered_urls[: self._first]
 
-    def mark_good(self, number: int) -> None:
+    def mark_reachable(self, number: int) -> None:
         self._first = number
 
-    def mark_bad(self, number: int) -> None:
+    def mark_unreachable(self, number: int) -> None:
         if self._first == number:
             self._first = (number + 1) % len(self._urls)
 
 
 @lru_cache(_CACHE_MAX)
-def database_hosts(url: str) -> DatabaseHosts:
+def get_database_hosts(url: str) -> DatabaseHosts:
     """Return the hosts of a URL. Their order is shared by the whole process."""
     return DatabaseHosts(_split(url))
 
@@ -67,17 +67,22 @@ def list_hosts(url: str) -> list[str]:
     rest of the password as a host, port, database or setting, so it must not be displayed.
     """
     try:
-        parts = urlsplit(url)
-        query = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+        split_url = urlsplit(url)
+        query = dict(parse_qsl(split_url.query, strict_parsing=True)) if split_url.query else {}
     except ValueError:
         return []
-    login, at, authority = parts.netloc.rpartition("@")
-    if parts.scheme not in _SCHEMES or "#" in url or "@" in login or url.count("@") > len(at):
+    credentials, separator, authority = split_url.netloc.rpartition("@")
+    if (
+        split_url.scheme not in _SCHEMES
+        or "#" in url
+        or "@" in credentials
+        or url.count("@") > len(separator)
+    ):
         return []
     if "service" in query:  # the address is in a file
         return []
-    database = unquote(parts.path.removeprefix("/"))
-    if not parts.path:
+    database = unquote(split_url.path.removeprefix("/"))
+    if not split_url.path:
         database = query.get("dbname") or query.get("database", "")
     hosts, schema = _parse_hosts(authority, query), query.get("search_path", "")
     is_plausible = _DATABASE.fullmatch(database) and _SCHEMA.fullmatch(schema)
@@ -121,9 +126,9 @@ def _is_port_or_empty(port: str) -> bool:
 
 def _split(url: str) -> list[str]:
     """Build a URL for each host in `host:port,host:port` or in `?host=a,b&port=1,2`."""
-    parts = urlsplit(url)
-    login, at, hosts = parts.netloc.rpartition("@")
-    query = parse_qsl(parts.query, keep_blank_values=True)
+    split_url = urlsplit(url)
+    credentials, separator, hosts = split_url.netloc.rpartition("@")
+    query = parse_qsl(split_url.query, keep_blank_values=True)
     options = dict(query)
     names = (hosts or options.get("host", "")).split(",")
     ports = options.get("port", "").split(",")
@@ -132,11 +137,11 @@ def _split(url: str) -> list[str]:
     urls: list[str] = []
     for number, name in enumerate(names):
         port = ports[number % len(ports)]
-        rest = [(key, value) for key, value in query if key not in {"host", "port"}]
-        rest += [("port", port)] if port else []
-        rest += [] if hosts else [("host", name)]
-        netloc = login + at + (name if hosts else "")
-        urls.append(urlunsplit(parts._replace(netloc=netloc, query=urlencode(rest))))
+        remaining_query = [(key, value) for key, value in query if key not in {"host", "port"}]
+        remaining_query += [("port", port)] if port else []
+        remaining_query += [] if hosts else [("host", name)]
+        netloc = credentials + separator + (name if hosts else "")
+        urls.append(urlunsplit(split_url._replace(netloc=netloc, query=urlencode(remaining_query))))
     return urls
 
 
@@ -172,8 +177,8 @@ class RefusedConnectionError(ConnectionError):
     """The server refuses the connection. A retry cannot help until the configuration changes."""
 
 
-def connect_error(error: BaseException) -> ConnectionError:
-    """Return an error that is safe to display, a `RefusedConnectionError` if a retry cannot help.
+def make_connection_error(error: BaseException) -> ConnectionError:
+    """Return an error that is safe to display. It is a `RefusedConnectionError` if it is final.
 
     The driver's own message may contain the address and the password.
     """
@@ -183,7 +188,7 @@ def connect_error(error: BaseException) -> ConnectionError:
     return ConnectionError(f"the database cannot be reached: {_describe_outage(error)}")
 
 
-def storage_error(error: BaseException) -> StorageUnavailableError:
+def make_storage_error(error: BaseException) -> StorageUnavailableError:
     """Translate a connection error. A `RefusedConnectionError` becomes a `DatabaseRefusedError`."""
     is_final = isinstance(error, RefusedConnectionError)
     kind = DatabaseRefusedError if is_final else StorageUnavailableError
@@ -193,9 +198,9 @@ def storage_error(error: BaseException) -> StorageUnavailableError:
 def _describe_refusal(error: BaseException) -> str | None:
     """Return the reason if the error is final; None if a retry may help."""
     if isinstance(error, _FINAL):
-        return _server_message(error)
+        return _format_server_message(error)
     if isinstance(error, asyncpg.ProtocolViolationError) and _FINAL_AT_POOLER.search(str(error)):
-        return _server_message(error)
+        return _format_server_message(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = _QUOTED_HOST.sub("this host", error.verify_message)
         return f"its certificate is refused: {reason}"
@@ -211,7 +216,7 @@ def _describe_refusal(error: BaseException) -> str | None:
 def _describe_outage(error: BaseException) -> str:
     """Explain why the database is unreachable, without its address."""
     if isinstance(error, asyncpg.PostgresError):
-        return _server_message(error)
+        return _format_server_message(error)
     for kind, text in _OUTAGES.items():
         if isinstance(error, kind):
             return text
@@ -220,10 +225,10 @@ def _describe_outage(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _server_message(error: BaseException) -> str:
+def _format_server_message(error: BaseException) -> str:
     """Return the first line of the server's message, without the host that it quotes."""
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return _hide_suspicious_names(_HOST_NAME.sub("this host", first))
+    first_line = (str(error).splitlines() or [type(error).__name__])[0]
+    return _hide_suspicious_names(_HOST_NAME.sub("this host", first_line))
 
 
 def _hide_suspicious_names(message: str) -> str:

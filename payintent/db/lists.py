@@ -45,16 +45,18 @@ class KeysetList:
         self._direction: LiteralString = "ASC" if oldest_first else "DESC"
         self._end = FIRST_ID if oldest_first else LAST_ID
         self._with: LiteralString = ""
-        last: LiteralString = "({last}, {last_id})" if "," in key else "{last}"
-        beyond: LiteralString = " > " if oldest_first else " < "
+        last_key: LiteralString = "({last}, {last_id})" if "," in key else "{last}"
+        operator: LiteralString = " > " if oldest_first else " < "
         scope: list[LiteralString] = []
         order: LiteralString = key
         if merchant:
             scope = [merchant + " BETWEEN {merchant_id} AND {merchant_id}"]
             order = merchant + ", " + key
-        self._select(select, order, [*scope, "(" + key + ")" + beyond + last, *where], filters)
+        self._select(
+            select, order, [*scope, "(" + key + ")" + operator + last_key, *where], filters
+        )
 
-    def within(
+    def as_cte(
         self,
         name: LiteralString,
         limit: LiteralString,
@@ -64,8 +66,8 @@ class KeysetList:
     ) -> "KeysetList":
         """Turn the current statement into a CTE called `name`, and list the rows of `select`."""
         separator: LiteralString = ", " if self._with else "WITH "
-        limited = self._rows + " LIMIT " + self._fill(limit)
-        self._with += separator + name + " (" + limited + ") "
+        limited_rows = self._rows + " LIMIT " + self._bind_parameters(limit)
+        self._with += separator + name + " (" + limited_rows + ") "
         self._select(select, order, [], filters)
         return self
 
@@ -85,23 +87,23 @@ class KeysetList:
         where: list[LiteralString],
         filters: dict[str, LiteralString],
     ) -> None:
-        conditions: list[LiteralString] = [self._fill(condition) for condition in where]
+        conditions: list[LiteralString] = [self._bind_parameters(condition) for condition in where]
         for name, condition in filters.items():
-            parameter = self._parameter(name)
+            parameter = self._add_parameter(name)
             conditions.append("(" + condition.format(parameter) + " OR " + parameter + " IS NULL)")
         where_clause: LiteralString = " WHERE " + " AND ".join(conditions) if conditions else ""
         columns: LiteralString = order.replace(", ", " " + self._direction + ", ")
         order_clause: LiteralString = " ORDER BY " + columns + " " + self._direction
-        self._rows: LiteralString = self._fill(select) + where_clause + order_clause
-        self.text = self._with + self._rows + " LIMIT " + self._parameter("limit")
+        self._rows: LiteralString = self._bind_parameters(select) + where_clause + order_clause
+        self.text = self._with + self._rows + " LIMIT " + self._add_parameter("limit")
 
-    def _fill(self, text: LiteralString) -> LiteralString:
+    def _bind_parameters(self, text: LiteralString) -> LiteralString:
         for _, name, _, _ in Formatter().parse(text):
             if name:
-                self._parameter(name)
+                self._add_parameter(name)
         return text.format(**self._parameters)
 
-    def _parameter(self, name: str) -> LiteralString:
+    def _add_parameter(self, name: str) -> LiteralString:
         return self._parameters.setdefault(name, _PARAMETERS[len(self._parameters)])
 
 
@@ -117,7 +119,7 @@ def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
     return record(**{name: row[name] for name in names if name not in values} | values)
 
 
-def first_id_at(time: LiteralString) -> LiteralString:
+def make_first_id_sql(time: LiteralString) -> LiteralString:
     """Return SQL for the lowest id of a time. Ids start with a timestamp in milliseconds."""
     milliseconds = "greatest(0, extract(epoch FROM " + time + ") * 1000)::bigint"
     return "(lpad(to_hex(" + milliseconds + "), 12, '0') || repeat('0', 20))::uuid"

@@ -27,7 +27,7 @@ _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # an unresponsive gateway must not block the others
 _LOCK_CLASS = 0x5041  # distinguishes our locks from those of other applications
 VERIFIED_FOR_S = 1.0  # how long a verification remains valid
-ANSWER_S = 5.0  # how long the server may take to confirm a lock
+CONFIRMATION_TIMEOUT_S = 5.0  # how long the server may take to confirm a lock
 _IS_HELD = """
     SELECT EXISTS (SELECT FROM pg_locks
         WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()
@@ -82,13 +82,16 @@ class AdvisoryLock:
 
 @asynccontextmanager
 async def hold_advisory_lock(
-    url: str, name: str, verified_for_s: float = VERIFIED_FOR_S, answer_s: float = ANSWER_S
+    url: str,
+    name: str,
+    verified_for_s: float = VERIFIED_FOR_S,
+    confirmation_timeout_s: float = CONFIRMATION_TIMEOUT_S,
 ) -> AsyncGenerator[AdvisoryLock]:
     """Try to acquire the advisory lock `name`. The caller must check `is_held`.
 
     `url` must not point to a pooler, because the lock belongs to the connection.
     """
-    connection = await connect(url, f"payintent-lock-{name}", answer_s)
+    connection = await connect(url, f"payintent-lock-{name}", confirmation_timeout_s)
     number = crc32(name.encode())
     try:
         is_acquired = await connection.fetchval(

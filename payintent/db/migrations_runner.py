@@ -27,7 +27,7 @@ from payintent.db.driver import (
     connect,
     transaction,
 )
-from payintent.db.hosts import storage_error
+from payintent.db.hosts import make_storage_error
 
 FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint"; only one process migrates at a time
@@ -83,7 +83,7 @@ class GrantsError(Exception):
     """The statements that grant privileges failed. None of them took effect."""
 
 
-def all_migrations() -> list[Migration]:
+def list_migrations() -> list[Migration]:
     return [
         Migration(int(path.name[:4]), path.stem, path.read_text())
         for path in sorted(FOLDER.glob("[0-9]*.sql"))
@@ -97,7 +97,7 @@ async def migrate(url: str, grants: str = "") -> list[str]:
     fails. The statements in `grants` run every time, after the migrations. Raises
     `PermissionDeniedError`, `LockTimeoutError`, `StorageUnavailableError` or `GrantsError`.
     """
-    async with _connection(url, None) as connection:
+    async with _open_connection(url, None) as connection:
         names = await _migrate(connection)
         if grants:
             await _grant(connection, grants)
@@ -105,7 +105,9 @@ async def migrate(url: str, grants: str = "") -> list[str]:
 
 
 @asynccontextmanager
-async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGenerator[Connection]:
+async def _open_connection(
+    url: str, statement_timeout_s: float | None
+) -> AsyncGenerator[Connection]:
     try:
         connection = await connect(url, "payintent-migrate", statement_timeout_s)
         try:
@@ -117,22 +119,24 @@ async def _connection(url: str, statement_timeout_s: float | None) -> AsyncGener
     except LOCK_TIMEOUT as error:
         raise LockTimeoutError("a migration waited too long for a lock; run it again") from error
     except UNAVAILABLE as error:
-        raise storage_error(error) from error
+        raise make_storage_error(error) from error
 
 
 async def _migrate(connection: Connection) -> list[str]:
     await _acquire_lock(connection)
     await connection.execute(_HISTORY_TABLE)
-    migrations = all_migrations()
-    applied = await _read_applied(connection)
+    migrations = list_migrations()
+    applied_migrations = await _read_applied(connection)
     names = list[str]()
-    if (first := applied.get(1)) and first["name"] == _FIRST_BEFORE_1_0:
-        _require_last_before_1_0(applied)
+    if (first_migration := applied_migrations.get(1)) and first_migration[
+        "name"
+    ] == _FIRST_BEFORE_1_0:
+        _require_last_before_1_0(applied_migrations)
         await _upgrade(connection, migrations[0])
         names.append(migrations[0].name)
-        applied = await _read_applied(connection)
+        applied_migrations = await _read_applied(connection)
     for migration in migrations:
-        if await _apply(connection, migration, applied.get(migration.number)):
+        if await _apply(connection, migration, applied_migrations.get(migration.number)):
             names.append(migration.name)
     return names
 
@@ -157,11 +161,15 @@ async def list_pending_migrations(url: str) -> list[str]:
 
     Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.
     """
-    async with _connection(url, _READ_TIMEOUT_S) as connection:
+    async with _open_connection(url, _READ_TIMEOUT_S) as connection:
         has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
-        applied = await _read_applied(connection) if has_table else {}
-    checksums = {number: row["checksum"] for number, row in applied.items()}
-    return [item.name for item in all_migrations() if checksums.get(item.number) != item.checksum]
+        applied_migrations = await _read_applied(connection) if has_table else {}
+    checksums = {number: row["checksum"] for number, row in applied_migrations.items()}
+    return [
+        migration.name
+        for migration in list_migrations()
+        if checksums.get(migration.number) != migration.checksum
+    ]
 
 
 async def _read_applied(connection: Connection) -> dict[int, Row]:
@@ -171,8 +179,8 @@ async def _read_applied(connection: Connection) -> dict[int, Row]:
     return {row["number"]: row for row in rows}
 
 
-def _require_last_before_1_0(applied: Mapping[int, Row]) -> None:
-    history = "".join(f"{number} {row['checksum']}\n" for number, row in applied.items())
+def _require_last_before_1_0(applied_migrations: Mapping[int, Row]) -> None:
+    history = "".join(f"{number} {row['checksum']}\n" for number, row in applied_migrations.items())
     if hashlib.sha256(history.encode()).hexdigest() != _LAST_BEFORE_1_0:
         raise OldSchemaError(
             "the schema is older than the last version before 1.0; upgrade to that version first"
@@ -190,9 +198,11 @@ async def _upgrade(connection: Connection, initial: Migration) -> None:
         raise OldSchemaError(f"the database cannot be upgraded: {error}") from error
 
 
-async def _apply(connection: Connection, migration: Migration, applied: Row | None) -> bool:
-    if applied is not None:
-        if applied["checksum"] != migration.checksum:
+async def _apply(
+    connection: Connection, migration: Migration, applied_migration: Row | None
+) -> bool:
+    if applied_migration is not None:
+        if applied_migration["checksum"] != migration.checksum:
             raise MigrationChangedError(f"{migration.name} was edited after it was applied")
         return False
     if migration.is_concurrent:

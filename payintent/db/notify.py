@@ -64,14 +64,14 @@ class EventNotifier:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _listen_once(self, callback: Callable[[], None]) -> None:
-        lost = asyncio.Event()
+        connection_lost = asyncio.Event()
         connection = await connect(self._url, "payintent-listen", _STATEMENT_TIMEOUT_S)
         try:
-            connection.add_termination_listener(lambda _: lost.set())
+            connection.add_termination_listener(lambda _: connection_lost.set())
             await connection.add_listener(CHANNEL, lambda *_: callback())
-            while not lost.is_set():
+            while not connection_lost.is_set():
                 await connection.fetchval("SELECT 1")
-                await wait_for_event(lost, _PROBE_EVERY_S)
+                await wait_for_event(connection_lost, _PROBE_EVERY_S)
         finally:
             await connection.close()
 

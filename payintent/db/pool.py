@@ -63,8 +63,8 @@ class ConnectionPool:
         if not self._size_max:
             raise TimeoutError("the pool is closed")
         while self._idle:
-            connection, since = self._idle.pop()
-            if not connection.is_closed() and monotonic() - since < self._idle_max_s:
+            connection, released_at = self._idle.pop()
+            if not connection.is_closed() and monotonic() - released_at < self._idle_max_s:
                 break
             connection.terminate()
             self._size -= 1
@@ -83,9 +83,9 @@ class ConnectionPool:
         self._checks_max.pop(connection, None)
         if connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
-            self._hand_over(None)
+            self._pass_to_waiter(None)
         else:
-            self._hand_over(connection)
+            self._pass_to_waiter(connection)
 
     def set_deadline(self, connection: Connection, seconds: float) -> None:
         """Replace the deadline of a borrowed connection until it is released."""
@@ -117,8 +117,8 @@ class ConnectionPool:
             return await self._open()
         return await self._wait() or await self._open()
 
-    def _hand_over(self, connection: Connection | None) -> None:
-        """Pass a connection to the first waiting caller; None lets the caller open its own."""
+    def _pass_to_waiter(self, connection: Connection | None) -> None:
+        """Pass a connection to the first waiting caller; if it is None, the caller opens one."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -136,14 +136,14 @@ class ConnectionPool:
             return await waiter
         except asyncio.CancelledError:
             if not waiter.cancelled():  # a connection arrived just before the cancellation
-                self._hand_over(waiter.result())
+                self._pass_to_waiter(waiter.result())
             raise
 
     async def _open(self) -> Connection:
         try:
             return await self._connect()
         except BaseException:
-            self._hand_over(None)
+            self._pass_to_waiter(None)
             raise
 
     def _schedule_check(self) -> None:
@@ -159,7 +159,7 @@ class ConnectionPool:
         for connection, (last_count, checks) in list(self._borrowed.items()):
             if connection.is_closed():
                 continue
-            count = connection.statement_count()
+            count = connection.get_statement_count()
             if count != last_count:
                 self._borrowed[connection] = (count, 0)
             elif checks < self._checks_max.get(connection, _CHECKS) - 1:

@@ -22,7 +22,7 @@ from payintent.runtime.settings import Settings
 
 _CHECK_EVERY_S = 1.0
 _CHECK_TIMEOUT_S = 2.0
-_STATUS_WAIT_S = 5.0  # how long `status` waits for the replica to catch up
+_STATUS_WAIT_S = 5.0  # how long `get_status` waits for the replica to catch up
 _RETRY_S = 5.0  # after a failed check
 _CATCH_UP_PAUSES_S = (0.0, 0.02, 0.1)  # a replica usually catches up during these pauses
 #: Allows for the time from `created_at` to the commit, and for clock differences.
@@ -72,7 +72,7 @@ class ReadDatabase(Executor):
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         if self._replica is None:
             return await self._primary.fetch(query, *args)
-        if (replica := await self._fresh_replica(self._replica)) is not None:
+        if (replica := await self._get_fresh_replica(self._replica)) is not None:
             try:
                 rows = await replica.fetch(query, *args)
             except StorageUnavailableError as error:
@@ -88,7 +88,7 @@ class ReadDatabase(Executor):
         rows = await self.fetch(query, *args)
         return rows[0] if rows else None
 
-    def page_after(self, last_at: datetime | None) -> Executor:
+    def get_page_database(self, last_at: datetime | None) -> Executor:
         """Return the database for the list page after a row created at `last_at`.
 
         It is the primary if the previous page may have ended with rows that the replica lacks. The
@@ -99,14 +99,14 @@ class ReadDatabase(Executor):
         replicated_until = datetime.now(UTC) - timedelta(seconds=self._lag_max_s + _PAGE_MARGIN_S)
         return self if last_at < replicated_until else self._primary
 
-    async def status(self) -> ReplicaStatus | None:
+    async def get_status(self) -> ReplicaStatus | None:
         """Describe the replica for operators, or return None if no replica is configured."""
         if self._replica is None:
             return None
-        primary = await self._position(self._primary)
+        primary = await self._fetch_position(self._primary)
         try:
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
-                standby = await self._position(self._replica, primary)
+                standby = await self._fetch_position(self._replica, primary)
         except _FAILURES as error:
             problem = str(error) or "it does not respond"
             text = f"{problem}; lists are read on the primary"
@@ -124,7 +124,7 @@ class ReadDatabase(Executor):
         try:
             async with asyncio.timeout(min(self._lag_max_s, _STATUS_WAIT_S)):
                 while True:
-                    standby = await self._position(replica)
+                    standby = await self._fetch_position(replica)
                     if (standby["position"] or 0) >= position:
                         return True
                     await asyncio.sleep(_CATCH_UP_PAUSES_S[-1])
@@ -138,7 +138,7 @@ class ReadDatabase(Executor):
         if self._replica is not None:
             await self._replica.close()
 
-    async def _fresh_replica(self, replica: Database) -> Database | None:
+    async def _get_fresh_replica(self, replica: Database) -> Database | None:
         """Return the replica if its lag is within the limit.
 
         The lag is checked at most once a second, and only while lists are read. Callers only wait
@@ -163,7 +163,7 @@ class ReadDatabase(Executor):
     async def _update_lag(self, replica: Database) -> None:
         now = monotonic()
         try:
-            primary = await self._position(self._primary)
+            primary = await self._fetch_position(self._primary)
         except _FAILURES:
             return  # the previous result remains valid until `_fresh_until`
         self._samples.append((now, primary["position"]))
@@ -171,32 +171,34 @@ class ReadDatabase(Executor):
             self._samples.popleft()
         try:
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
-                replayed = await self._replayed_position(replica, primary)
+                replayed_position = await self._fetch_replayed_position(replica, primary)
         except _FAILURES as error:
             replica.drop_connections()  # lists must not wait for an unresponsive replica
             self._next_check_at = monotonic() + _RETRY_S
             self._stop_using(str(error))
             return
-        times = [sampled_at for sampled_at, position in self._samples if position <= replayed]
+        times = [
+            sampled_at for sampled_at, position in self._samples if position <= replayed_position
+        ]
         if times:
             self._fresh_until = times[-1] + self._lag_max_s
             self._log_change(None)
         else:
             self._stop_using(f"it is more than {self._lag_max_s:g} s behind")
 
-    async def _replayed_position(self, replica: Database, primary: Row) -> int:
+    async def _fetch_replayed_position(self, replica: Database, primary: Row) -> int:
         """Return the replica's replayed position, pausing briefly to let it catch up."""
         position = 0
         for pause_s in _CATCH_UP_PAUSES_S:
             await asyncio.sleep(pause_s)
-            standby = await self._position(replica, primary)
+            standby = await self._fetch_position(replica, primary)
             position = standby["position"] or 0
             if position >= primary["position"] or monotonic() < self._fresh_until:
                 break
         return position
 
     @staticmethod
-    async def _position(database: Database, primary: Row | None = None) -> Row:
+    async def _fetch_position(database: Database, primary: Row | None = None) -> Row:
         """Read a server's log position. Its cluster and database must match those of `primary`."""
         row = await database.row(_POSITION)
         assert row is not None  # noqa: S101 - the statement always returns one row

@@ -24,7 +24,7 @@ _JSON_PREFIX = '"' + _PREFIX
 #: Metadata in an event body that is still sealed. It is the last field of the body.
 _SEALED_METADATA = re.compile(r'"metadata":("sealed:[^"]*")\}\}\}\Z')
 _PAYMENT_ID = re.compile(r'"id":"([^"]*)"')
-_EMPTY = "{}"  # never sealed, so that retention has nothing to erase
+_EMPTY = "{}"  # never sealed, because retention need not erase it
 
 UNREADABLE = Counter(
     "payintent_payer_rows_unreadable_total", "Reads of rows that could not be decrypted", ["table"]
@@ -43,83 +43,85 @@ class PayerSealing:
         self.writer = encryption.current_key_name
         self.key_names = list(encryption.fingerprints)
 
-    def email_to_store(self, payment_id: UUID, email: str | None) -> str | None:
+    def seal_email(self, payment_id: UUID, email: str | None) -> str | None:
         if not self.is_on or email is None:
             return email
-        digest = self._encryption.search_digest(email.lower(), "email")
-        return self._encrypt(email, _email_context(payment_id), digest)
+        digest = self._encryption.compute_search_digest(email.lower(), "email")
+        return self._encrypt(email, _make_email_context(payment_id), digest)
 
-    def metadata_to_store(self, payment_id: UUID, metadata: str) -> str:
+    def seal_metadata(self, payment_id: UUID, metadata: str) -> str:
         """Return the value for the JSON column `metadata` of a payment."""
         if not self.is_on or metadata == _EMPTY:
             return metadata
-        order_id = order_id_of(metadata)
-        digest = "" if order_id is None else self._encryption.search_digest(order_id, "order")
-        return f'"{self._encrypt(metadata, _metadata_context(payment_id), digest)}"'
+        order_id = find_order_id(metadata)
+        digest = (
+            "" if order_id is None else self._encryption.compute_search_digest(order_id, "order")
+        )
+        return f'"{self._encrypt(metadata, _make_metadata_context(payment_id), digest)}"'
 
-    def body_to_store(self, event_id: UUID, body: str) -> str:
-        return self._encrypt(body, _body_context(event_id), "") if self.is_on else body
+    def seal_body(self, event_id: UUID, body: str) -> str:
+        return self._encrypt(body, _make_body_context(event_id), "") if self.is_on else body
 
-    def email(self, payment_id: UUID, stored_value: str | None) -> str | None:
+    def unseal_email(self, payment_id: UUID, stored_value: str | None) -> str | None:
         if stored_value is None or not stored_value.startswith(_PREFIX):
             return stored_value
-        return self._decrypt(stored_value, _email_context(payment_id))
+        return self._decrypt(stored_value, _make_email_context(payment_id))
 
-    def metadata(self, payment_id: UUID, stored_value: str) -> str:
+    def unseal_metadata(self, payment_id: UUID, stored_value: str) -> str:
         if not stored_value.startswith(_JSON_PREFIX):
             return stored_value
-        return self._decrypt(stored_value[1:-1], _metadata_context(payment_id))
+        return self._decrypt(stored_value[1:-1], _make_metadata_context(payment_id))
 
-    def body(self, event_id: UUID, stored_value: str) -> str:
+    def unseal_body(self, event_id: UUID, stored_value: str) -> str:
         """Return the exact body of an event.
 
-        The payment's metadata is decrypted now if that failed when the event was recorded.
+        Metadata that could not be decrypted when the event was recorded is decrypted now.
         """
         body = (
-            self._decrypt(stored_value, _body_context(event_id))
+            self._decrypt(stored_value, _make_body_context(event_id))
             if stored_value.startswith(_PREFIX)
             else stored_value
         )
-        sealed = _SEALED_METADATA.search(body) if body.endswith('"}}}') else None
-        return body if sealed is None else self._with_metadata(body, sealed)
+        sealed_metadata = _SEALED_METADATA.search(body) if body.endswith('"}}}') else None
+        return body if sealed_metadata is None else self._unseal_metadata_in(body, sealed_metadata)
 
-    def digests_of_email(self, email: str) -> Sequence[str]:
+    def list_email_digests(self, email: str) -> Sequence[str]:
         """Return the digests of an e-mail address, one for each key."""
-        return self._encryption.search_digests(email.lower(), "email")
+        return self._encryption.compute_search_digests(email.lower(), "email")
 
-    def digests_of_order(self, order_id: str) -> Sequence[str]:
+    def list_order_digests(self, order_id: str) -> Sequence[str]:
         """Return the digests of an order id, one for each key."""
-        return self._encryption.search_digests(order_id, "order")
+        return self._encryption.compute_search_digests(order_id, "order")
 
     def has_current_form(self, stored_value: str | None) -> bool:
-        """Return whether a value has the form in which it would now be stored.
+        """Return whether a value would now be stored in the same form.
 
         If sealing is disabled, a sealed value may stay sealed, but only with the first key of the
         key ring.
         """
         if stored_value is None or stored_value == _EMPTY:
             return True
-        bare = stored_value.removeprefix('"')
-        if not bare.startswith(_PREFIX):
+        unquoted_value = stored_value.removeprefix('"')
+        if not unquoted_value.startswith(_PREFIX):
             return not self.is_on
-        return bare.split(":", 2)[1] == self.writer
+        return unquoted_value.split(":", 2)[1] == self.writer
 
     def with_sealing(self) -> "PayerSealing":
         """Return a copy with sealing enabled, to re-encrypt values with the first key."""
         return PayerSealing(self._encryption, is_on=True)
 
-    def _with_metadata(self, body: str, sealed: re.Match[str]) -> str:
+    def _unseal_metadata_in(self, body: str, sealed_metadata: re.Match[str]) -> str:
         match = _PAYMENT_ID.search(body)
         payment_id = ids.parse_id(ids.PAYMENT, match[1]) if match else None
         if payment_id is None:
             raise EncryptionKeyError("an event with sealed metadata has no payment id")
-        metadata = self.metadata(payment_id, sealed[1])
-        return f"{body[: sealed.start(1)]}{metadata}{body[sealed.end(1) :]}"
+        metadata = self.unseal_metadata(payment_id, sealed_metadata[1])
+        return f"{body[: sealed_metadata.start(1)]}{metadata}{body[sealed_metadata.end(1) :]}"
 
     def _encrypt(self, value: str, context: str, digest: str) -> str:
         box = self._encryption.encrypt(value.encode(), context)
-        bare = box[len(self._encryption.current_key_prefix) :]
-        return f"{_PREFIX}{self.writer}:{digest}:{b64encode(bare).decode()}"
+        unprefixed_box = box[len(self._encryption.current_key_prefix) :]
+        return f"{_PREFIX}{self.writer}:{digest}:{b64encode(unprefixed_box).decode()}"
 
     def _decrypt(self, stored_value: str, context: str) -> str:
         try:
@@ -141,8 +143,8 @@ def is_sealed(stored_value: str | None) -> bool:
     return stored_value is not None and stored_value.startswith((_PREFIX, _JSON_PREFIX))
 
 
-def order_id_of(metadata: str) -> str | None:
-    """Return the order id in the metadata, like the database function `payment_order_id`."""
+def find_order_id(metadata: str) -> str | None:
+    """Return the order id in the metadata, as the database function `payment_order_id` does."""
     try:
         value = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw]).get("order_id")
         if value is None:
@@ -150,18 +152,20 @@ def order_id_of(metadata: str) -> str | None:
         text = bytes(value).strip().decode()
         if text.startswith('"'):
             return msgspec.json.decode(text, type=str)
-    except msgspec.DecodeError:  # a lone surrogate: the database finds no order id either
+    except (
+        msgspec.DecodeError
+    ):  # a lone surrogate, for which the database does not find an order id either
         return None
     return None if text == "null" else text
 
 
-def _email_context(payment_id: UUID) -> str:
+def _make_email_context(payment_id: UUID) -> str:
     return f"payment:{payment_id}:payer_email"
 
 
-def _metadata_context(payment_id: UUID) -> str:
+def _make_metadata_context(payment_id: UUID) -> str:
     return f"payment:{payment_id}:metadata"
 
 
-def _body_context(event_id: UUID) -> str:
+def _make_body_context(event_id: UUID) -> str:
     return f"event:{event_id}:body"

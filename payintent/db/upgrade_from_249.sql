@@ -1,5 +1,5 @@
--- Brings a database of the last version before 1.0 (schema number 249) to 0001_initial. One
--- installation is one database since then, so the tables, triggers and columns of cells go.
+-- Upgrade a database of the last version before 1.0 (schema number 249) to 0001_initial. Since 1.0,
+-- an installation has a single database, so the tables, triggers and columns of cells are dropped.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM cell WHERE number <> 0)

@@ -5,7 +5,12 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from payintent.gateways.port import HOLDING_STATES, DisputedFunds, DisputeReport, DisputeState
+from payintent.gateways.port import (
+    UNREFUNDABLE_DISPUTE_STATES,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
+)
 
 _RANKS = {
     DisputeState.INQUIRY: 0,
@@ -38,7 +43,7 @@ class Dispute:
 
     @property
     def held_minor(self) -> int:
-        return self.amount_minor if self.state in HOLDING_STATES else 0
+        return self.amount_minor if self.state in UNREFUNDABLE_DISPUTE_STATES else 0
 
 
 def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
@@ -48,7 +53,7 @@ def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
     still record that money was withdrawn or reinstated.
     """
     funds = max(dispute.funds, report.funds, key=_FUNDS_RANKS.__getitem__)
-    is_appealed = report.appeal and dispute.state is DisputeState.LOST
+    is_appealed = report.is_appeal and dispute.state is DisputeState.LOST
     if _RANKS[report.state] < _RANKS[dispute.state] and not is_appealed:
         return replace(dispute, funds=funds)
     return replace(
@@ -62,24 +67,27 @@ def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
     )
 
 
-def needs_reopening(before: Dispute, after: Dispute) -> bool:
+def needs_reopening(dispute: Dispute, changed_dispute: Dispute) -> bool:
     """Return whether a dispute's closed case must be reopened.
 
     A case is reopened if an inquiry becomes a dispute that needs a response, or if a decision is
     changed or appealed.
     """
-    if after.state is DisputeState.OPEN:
-        return before.state is not DisputeState.OPEN
-    return after.state is not before.state and _RANKS[before.state] >= _RANKS[after.state]
+    if changed_dispute.state is DisputeState.OPEN:
+        return dispute.state is not DisputeState.OPEN
+    return (
+        changed_dispute.state is not dispute.state
+        and _RANKS[dispute.state] >= _RANKS[changed_dispute.state]
+    )
 
 
-def undisputed_part(
+def compute_undisputed_amount(
     amount: Decimal, remainder: Decimal, capture_minor: int, undisputed_minor: int
 ) -> Decimal:
-    """Return the undisputed part of a payment's `remainder`, unrounded.
+    """Return the undisputed amount of a payment's `remainder`, unrounded.
 
-    `capture_minor` is the amount of the payment's capture and `undisputed_minor` the part of it
-    that is neither refunded nor disputed.
+    `capture_minor` is the captured amount. `undisputed_minor` is the captured amount that is
+    neither refunded nor disputed.
     """
     if capture_minor == 0:
         return remainder

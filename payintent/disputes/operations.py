@@ -31,11 +31,11 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
     ] = None
 
     async def read(self, context: OperationContext) -> list[DisputeDetails]:
-        pending = "status RUNNING", self.status == "RUNNING"
-        times = await self.check_list(context, self.before, self.after, pending)
+        pending_filter = "status RUNNING", self.status == "RUNNING"
+        times = await self.check_list(context, self.before, self.after, pending_filter)
         criteria = DisputeFilter(
             merchant_id=self.merchant_id,
-            running=self.status == "RUNNING",
+            only_running=self.status == "RUNNING",
             payment_ids=await find_order_payments(
                 context.database, self.order_id, self.merchant_id
             ),

@@ -33,14 +33,14 @@ class DisputeRoutes:
         limit = read_limit(request.query_params.get("limit"))
         dispute_filter = DisputeFilter(
             merchant_id=merchant.merchant_id,
-            running=_read_running(request.query_params),
+            only_running=_parse_running_filter(request.query_params),
             last=read_id_cursor(request.query_params.get("cursor")),
         )
         disputes = await dispute_store.list_disputes(self.database, dispute_filter, limit + 1)
-        return page_response(disputes, limit, dispute_fields, lambda last: write_id_cursor(last.id))
+        return page_response(disputes, limit, format_dispute, lambda last: write_id_cursor(last.id))
 
 
-def dispute_fields(dispute: DisputeDetails) -> dict[str, Any]:
+def format_dispute(dispute: DisputeDetails) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "case_id": dispute.case_id,
         "payment_id": dispute.payment_id,
@@ -56,7 +56,7 @@ def dispute_fields(dispute: DisputeDetails) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _read_running(query: Mapping[str, str]) -> bool:
+def _parse_running_filter(query: Mapping[str, str]) -> bool:
     status = query.get("status", _ALL)
     if status not in {_RUNNING, _ALL}:
         raise BadRequestError(f"status must be {_RUNNING} or {_ALL}")

@@ -34,7 +34,7 @@ async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
         account_id,
         reference,
     )
-    return _from_row(row) if row else None
+    return _build_dispute(row) if row else None
 
 
 async def write(tx: Tx, dispute: Dispute) -> None:
@@ -89,7 +89,7 @@ async def _update_disputed_amount(tx: Tx, capture_id: UUID) -> None:
     await ledger_store.record_disputes(tx, [capture_id])
 
 
-def _from_row(row: Row) -> Dispute:
+def _build_dispute(row: Row) -> Dispute:
     return build(
         Dispute,
         row,
@@ -101,10 +101,10 @@ def _from_row(row: Row) -> Dispute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeFilter:
-    """Dispute list filters; None matches all disputes."""
+    """Filters for dispute lists; None matches all disputes."""
 
     merchant_id: int | None = None
-    running: bool = True  # only disputes that the bank has not decided
+    only_running: bool = True  # only disputes that the bank has not decided
     payment_ids: Sequence[UUID] | None = None
     currency: str | None = None
     created_from: datetime | None = None
@@ -134,14 +134,14 @@ class DisputeDetails:
 
 
 def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList:
-    return KeysetList("SELECT id FROM dispute", "id", *where, oldest_first=oldest_first).within(
-        "first AS",
+    return KeysetList("SELECT id FROM dispute", "id", *where, oldest_first=oldest_first).as_cte(
+        "candidate AS",
         SCANNED_MAX,
         """
         SELECT d.id, d.case_id, m.status AS case_status, m.merchant_id, m.payment_id,
             d.account_id, d.reference, d.state, d.funds, d.amount_minor::text AS amount_minor,
             d.currency, d.reason, d.respond_by, d.created_at, d.updated_at
-        FROM first n
+        FROM candidate n
         CROSS JOIN LATERAL (SELECT * FROM dispute WHERE id = n.id LIMIT 1) d
         CROSS JOIN LATERAL (
             SELECT status, merchant_id, payment_id FROM money_case WHERE id = d.case_id LIMIT 1
@@ -158,10 +158,10 @@ def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList
 
 _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
 _ALL, _RUNNING = _build_list(), _build_list(_IS_RUNNING)
-_OF_PAYMENTS, _OF_PAYMENTS_OLDEST_FIRST = (
+_BY_PAYMENT, _BY_PAYMENT_OLDEST_FIRST = (
     _build_list(
         "case_id IN (SELECT id FROM money_case WHERE payment_id = ANY({payment_ids}::uuid[]))",
-        "(NOT {running}::boolean OR " + _IS_RUNNING + ")",
+        "(NOT {only_running}::boolean OR " + _IS_RUNNING + ")",
         oldest_first=oldest_first,
     )
     for oldest_first in (False, True)
@@ -174,11 +174,11 @@ async def list_disputes(
 ) -> list[DisputeDetails]:
     """List disputes; filters apply only to the first 10,000 disputes."""
     if dispute_filter.payment_ids is not None:
-        dispute_list = _OF_PAYMENTS_OLDEST_FIRST if dispute_filter.oldest_first else _OF_PAYMENTS
+        dispute_list = _BY_PAYMENT_OLDEST_FIRST if dispute_filter.oldest_first else _BY_PAYMENT
     elif dispute_filter.oldest_first:
         dispute_list = _RUNNING_OLDEST_FIRST
     else:
-        dispute_list = _RUNNING if dispute_filter.running else _ALL
+        dispute_list = _RUNNING if dispute_filter.only_running else _ALL
     rows = await dispute_list.page(database, dispute_filter.last, limit, **asdict(dispute_filter))
     return [
         build(

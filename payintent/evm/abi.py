@@ -90,14 +90,14 @@ def read_pay(data: bytes) -> PayCall | None:
     """Decode a `pay` call from a transaction's input; return None for any other input."""
     if not data.startswith(PAY) or len(data) != _PAY_LENGTH:
         return None
-    uuid, token, amount, deadline = words(data[_SELECTOR:], 4)
+    uuid, token, amount, deadline = split_words(data[_SELECTOR:], 4)
     try:
         return PayCall(to_uuid(uuid), to_address(token), to_uint(amount), to_uint(deadline))
     except ValueError:
         return None  # the contract also rejects nonzero padding
 
 
-def words(data: bytes, count: int) -> list[bytes]:
+def split_words(data: bytes, count: int) -> list[bytes]:
     """Split data into exactly `count` words; raises ValueError for any other length."""
     if len(data) != count * WORD:
         raise ValueError(f"expected {count} words, not {len(data)} bytes")

@@ -21,28 +21,30 @@ from payintent.evm.port import (
     ContractLog,
     EndpointBehindError,
     LogBatch,
+    MissingReason,
     SweepLog,
     TransactionReceipt,
     TransferLog,
-    Unanswered,
 )
 from payintent.evm.rpc import (
-    RpcAnswer,
-    RpcAnswerError,
     RpcCall,
     RpcEndpoint,
-    RpcErrorAnswer,
+    RpcErrorResponse,
     RpcFault,
+    RpcFaultError,
     RpcLimits,
+    RpcResponse,
     make_session,
     require_result,
 )
-from payintent.evm.rpc_answers import (
+from payintent.evm.rpc_responses import (
     LogSearch,
     SweepSearch,
     TransferSearch,
-    block_call,
-    block_log_calls,
+    make_block_call,
+    make_block_log_calls,
+    make_sweep_call,
+    make_transfer_call,
     read_block,
     read_block_logs,
     read_bytes,
@@ -50,8 +52,6 @@ from payintent.evm.rpc_answers import (
     read_rpc_number,
     read_tx,
     read_uint256,
-    sweep_call,
-    transfer_call,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Finality(StrEnum):
 class ReaderConfig:
     """A chain's configuration. Without a genesis hash, any genesis block is accepted.
 
-    `instant_finality` is for chains with immediately final blocks. Without it, an answer that
+    `instant_finality` is for chains with immediately final blocks. Without it, a response that
     reports the latest block as finalized is rejected.
     """
 
@@ -96,8 +96,8 @@ class ReaderConfig:
 class RpcChainReader:
     """Reads a chain through several endpoints, named `name-1`, `name-2` etc.
 
-    Connections are opened on the first request. All methods except `heads` query the given
-    endpoint. They raise `ChainUnavailableError` if it returns no usable answer, and immediately
+    Connections are opened on the first request. All methods except `fetch_heads` query the given
+    endpoint. They raise `ChainUnavailableError` if it returns no usable response, and immediately
     while it backs off after a failure. Invalid URLs raise ValueError.
     """
 
@@ -127,26 +127,26 @@ class RpcChainReader:
         ordered = sorted(self._endpoints.values(), key=lambda endpoint: endpoint.failures)
         return tuple(endpoint.name for endpoint in ordered)
 
-    def span(self, endpoint: str) -> int:
+    def get_span(self, endpoint: str) -> int:
         """Return the maximum number of blocks per search, at least 1."""
         return self._spans[endpoint]
 
     async def close(self) -> None:
         await self._session.close()
 
-    async def heads(self) -> list[ChainHeads]:
+    async def fetch_heads(self) -> list[ChainHeads]:
         """Query all endpoints concurrently; raises `ChainUnavailableError` only if all fail."""
-        answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
-        heads = [head for head in answers if head is not None]
+        responses = await asyncio.gather(*(self._fetch_heads_or_none(name) for name in self.names))
+        heads = [head for head in responses if head is not None]
         if not heads:
-            raise ChainUnavailableError("no endpoint returns a usable answer")
+            raise ChainUnavailableError("no endpoint returns a usable response")
         return heads
 
-    async def get_endpoint_heads(self, endpoint: str) -> ChainHeads:
+    async def fetch_endpoint_heads(self, endpoint: str) -> ChainHeads:
         """Query an endpoint's heads; the `ChainUnavailableError` message states the fault."""
         if self._config.finality is Finality.FINALIZED:
-            return await self._heads_by_tag(endpoint)
-        return await self._heads_by_count(endpoint)
+            return await self._fetch_heads_by_tag(endpoint)
+        return await self._fetch_heads_by_count(endpoint)
 
     async def search_logs(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
@@ -154,22 +154,22 @@ class RpcChainReader:
         """Search the blocks from `start` to `end` for logs of these contracts.
 
         Raises `EndpointBehindError` if the endpoint lacks `end` or `before`. Raises
-        `BlockRangeTooLargeError` if the endpoint refuses the search; `span` is then reduced, so
+        `BlockRangeTooLargeError` if the endpoint refuses the search; the span is then reduced, so
         a retry loop terminates.
         """
         if not contracts or not 0 <= start <= end:  # nodes treat an empty list as all contracts
             raise ValueError("a search needs contracts and blocks")
         search = LogSearch(start, end, frozenset(contracts), before)
-        answer = await self._request(endpoint, search.calls(), search.read)
-        if answer.end is None or (before is not None and answer.before is None):
+        response = await self._request(endpoint, search.make_calls(), search.read)
+        if response.end is None or (before is not None and response.before is None):
             raise EndpointBehindError(
-                f"{endpoint} lacks block {end if answer.end is None else before}"
+                f"{endpoint} lacks block {end if response.end is None else before}"
             )
-        if answer.logs is None:
+        if response.logs is None:
             raise self._narrow_span(endpoint, end - start + 1)
         self._widen_span(endpoint, end - start + 1)
-        logs, refunds = answer.logs
-        return LogBatch(start, answer.end, answer.before, logs, refunds, endpoint)
+        logs, refunds = response.logs
+        return LogBatch(start, response.end, response.before, logs, refunds, endpoint)
 
     async def search_transfers(
         self,
@@ -187,21 +187,22 @@ class RpcChainReader:
         if not tokens or not recipients or not 0 <= start <= end or not 0 <= final <= end:
             raise ValueError("a search needs tokens, recipients and blocks")
         search = TransferSearch(start, final, end, frozenset(tokens), frozenset(recipients))
-        answer = await self._request(endpoint, search.calls(), search.read)
-        if answer.final is None:
+        response = await self._request(endpoint, search.make_calls(), search.read)
+        if response.final is None:
             raise EndpointBehindError(f"{endpoint} lacks block {final}")
-        if answer.logs is None:
+        if response.logs is None:
             raise self._narrow_span(endpoint, end - start + 1)
         self._widen_span(endpoint, end - start + 1)
-        return answer.final, answer.logs
+        return response.final, response.logs
 
     async def has_transfers(self, endpoint: str, logs: Sequence[TransferLog]) -> bool:
         """Return whether each log is also found by a search of its block alone."""
         blocks = {BlockId(log.block_number, log.block_hash) for log in logs}
         tokens, recipients = {log.token for log in logs}, {log.recipient for log in logs}
-        return set(logs) <= set(await self.block_transfers(endpoint, blocks, tokens, recipients))
+        block_logs = await self.fetch_block_transfers(endpoint, blocks, tokens, recipients)
+        return set(logs) <= set(block_logs)
 
-    async def block_transfers(
+    async def fetch_block_transfers(
         self,
         endpoint: str,
         blocks: Collection[BlockId],
@@ -211,16 +212,16 @@ class RpcChainReader:
         """Read the transfers of tokens to recipients in each block."""
         ordered = sorted(blocks, key=_number)
         calls = [
-            transfer_call({"blockHash": to_hex(block.hash)}, tokens, recipients)
+            make_transfer_call({"blockHash": to_hex(block.hash)}, tokens, recipients)
             for block in ordered
         ]
 
-        def read(answers: list[RpcAnswer]) -> list[TransferLog]:
+        def read(responses: list[RpcResponse]) -> list[TransferLog]:
             return [
                 log
-                for block, answer in zip(ordered, answers, strict=True)
+                for block, response in zip(ordered, responses, strict=True)
                 for log in read_transfers(
-                    require_result(answer), tokens, recipients, block.number, block.number
+                    require_result(response), tokens, recipients, block.number, block.number
                 )
             ]
 
@@ -233,53 +234,53 @@ class RpcChainReader:
         if not factories or not 0 <= start <= end:
             raise ValueError("a search needs factories and blocks")
         search = SweepSearch(start, end, frozenset(factories))
-        answer = await self._request(endpoint, search.calls(), search.read)
-        if answer.end is None:
+        response = await self._request(endpoint, search.make_calls(), search.read)
+        if response.end is None:
             raise EndpointBehindError(f"{endpoint} lacks block {end}")
-        if answer.logs is None:
+        if response.logs is None:
             raise self._narrow_span(endpoint, end - start + 1)
         self._widen_span(endpoint, end - start + 1)
-        return answer.end, answer.logs
+        return response.end, response.logs
 
     async def has_sweeps(self, endpoint: str, logs: Sequence[SweepLog]) -> bool:
         """Return whether each log is also found by a search of its block alone."""
         blocks = sorted({BlockId(log.block_number, log.block_hash) for log in logs}, key=_number)
         factories = {log.factory for log in logs}
-        calls = [sweep_call({"blockHash": to_hex(block.hash)}, factories) for block in blocks]
+        calls = [make_sweep_call({"blockHash": to_hex(block.hash)}, factories) for block in blocks]
 
-        def read(answers: list[RpcAnswer]) -> bool:
+        def read(responses: list[RpcResponse]) -> bool:
             block_logs = [
                 log
-                for block, answer in zip(blocks, answers, strict=True)
+                for block, response in zip(blocks, responses, strict=True)
                 for log in read_sweeps(
-                    require_result(answer), factories, block.number, block.number
+                    require_result(response), factories, block.number, block.number
                 )
             ]
             return set(logs) <= set(block_logs)
 
         return await self._request(endpoint, calls, read) if calls else True
 
-    async def receipts(
+    async def fetch_receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
         """Read receipts, in the order of the hashes; None for a transaction that is not mined."""
         calls = [RpcCall("eth_getTransactionReceipt", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._request(endpoint, calls, partial(_read_receipts, tx_hashes))
 
-    async def block_logs(
+    async def fetch_block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
-    ) -> list[list[ContractLog] | Unanswered]:
+    ) -> list[list[ContractLog] | MissingReason]:
         """Read all logs of these contracts in each block, in the order of the blocks.
 
         A block that is not on the endpoint's chain has no logs.
         """
-        calls = block_log_calls(blocks, contracts)
+        calls = make_block_log_calls(blocks, contracts)
         read = partial(read_block_logs, blocks, frozenset(contracts))
         return await self._request(endpoint, calls, read) if calls else []
 
-    async def transactions(
+    async def fetch_transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
-    ) -> list[ChainTransaction | Unanswered | None]:
+    ) -> list[ChainTransaction | MissingReason | None]:
         """Read transactions, in the order of the hashes; None for an unknown transaction."""
         # Anyone can send a transaction that is too large to read: `_read_transactions` skips it.
         calls = [RpcCall("eth_getTransactionByHash", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
@@ -300,16 +301,16 @@ class RpcChainReader:
         if sender is not None:
             transaction["from"] = to_hex(sender)
         tag = hex(block) if isinstance(block, int) else block
-        answer = await self._request(
+        response = await self._request(
             endpoint, [RpcCall("eth_call", [transaction, tag])], _read_call
         )
-        if isinstance(answer, CallRevertedError):
-            raise answer
-        if isinstance(answer, RpcErrorAnswer):
+        if isinstance(response, CallRevertedError):
+            raise response
+        if isinstance(response, RpcErrorResponse):
             # Not a failure of the endpoint: an external caller may have chosen the request.
             self._endpoints[endpoint].count_fault(RpcFault.REFUSED)
             raise ChainUnavailableError(f"{endpoint} refuses a call")
-        return answer
+        return response
 
     async def get_balance(self, endpoint: str, address: bytes, block: int) -> int:
         calls = [RpcCall("eth_getBalance", [to_hex(address), hex(block)])]
@@ -318,21 +319,21 @@ class RpcChainReader:
             raise ChainUnavailableError(f"{endpoint} does not return the balance at block {block}")
         return balance
 
-    async def code(self, endpoint: str, address: bytes) -> bytes:
+    async def fetch_code(self, endpoint: str, address: bytes) -> bytes:
         """Read an account's code at the latest block; empty if it is not a contract."""
         calls = [RpcCall("eth_getCode", [to_hex(address), "latest"])]
         return await self._request(
-            endpoint, calls, lambda answers: read_bytes(require_result(answers[0]))
+            endpoint, calls, lambda responses: read_bytes(require_result(responses[0]))
         )
 
-    async def block(self, endpoint: str, number: int) -> Block | None:
+    async def fetch_block(self, endpoint: str, number: int) -> Block | None:
         """Read a block header; None if the endpoint does not have the block."""
         read = partial(_read_block_at, number=number)
-        return await self._request(endpoint, [block_call(number)], read)
+        return await self._request(endpoint, [make_block_call(number)], read)
 
-    async def blocks(self, endpoint: str, numbers: Sequence[int]) -> list[Block | None]:
+    async def fetch_blocks(self, endpoint: str, numbers: Sequence[int]) -> list[Block | None]:
         """Read block headers, in the order of the numbers; None for a block it does not have."""
-        calls = [block_call(number) for number in numbers]
+        calls = [make_block_call(number) for number in numbers]
         read = partial(_read_blocks, numbers)
         return await self._request(endpoint, calls, read) if calls else []
 
@@ -340,122 +341,126 @@ class RpcChainReader:
         self,
         endpoint: str,
         calls: Sequence[RpcCall],
-        read: Callable[[list[RpcAnswer]], _Result],
+        read: Callable[[list[RpcResponse]], _Result],
         timeout_s: float | None = None,
     ) -> _Result:
         """Query an endpoint. Its identity is checked first if it is new or has just failed."""
         rpc = self._endpoints[endpoint]
         if not rpc.is_identified:
-            identity = [RpcCall("eth_chainId", []), block_call(0)]
+            identity = [RpcCall("eth_chainId", []), make_block_call(0)]
             await rpc.request(identity, self._check_identity, timeout_s)
             rpc.is_identified = True
         return await rpc.request(calls, read, timeout_s)
 
-    def _check_identity(self, answers: list[RpcAnswer]) -> None:
-        if read_rpc_number(require_result(answers[0])) != self._config.network_id:
-            raise RpcAnswerError(RpcFault.WRONG_CHAIN)
+    def _check_identity(self, responses: list[RpcResponse]) -> None:
+        if read_rpc_number(require_result(responses[0])) != self._config.network_id:
+            raise RpcFaultError(RpcFault.WRONG_CHAIN)
         genesis_hash = self._config.genesis_hash
         if genesis_hash is None:
             return
-        genesis = read_block(require_result(answers[1]), 0)
+        genesis = read_block(require_result(responses[1]), 0)
         if genesis is None or genesis.hash != genesis_hash:
-            raise RpcAnswerError(RpcFault.WRONG_GENESIS)
+            raise RpcFaultError(RpcFault.WRONG_GENESIS)
 
-    async def _heads_or_none(self, endpoint: str) -> ChainHeads | None:
+    async def _fetch_heads_or_none(self, endpoint: str) -> ChainHeads | None:
         try:
-            return await self.get_endpoint_heads(endpoint)
+            return await self.fetch_endpoint_heads(endpoint)
         except ChainUnavailableError:
             return None
 
-    async def _heads_by_tag(self, endpoint: str) -> ChainHeads:
+    async def _fetch_heads_by_tag(self, endpoint: str) -> ChainHeads:
         # Read the finalized block first, so that a block that appears in between does not make the
-        # answer look wrong.
-        calls = [block_call("finalized"), block_call("latest")]
+        # response look wrong.
+        calls = [make_block_call("finalized"), make_block_call("latest")]
         final, latest = await self._request(
             endpoint, calls, self._read_heads, self._heads_timeout_s
         )
         return ChainHeads(endpoint, latest, final)
 
-    async def _heads_by_count(self, endpoint: str) -> ChainHeads:
-        calls = [block_call("latest")]
+    async def _fetch_heads_by_count(self, endpoint: str) -> ChainHeads:
+        calls = [make_block_call("latest")]
         latest = await self._request(endpoint, calls, _read_latest, self._heads_timeout_s)
         number = max(0, latest.number - self._config.confirmations)
         read = partial(_read_block_at, number=number)
-        final = await self._request(endpoint, [block_call(number)], read, self._heads_timeout_s)
+        final = await self._request(
+            endpoint, [make_block_call(number)], read, self._heads_timeout_s
+        )
         if final is None:
             raise EndpointBehindError(f"{endpoint} lacks block {number}")
         return ChainHeads(endpoint, latest, final)
 
-    def _read_heads(self, answers: list[RpcAnswer]) -> tuple[Block, Block]:
-        latest = _read_latest(answers[1:])
-        final = None if isinstance(answers[0], RpcErrorAnswer) else read_block(answers[0])
+    def _read_heads(self, responses: list[RpcResponse]) -> tuple[Block, Block]:
+        latest = _read_latest(responses[1:])
+        final = None if isinstance(responses[0], RpcErrorResponse) else read_block(responses[0])
         if final is None:
-            raise RpcAnswerError(RpcFault.NO_FINALITY)
+            raise RpcFaultError(RpcFault.NO_FINALITY)
         if final.number > latest.number:
-            raise RpcAnswerError(RpcFault.FINALITY)
+            raise RpcFaultError(RpcFault.FINALITY)
         if final.number == latest.number > 0 and not self._config.instant_finality:
-            raise RpcAnswerError(RpcFault.FINALITY)
+            raise RpcFaultError(RpcFault.FINALITY)
         return final, latest
 
     def _narrow_span(self, endpoint: str, blocks: int) -> BlockRangeTooLargeError:
-        """Halve the span, to at least one block; a refused single block is an `RpcAnswerError`."""
+        """Halve the span, to at least one block; a refused single block is an `RpcFaultError`."""
         self._spans[endpoint] = max(1, min(self._spans[endpoint], blocks) // 2)
         self._endpoints[endpoint].count_fault(RpcFault.RANGE)
         return BlockRangeTooLargeError(f"{endpoint} refuses to search {blocks} blocks")
 
     def _widen_span(self, endpoint: str, blocks: int) -> None:
         span = self._spans[endpoint]
-        if blocks >= span:  # a shorter search says nothing about larger spans
+        if blocks >= span:  # a shorter search proves nothing about larger spans
             self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH_DIVISOR))
 
 
-def _read_latest(answers: list[RpcAnswer]) -> Block:
-    if (latest := read_block(require_result(answers[0]))) is None:
-        raise RpcAnswerError(RpcFault.MALFORMED)
+def _read_latest(responses: list[RpcResponse]) -> Block:
+    if (latest := read_block(require_result(responses[0]))) is None:
+        raise RpcFaultError(RpcFault.MALFORMED)
     return latest
 
 
-def _read_block_at(answers: list[RpcAnswer], number: int) -> Block | None:
-    return read_block(require_result(answers[0]), number)
+def _read_block_at(responses: list[RpcResponse], number: int) -> Block | None:
+    return read_block(require_result(responses[0]), number)
 
 
 def _number(block: BlockId) -> int:
     return block.number
 
 
-def _read_blocks(numbers: Sequence[int], answers: list[RpcAnswer]) -> list[Block | None]:
+def _read_blocks(numbers: Sequence[int], responses: list[RpcResponse]) -> list[Block | None]:
     return [
-        read_block(require_result(answer), number)
-        for number, answer in zip(numbers, answers, strict=True)
+        read_block(require_result(response), number)
+        for number, response in zip(numbers, responses, strict=True)
     ]
 
 
 def _read_receipts(
-    tx_hashes: Sequence[bytes], answers: list[RpcAnswer]
+    tx_hashes: Sequence[bytes], responses: list[RpcResponse]
 ) -> list[TransactionReceipt | None]:
     return [
-        read_receipt(require_result(answer), tx_hash)
-        for answer, tx_hash in zip(answers, tx_hashes, strict=True)
+        read_receipt(require_result(response), tx_hash)
+        for response, tx_hash in zip(responses, tx_hashes, strict=True)
     ]
 
 
 def _read_transactions(
-    tx_hashes: Sequence[bytes], answers: list[RpcAnswer]
-) -> list[ChainTransaction | Unanswered | None]:
+    tx_hashes: Sequence[bytes], responses: list[RpcResponse]
+) -> list[ChainTransaction | MissingReason | None]:
     return [
-        Unanswered.REFUSED if isinstance(answer, RpcErrorAnswer) else read_tx(answer, tx_hash)
-        for answer, tx_hash in zip(answers, tx_hashes, strict=True)
+        MissingReason.REFUSED
+        if isinstance(response, RpcErrorResponse)
+        else read_tx(response, tx_hash)
+        for response, tx_hash in zip(responses, tx_hashes, strict=True)
     ]
 
 
-def _read_call(answers: list[RpcAnswer]) -> bytes | CallRevertedError | RpcErrorAnswer:
-    [answer] = answers
-    if not isinstance(answer, RpcErrorAnswer):
-        return read_bytes(answer)
-    return read_revert(answer) or answer
+def _read_call(responses: list[RpcResponse]) -> bytes | CallRevertedError | RpcErrorResponse:
+    [response] = responses
+    if not isinstance(response, RpcErrorResponse):
+        return read_bytes(response)
+    return read_revert(response) or response
 
 
-def _read_balance(answers: list[RpcAnswer]) -> int | None:
-    # An error does not count as a failure: the node may have pruned the block's state.
-    [answer] = answers
-    return None if isinstance(answer, RpcErrorAnswer) else read_uint256(answer)
+def _read_balance(responses: list[RpcResponse]) -> int | None:
+    # An error is not a failure of the endpoint: the node may have pruned the block's state.
+    [response] = responses
+    return None if isinstance(response, RpcErrorResponse) else read_uint256(response)

@@ -21,10 +21,10 @@ from payintent.evm.abi import (
     read_log_index,
     read_sized,
     sanitize_text,
+    split_words,
     to_address,
     to_uint,
     to_uuid,
-    words,
 )
 from payintent.evm.port import (
     CallRevertedError,
@@ -35,7 +35,7 @@ from payintent.evm.port import (
     TransferLog,
     log_position,
 )
-from payintent.evm.rpc import RpcErrorAnswer
+from payintent.evm.rpc import RpcErrorResponse
 
 VERSION = 1
 _INSTALLED_FOLDER = resources.files("payintent") / "evm" / "compiled"  # in an installed wheel
@@ -66,36 +66,36 @@ class RuntimeCode:
 
 
 @cache
-def compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
+def load_compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
     """Read the compiler's output: `abi`, `selectors`, `topics`, bytecode. Do not modify it."""
     folder = _INSTALLED_FOLDER if _INSTALLED_FOLDER.is_dir() else _SOURCE_FOLDER
     return json.loads((folder / f"{name}.json").read_text())
 
 
 @cache
-def runtime_code(name: str) -> RuntimeCode:
-    return _runtime_code(compiled_contract(name))
+def load_runtime_code(name: str) -> RuntimeCode:
+    return _build_runtime_code(load_compiled_contract(name))
 
 
-def runtime_codes() -> tuple[RuntimeCode, ...]:
-    return tuple(map(runtime_code, _SUPPORTED_VERSIONS))
+def list_runtime_codes() -> tuple[RuntimeCode, ...]:
+    return tuple(map(load_runtime_code, _SUPPORTED_VERSIONS))
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
     """Read the immutables of a deployed contract; None if its code is not a supported version."""
-    matches = (version.read_immutables(code) for version in runtime_codes())
+    matches = (version.read_immutables(code) for version in list_runtime_codes())
     return next((values for values in matches if values is not None), None)
 
 
 @cache
-def public_abi() -> tuple[dict[str, Any], ...]:
+def select_public_abi() -> tuple[dict[str, Any], ...]:
     """Return the parts of the ABI that payers and refund senders need."""
     return tuple(
-        entry for entry in compiled_contract()["abi"] if entry.get("name") in _PUBLIC_ENTRIES
+        entry for entry in load_compiled_contract()["abi"] if entry.get("name") in _PUBLIC_ENTRIES
     )
 
 
-def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
+def _build_runtime_code(contract: dict[str, Any]) -> RuntimeCode:
     immutables: dict[str, dict[str, int]] = contract["immutables"]
     return RuntimeCode(
         compiled=bytes.fromhex(contract["runtime_bytecode"].removeprefix("0x")),
@@ -106,7 +106,7 @@ def _runtime_code(contract: dict[str, Any]) -> RuntimeCode:
     )
 
 
-def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
+def read_revert(error: RpcErrorResponse) -> CallRevertedError | None:
     """Decode the contract's revert; None if the node itself refused the call."""
     if error.code != _REVERT_CODE and not _REVERT_WORD.search(error.message):
         return None
@@ -136,7 +136,7 @@ _ADDRESS = 20
 ContractLogs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
 
 
-class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class RpcLog(msgspec.Struct, frozen=True, rename="camel", gc=False):
     address: str
     topics: list[str]
     data: str
@@ -147,13 +147,13 @@ class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
     removed: bool = False
 
 
-_LOGS = msgspec.json.Decoder(list[LogAnswer])
+_LOGS = msgspec.json.Decoder(list[RpcLog])
 
 
 def read_logs(
     raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int
 ) -> ContractLogs:
-    """Decode the answer to a log search, in chain order.
+    """Decode the response to a log search, in chain order.
 
     Raises ValueError for logs that were not requested, and for contradictory logs (duplicates, or
     two hashes for the same block).
@@ -172,11 +172,11 @@ def read_transfers(
     start: int,
     end: int,
 ) -> tuple[TransferLog, ...]:
-    """Decode the answer to a search for transfers, in chain order; raises as `read_logs` does.
+    """Decode the response to a search for transfers, in chain order; raises as `read_logs` does.
 
-    A token may emit logs of any shape. Those that are not transfers of an amount are skipped.
+    A token may emit logs of any shape. Logs that are not transfers of an amount are skipped.
     """
-    transfers = [_read_transfer(answer) for answer in _LOGS.decode(raw)]
+    transfers = [_read_transfer(response) for response in _LOGS.decode(raw)]
     logs = [log for log in transfers if log is not None]
     logs.sort(key=log_position)
     if any(log.token not in tokens or log.recipient not in recipients for log in logs):
@@ -185,9 +185,9 @@ def read_transfers(
     return tuple(logs)
 
 
-def _read_transfer(log: LogAnswer) -> TransferLog | None:
-    """Decode a `Transfer` log; None if the token uses another layout, such as that of an NFT."""
-    topics = _topics(log)
+def _read_transfer(log: RpcLog) -> TransferLog | None:
+    """Decode a `Transfer` log; None if the layout differs, as for NFTs."""
+    topics = _read_topics(log)
     data = read_hex(log.data)
     if len(topics) != 3 or topics[0] != TRANSFER or len(data) != WORD:  # noqa: PLR2004
         return None
@@ -206,7 +206,7 @@ def _read_transfer(log: LogAnswer) -> TransferLog | None:
 def read_sweeps(
     raw: msgspec.Raw | bytes, factories: Collection[bytes], start: int, end: int
 ) -> tuple[SweepLog, ...]:
-    """Decode the answer to a search for sweeps, in chain order; raises as `read_logs` does."""
+    """Decode the response to a search for sweeps, in chain order; raises as `read_logs` does."""
     logs = sorted(map(_read_sweep, _LOGS.decode(raw)), key=log_position)
     if any(log.factory not in factories for log in logs):
         raise ValueError("the log was not requested")
@@ -214,12 +214,12 @@ def read_sweeps(
     return tuple(logs)
 
 
-def _read_sweep(log: LogAnswer) -> SweepLog:
-    event, uuid, token, deposit_address = _topics(log)
+def _read_sweep(log: RpcLog) -> SweepLog:
+    event, uuid, token, deposit_address = _read_topics(log)
     if event not in (SWEPT, SWEEP_FAILED):
         raise ValueError("the log has an unknown event")
     succeeded = event == SWEPT
-    amounts = words(read_hex(log.data), 1 if succeeded else 0)
+    amounts = split_words(read_hex(log.data), 1 if succeeded else 0)
     return SweepLog(
         factory=read_sized(log.address, _ADDRESS),
         uuid=to_uuid(uuid),
@@ -247,19 +247,19 @@ def _check_consistency(logs: Collection[ChainLog], start: int, end: int) -> None
         raise ValueError("two logs have the same position")
 
 
-def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
+def read_matching_logs(responses: Iterable[RpcLog]) -> ContractLogs:
     """Decode a transaction's logs that have the shape of our events, and skip all others.
 
     Any contract can emit a log that resembles ours in the same transaction. Such a log must not
     make the receipt unreadable.
     """
-    return _decode_logs(answer for answer in answers if _is_contract_event(answer))
+    return _decode_logs(response for response in responses if _is_contract_event(response))
 
 
-def read_paid(log: LogAnswer) -> PaidLog:
+def read_paid(log: RpcLog) -> PaidLog:
     """Decode a `Paid` log; raises ValueError if it is malformed."""
-    _, uuid, payer, token = _topics(log)
-    amount, receiver = words(read_hex(log.data), 2)
+    _, uuid, payer, token = _read_topics(log)
+    amount, receiver = split_words(read_hex(log.data), 2)
     return PaidLog(
         contract=read_sized(log.address, _ADDRESS),
         uuid=to_uuid(uuid),
@@ -274,10 +274,10 @@ def read_paid(log: LogAnswer) -> PaidLog:
     )
 
 
-def read_refunded(log: LogAnswer) -> RefundedLog:
+def read_refunded(log: RpcLog) -> RefundedLog:
     """Decode a `Refunded` log; raises ValueError if it is malformed."""
-    _, uuid, refund_id, token = _topics(log)
-    amount, to, sender = words(read_hex(log.data), 3)
+    _, uuid, refund_id, token = _read_topics(log)
+    amount, to, sender = split_words(read_hex(log.data), 3)
     return RefundedLog(
         contract=read_sized(log.address, _ADDRESS),
         uuid=to_uuid(uuid),
@@ -293,21 +293,21 @@ def read_refunded(log: LogAnswer) -> RefundedLog:
     )
 
 
-def _decode_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
+def _decode_logs(responses: Iterable[RpcLog]) -> ContractLogs:
     logs: list[PaidLog] = []
     refunds: list[RefundedLog] = []
-    for answer in answers:
-        event = answer.topics[0].lower() if answer.topics else ""
+    for response in responses:
+        event = response.topics[0].lower() if response.topics else ""
         if event == _PAID_TOPIC:
-            logs.append(read_paid(answer))
+            logs.append(read_paid(response))
         elif event == _REFUNDED_TOPIC:
-            refunds.append(read_refunded(answer))
+            refunds.append(read_refunded(response))
         else:
             raise ValueError("the log has an unknown event")
     return tuple(sorted(logs, key=log_position)), tuple(sorted(refunds, key=log_position))
 
 
-def _is_contract_event(log: LogAnswer) -> bool:
+def _is_contract_event(log: RpcLog) -> bool:
     try:
         _decode_logs((log,))
     except ValueError:
@@ -315,7 +315,7 @@ def _is_contract_event(log: LogAnswer) -> bool:
     return True
 
 
-def _topics(log: LogAnswer) -> list[bytes]:
+def _read_topics(log: RpcLog) -> list[bytes]:
     if log.removed:
         raise ValueError("a reorganization removed the log")
     return [read_sized(topic, HASH) for topic in log.topics]

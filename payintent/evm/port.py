@@ -188,11 +188,11 @@ class BlockId:
     hash: bytes
 
 
-class Unanswered(Enum):
-    """The reason why an item is missing from a batch answer."""
+class MissingReason(Enum):
+    """The reason why an item is missing from a batch response."""
 
     BEHIND = "behind"  # the endpoint does not have the block yet
-    REFUSED = "refused"  # the endpoint refuses, or its answer exceeds our size limit
+    REFUSED = "refused"  # the endpoint refuses, or its response exceeds our size limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,4 +251,4 @@ class GasExceeded:
 class RefundTransactionState(StrEnum):
     PENDING = "pending"
     REVERTED = "reverted"  # in a final block
-    UNKNOWN = "unknown"  # to all endpoints, and the contract has not executed the refund
+    UNKNOWN = "unknown"  # unknown to all endpoints, and the contract has not executed the refund

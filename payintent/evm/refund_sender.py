@@ -54,8 +54,8 @@ class RpcRefundSender:
     ) -> RefundTransactionState | OutcomeUnknown:
         """Query the endpoints for a refund's state, given the last final block.
 
-        A wrong answer can only delay the refund: the contract rejects a second transaction for it,
-        and only a log settles it.
+        A wrong response can only delay the refund. The contract rejects a second transaction for
+        the refund, and only a log settles it.
         """
         if self._reader is None:
             try:
@@ -118,21 +118,21 @@ async def _trace(
 async def _find_transaction_state(
     reader: RpcChainReader, tx_hash: bytes, last_final_block: int
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Look up a transaction. One endpoint that knows it outweighs all endpoints that do not."""
-    has_answer = False
+    """Look up a transaction. If an endpoint knows it, that response is used."""
+    has_response = False
     for name in reader.names:
         try:
-            [tx] = await reader.transactions(name, [tx_hash])
-            [receipt] = await reader.receipts(name, [tx_hash])
+            [tx] = await reader.fetch_transactions(name, [tx_hash])
+            [receipt] = await reader.fetch_receipts(name, [tx_hash])
         except ChainUnavailableError:
             continue
-        has_answer = True
+        has_response = True
         if receipt is not None and receipt.status != _SUCCESS:
             is_final = receipt.block_number <= last_final_block
             return RefundTransactionState.REVERTED if is_final else RefundTransactionState.PENDING
         if receipt is not None or tx is not None:
             return RefundTransactionState.PENDING
-    if has_answer:
+    if has_response:
         return RefundTransactionState.UNKNOWN
     return OutcomeUnknown(detail="no endpoint responded")
 

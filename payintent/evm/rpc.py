@@ -1,4 +1,4 @@
-"""A JSON-RPC endpoint with bounded, validated answers and exponential back-off after failures.
+"""A JSON-RPC endpoint with bounded, validated responses and exponential back-off after failures.
 
 The URL often contains an API key, so it must not appear in any message, log, metric or repr.
 """
@@ -16,7 +16,7 @@ import msgspec
 from prometheus_client import Counter
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.runtime.http_session import HttpSession, exact_url
+from payintent.runtime.http_session import HttpSession, make_exact_url
 from payintent.runtime.log import get_logger
 from payintent.runtime.waiting import release_slot
 
@@ -32,17 +32,17 @@ ROUNDS_UNTIL_LARGER_BATCH = 256
 
 ERRORS = Counter(
     "payintent_chain_rpc_errors_total",
-    "Failed requests and unusable answers by endpoint",
+    "Failed requests and unusable responses by endpoint",
     ["chain", "endpoint", "kind"],
 )
 INCIDENTS = Counter(
     "payintent_chain_incidents_total",
-    "Endpoint answers that are impossible on this chain",
+    "Endpoint responses that are impossible on this chain",
     ["chain", "endpoint", "kind"],
 )
-WRONG_ANSWERS = Counter(
+WRONG_RESPONSES = Counter(
     "payintent_chain_lies_total",
-    "Endpoint answers that another endpoint disproved",
+    "Endpoint responses that another endpoint disproved",
     ["chain", "what"],
 )
 
@@ -56,7 +56,7 @@ _Result = TypeVar("_Result")
 
 
 class RpcFault(StrEnum):
-    """Endpoint faults; the last five count as incidents."""
+    """Endpoint faults; the last five are incidents."""
 
     TIMEOUT = "timeout"
     CONNECTION = "connection"
@@ -82,7 +82,7 @@ _INCIDENTS = {
 }
 
 
-class RpcAnswerError(Exception):
+class RpcFaultError(Exception):
     def __init__(self, fault: RpcFault) -> None:
         super().__init__(fault.value)
         self.fault = fault
@@ -95,16 +95,16 @@ class RpcCall:
 
 
 @dataclass(frozen=True, slots=True)
-class RpcErrorAnswer:
-    """A node's error answer to a call; its text is untrusted."""
+class RpcErrorResponse:
+    """A node's error response to a call. Its text is untrusted."""
 
     code: int
     message: str = field(repr=False)
     data: str = field(default="", repr=False)
 
 
-RpcAnswer = msgspec.Raw | RpcErrorAnswer
-TOO_LARGE = RpcErrorAnswer(0, "the answer exceeds our size limit")
+RpcResponse = msgspec.Raw | RpcErrorResponse
+TOO_LARGE = RpcErrorResponse(0, "the response exceeds our size limit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,20 +114,20 @@ class RpcLimits:
     batch_max: int = 100  # calls
 
 
-class _ErrorAnswer(msgspec.Struct, frozen=True):
+class _RpcError(msgspec.Struct, frozen=True):
     code: int
     message: str = ""
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _CallAnswer(msgspec.Struct, frozen=True):
+class _CallResponse(msgspec.Struct, frozen=True):
     id: int | None = None
     result: msgspec.Raw = msgspec.Raw(b"")
-    error: _ErrorAnswer | None = None
+    error: _RpcError | None = None
 
 
-_ANSWER = msgspec.json.Decoder(_CallAnswer)
-_ANSWERS = msgspec.json.Decoder(list[_CallAnswer])
+_RESPONSE = msgspec.json.Decoder(_CallResponse)
+_RESPONSES = msgspec.json.Decoder(list[_CallResponse])
 _TEXT = msgspec.json.Decoder(str)
 _UNREADABLE = (ValueError, RecursionError)  # all errors that parsing untrusted JSON can raise
 
@@ -186,46 +186,46 @@ class RpcEndpoint:
     async def request(
         self,
         calls: Sequence[RpcCall],
-        read: Callable[[list[RpcAnswer]], _Result],
+        read: Callable[[list[RpcResponse]], _Result],
         timeout_s: float | None = None,
     ) -> _Result:
-        """Send calls in one batch if possible, and return the result of `read(answers)`.
+        """Send calls in one batch if possible, and return the result of `read(responses)`.
 
-        If the connection or `read` fails (ValueError, RpcAnswerError), the endpoint backs off, and
+        If the connection or `read` fails (ValueError, RpcFaultError), the endpoint backs off, and
         the delay doubles with each failure. Failures are raised as `ChainUnavailableError`.
         """
         if self.is_backing_off:
             raise ChainUnavailableError(f"{self.name} has just failed and is backing off")
         try:
-            answer = read(await self._send_batches(calls, timeout_s or self._limits.timeout_s))
-        except RpcAnswerError as error:
+            result = read(await self._send_batches(calls, timeout_s or self._limits.timeout_s))
+        except RpcFaultError as error:
             fault = error.fault
         except _UNREADABLE:
             fault = RpcFault.MALFORMED
         else:
             self._record_success()
-            return answer
+            return result
         # Outside of `except`: a chained exception could contain the URL.
         self._record_failure(fault)
-        raise ChainUnavailableError(f"{self.name} returns no usable answer: {fault.value}")
+        raise ChainUnavailableError(f"{self.name} returns no usable response: {fault.value}")
 
-    async def _send_batches(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
+    async def _send_batches(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcResponse]:
         """Send calls in batches, and halve a batch if the node or our size limit requires it."""
-        answers: list[RpcAnswer] = []
+        responses: list[RpcResponse] = []
         size = self._batch_size
-        while batch := calls[len(answers) : len(answers) + size]:
+        while batch := calls[len(responses) : len(responses) + size]:
             try:
-                answers += await self._send_batch(batch, timeout_s)
+                responses += await self._send_batch(batch, timeout_s)
             except _BatchTooLargeError as error:
                 if len(batch) == 1:
-                    answers.append(TOO_LARGE)
+                    responses.append(TOO_LARGE)
                     continue
                 size = (len(batch) + 1) // 2
                 if error.is_permanent:
                     self._batch_size = size
-        return answers
+        return responses
 
-    async def _send_batch(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
+    async def _send_batch(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcResponse]:
         ids = [next(self._ids) for _ in calls]
         body = [
             {"jsonrpc": "2.0", "id": number, "method": call.method, "params": call.params}
@@ -233,12 +233,12 @@ class RpcEndpoint:
         ]
         text = await self._post(msgspec.json.encode(body if len(body) > 1 else body[0]), timeout_s)
         if text.lstrip()[:1] != b"[":
-            return [_to_single_answer(_ANSWER.decode(text), ids)]
-        answers = _ANSWERS.decode(text)
-        by_id = {answer.id: answer for answer in answers}
-        if len(ids) == 1 or len(answers) != len(ids) or by_id.keys() != set(ids):
-            raise RpcAnswerError(RpcFault.MALFORMED)
-        return [_to_answer(by_id[number]) for number in ids]
+            return [_to_single_response(_RESPONSE.decode(text), ids)]
+        responses = _RESPONSES.decode(text)
+        by_id = {response.id: response for response in responses}
+        if len(ids) == 1 or len(responses) != len(ids) or by_id.keys() != set(ids):
+            raise RpcFaultError(RpcFault.MALFORMED)
+        return [_to_response(by_id[number]) for number in ids]
 
     async def _post(self, body: bytes, timeout_s: float) -> bytes:
         import aiohttp  # imported late: most commands do not call a node
@@ -248,19 +248,19 @@ class RpcEndpoint:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.open().post(
-                    exact_url(self._url), data=body, allow_redirects=False
+                    make_exact_url(self._url), data=body, allow_redirects=False
                 ) as response,
             ):
                 if response.status == _TOO_MANY_REQUESTS:
-                    raise RpcAnswerError(RpcFault.THROTTLED)
+                    raise RpcFaultError(RpcFault.THROTTLED)
                 if response.status not in _READ_STATUSES:
-                    raise RpcAnswerError(RpcFault.STATUS)
+                    raise RpcFaultError(RpcFault.STATUS)
                 return await self._read_body(response)
         except TimeoutError:
             fault = RpcFault.TIMEOUT
         except (aiohttp.ClientError, OSError, ValueError):  # ValueError: the client rejects the URL
             fault = RpcFault.CONNECTION
-        raise RpcAnswerError(fault)
+        raise RpcFaultError(fault)
 
     async def _read_body(self, response: "aiohttp.ClientResponse") -> bytes:
         body = bytearray()
@@ -291,17 +291,21 @@ class RpcEndpoint:
             _log.warning(name, chain=self.chain, endpoint=self.name, kind=fault.value)
 
 
-def require_result(answer: RpcAnswer) -> msgspec.Raw:
-    """Return the result of a call; an error answer raises `RpcAnswerError`."""
-    if isinstance(answer, RpcErrorAnswer):
-        raise RpcAnswerError(RpcFault.TOO_LARGE if answer is TOO_LARGE else RpcFault.REFUSED)
-    return answer
+def require_result(response: RpcResponse) -> msgspec.Raw:
+    """Return the result of a call; an error response raises `RpcFaultError`."""
+    if isinstance(response, RpcErrorResponse):
+        raise RpcFaultError(RpcFault.TOO_LARGE if response is TOO_LARGE else RpcFault.REFUSED)
+    return response
 
 
 def _check_url(url: str, name: str) -> str:
     try:
-        parts = urlsplit(url)
-        is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        split_url = urlsplit(url)
+        is_valid = (
+            split_url.scheme in {"http", "https"}
+            and bool(split_url.hostname)
+            and split_url.port != 0
+        )
     except ValueError:
         is_valid = False
     if not is_valid:
@@ -309,22 +313,22 @@ def _check_url(url: str, name: str) -> str:
     return url
 
 
-def _to_single_answer(reply: _CallAnswer, ids: Sequence[int]) -> RpcAnswer:
-    """Convert a reply that is not a list: the answer to a single call, or a rejected batch."""
-    answer = _to_answer(reply)
+def _to_single_response(reply: _CallResponse, ids: Sequence[int]) -> RpcResponse:
+    """Convert a reply that is not a list: the response to a single call, or a rejected batch."""
+    response = _to_response(reply)
     if len(ids) == 1 and reply.id in (ids[0], None if reply.error else ids[0]):
-        return answer
-    if isinstance(answer, RpcErrorAnswer) and len(ids) > 1:
+        return response
+    if isinstance(response, RpcErrorResponse) and len(ids) > 1:
         raise _BatchTooLargeError(is_permanent=True)
-    raise RpcAnswerError(RpcFault.MALFORMED)
+    raise RpcFaultError(RpcFault.MALFORMED)
 
 
-def _to_answer(reply: _CallAnswer) -> RpcAnswer:
+def _to_response(reply: _CallResponse) -> RpcResponse:
     if reply.error is None:
         return reply.result  # decoding an empty result fails later
-    error = RpcErrorAnswer(reply.error.code, reply.error.message, _decode_text(reply.error.data))
+    error = RpcErrorResponse(reply.error.code, reply.error.message, _decode_text(reply.error.data))
     if error.code == _TOO_MANY_REQUESTS or _RATE_LIMIT_TEXT.search(error.message):
-        raise RpcAnswerError(RpcFault.THROTTLED)
+        raise RpcFaultError(RpcFault.THROTTLED)
     return error
 
 

@@ -20,15 +20,15 @@ from payintent.evm.abi import to_hex
 from payintent.evm.event_logs import read_revert
 from payintent.evm.port import AlreadyRefunded, CallRevertedError, ContractRefundCall, GasExceeded
 from payintent.evm.rpc import (
-    RpcAnswer,
     RpcCall,
     RpcEndpoint,
-    RpcErrorAnswer,
+    RpcErrorResponse,
     RpcLimits,
+    RpcResponse,
     make_session,
     require_result,
 )
-from payintent.evm.rpc_answers import (
+from payintent.evm.rpc_responses import (
     read_addresses,
     read_bytes,
     read_rpc_number,
@@ -108,7 +108,7 @@ class ExternalSigner:
         """Return a sender's balance of the native coin; raises `ChainUnavailableError`."""
         call = RpcCall("eth_getBalance", [to_hex(sender), "latest"])
         return await self._endpoint.request(
-            [call], lambda answers: read_uint256(require_result(answers[0]))
+            [call], lambda responses: read_uint256(require_result(responses[0]))
         )
 
     async def estimate(
@@ -150,15 +150,15 @@ class ExternalSigner:
             "eth_sendTransaction", [_build_transaction(sender, call) | {"gas": hex(gas)}]
         )
         try:
-            answer = await self._endpoint.request([request], _read_tx_hash, _SEND_TIMEOUT_S)
+            response = await self._endpoint.request([request], _read_tx_hash, _SEND_TIMEOUT_S)
         except ChainUnavailableError as error:
             return OutcomeUnknown(detail=str(error))
-        if isinstance(answer, RpcErrorAnswer):
+        if isinstance(response, RpcErrorResponse):
             # Inconclusive: the signer's node may have accepted the transaction anyway.
             return OutcomeUnknown(
-                detail=f"the signer refused with code {answer.code}", has_responded=True
+                detail=f"the signer refused with code {response.code}", has_responded=True
             )
-        return answer
+        return response
 
     def _add_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
         if gas > gas_max:
@@ -167,11 +167,11 @@ class ExternalSigner:
         return min(gas + gas // _MARGIN_DIVISOR, gas_max)
 
     def _explain_failure(
-        self, failure: CallRevertedError | RpcErrorAnswer
+        self, failure: CallRevertedError | RpcErrorResponse
     ) -> AlreadyRefunded | NotContacted:
-        if isinstance(failure, RpcErrorAnswer) and _NO_FUNDS.search(failure.message):
+        if isinstance(failure, RpcErrorResponse) and _NO_FUNDS.search(failure.message):
             return self._report_blocked(RefundBlocker.FUNDS, "the refunder has insufficient funds")
-        if isinstance(failure, RpcErrorAnswer):
+        if isinstance(failure, RpcErrorResponse):
             return self._report_blocked(
                 RefundBlocker.REFUSED, f"the signer refused with code {failure.code}"
             )
@@ -183,7 +183,7 @@ class ExternalSigner:
 
     def _report_blocked(self, blocker: RefundBlocker, detail: str) -> NotContacted:
         REFUNDS_BLOCKED.labels(self._chain, blocker.value).inc()
-        # A signer that answers is not down. For example, a token that rejects one payer's address
+        # A signer that responds is not down. For example, a token that rejects one payer's address
         # must not block all refunds.
         return NotContacted(detail=detail, has_responded=blocker is not RefundBlocker.UNREACHABLE)
 
@@ -207,28 +207,28 @@ def open_signers(
 _IDENTITY_CALLS = (RpcCall("eth_chainId", []), RpcCall("eth_accounts", []))
 
 
-def _read_identity(answers: list[RpcAnswer]) -> SignerIdentity:
+def _read_identity(responses: list[RpcResponse]) -> SignerIdentity:
     return SignerIdentity(
-        read_rpc_number(require_result(answers[0])), read_addresses(require_result(answers[1]))
+        read_rpc_number(require_result(responses[0])), read_addresses(require_result(responses[1]))
     )
 
 
 def _read_estimate(
-    answers: list[RpcAnswer],
-) -> tuple[SignerIdentity, bytes, int | CallRevertedError | RpcErrorAnswer]:
+    responses: list[RpcResponse],
+) -> tuple[SignerIdentity, bytes, int | CallRevertedError | RpcErrorResponse]:
     identity, code, gas = (
-        _read_identity(answers),
-        read_bytes(require_result(answers[2])),
-        answers[3],
+        _read_identity(responses),
+        read_bytes(require_result(responses[2])),
+        responses[3],
     )
-    if isinstance(gas, RpcErrorAnswer):
+    if isinstance(gas, RpcErrorResponse):
         return identity, code, read_revert(gas) or gas
     return identity, code, read_rpc_number(gas)
 
 
-def _read_tx_hash(answers: list[RpcAnswer]) -> bytes | RpcErrorAnswer:
-    [answer] = answers
-    return answer if isinstance(answer, RpcErrorAnswer) else read_tx_hash(answer)
+def _read_tx_hash(responses: list[RpcResponse]) -> bytes | RpcErrorResponse:
+    [response] = responses
+    return response if isinstance(response, RpcErrorResponse) else read_tx_hash(response)
 
 
 def _build_transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:

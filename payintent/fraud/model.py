@@ -7,7 +7,7 @@ from enum import StrEnum
 from payintent.core.addresses import (
     UNREADABLE_ADDRESS,
     Network,
-    ip_network_of,
+    get_ip_network,
     parse_ip_address,
     parse_ip_network,
 )
@@ -38,7 +38,7 @@ class FraudRule:
 
     id: int
     kind: FraudRuleKind
-    merchant_id: int | None  # None: all merchants
+    merchant_id: int | None  # None means all merchants
     value: str | None
     count_max: int | None
     window_s: int | None
@@ -92,7 +92,7 @@ class FraudRuleSet:
     def __bool__(self) -> bool:
         return bool(self._by_value or self._networks or self._velocities)
 
-    def velocity_rules(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
+    def list_velocity_rules(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
         """Return the velocity rules of a kind that apply to a merchant."""
         return self._velocities.get((kind, None), []) + self._velocities.get(
             (kind, merchant_id), []
@@ -105,7 +105,7 @@ class FraudRuleSet:
         """
         matches = [
             rule
-            for rule in self._matching_rules(subject)
+            for rule in self._find_matching_rules(subject)
             if rule.merchant_id in (None, subject.merchant_id)
         ]
         if not matches:
@@ -127,8 +127,8 @@ class FraudRuleSet:
         else:
             self._by_value.setdefault((rule.kind, rule.value), []).append(rule)
 
-    def _matching_rules(self, subject: FraudSubject) -> Iterator[FraudRule]:
-        for key in _lookup_keys(subject):
+    def _find_matching_rules(self, subject: FraudSubject) -> Iterator[FraudRule]:
+        for key in _list_lookup_keys(subject):
             yield from self._by_value.get(key, ())
         if subject.address == UNREADABLE_ADDRESS:
             for rules in self._networks.values():
@@ -137,14 +137,14 @@ class FraudRuleSet:
         if address is not None:
             for version, length in self._prefixes:
                 if version == address.version:
-                    yield from self._networks.get(ip_network_of(address, length), ())
+                    yield from self._networks.get(get_ip_network(address, length), ())
         for kind in VELOCITY_KINDS:
-            for rule in self.velocity_rules(kind, subject.merchant_id):
+            for rule in self.list_velocity_rules(kind, subject.merchant_id):
                 if subject.counts.get(rule.id, 0) >= (rule.count_max or 1):
                     yield rule
 
 
-def _lookup_keys(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
+def _list_lookup_keys(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
     if subject.country is not None:
         yield FraudRuleKind.COUNTRY, subject.country
     yield FraudRuleKind.PAYER, subject.payer_uid

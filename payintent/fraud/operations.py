@@ -41,7 +41,7 @@ _DEFAULT_CODES = {
 
 
 class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
-    """Add a rule that denies buyers by a blocked value or by a velocity.
+    """Add a rule that blocks a value or limits a velocity.
 
     A velocity allows `count_max` payments or selections in `window_s` seconds.
     """
@@ -52,16 +52,18 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         argument("The kind of value to block, or a velocity per payer or address."),
     ]
     value: Annotated[
-        str | None, argument("The blocked value: JP, buyer-1, @spam.test, 192.0.2.0/24.")
+        str | None, argument("The blocked value, such as JP, buyer-1, @spam.test or 192.0.2.0/24.")
     ] = None
     count_max: Annotated[
-        int | None, option("For a velocity: the number allowed.", name="count")
+        int | None, option("The allowed number of events; only for velocities.", name="count")
     ] = None
-    window_s: Annotated[int | None, option("For a velocity: the window in seconds.")] = None
+    window_s: Annotated[int | None, option("The window in seconds; only for velocities.")] = None
     merchant_id: Annotated[
-        int | None, option("A merchant. Default: all merchants.", name="merchant")
+        int | None, option("The merchant; defaults to all merchants.", name="merchant")
     ] = None
-    code: Annotated[str | None, option("The code that callers receive. Default: by kind.")] = None
+    code: Annotated[
+        str | None, option("The code that callers receive; the default depends on the kind.")
+    ] = None
     level: Annotated[RiskLevel, option("The risk level that callers receive.")] = RiskLevel.HIGH
     score: Annotated[
         int,
@@ -85,7 +87,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     def _check_velocity(self) -> None:
         if self.value is not None or self.count_max is None or self.window_s is None:
-            raise BadRequestError("a velocity requires count_max and window_s, and has no value")
+            raise BadRequestError(
+                "a velocity requires count_max and window_s, and cannot have a value"
+            )
         if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
             raise BadRequestError(
                 f"count_max must be from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}"
@@ -93,7 +97,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     def _check_value(self) -> None:
         if self.count_max is not None or self.window_s is not None:
-            raise BadRequestError("only velocities have count_max and window_s")
+            raise BadRequestError("only velocities can have count_max and window_s")
         if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
             raise BadRequestError(f"value must have 1 to {_VALUE_MAX} characters")
         if self.kind is FraudRuleKind.COUNTRY:
@@ -133,7 +137,7 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "fraud.remove"
     is_destructive: ClassVar[bool] = True
-    rule_id: Annotated[int, argument("The rule's number.")]
+    rule_id: Annotated[int, argument("The rule id.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         rule = (

@@ -24,10 +24,10 @@ class PolicyCache:
         self._rules = TtlCache(self._load_rules, FraudRuleSet(), max_age_s, monotonic)
         self._restrictions = TtlCache(self._load_restrictions, Restrictions(), max_age_s, monotonic)
 
-    async def rules(self) -> FraudRuleSet:
+    async def get_rules(self) -> FraudRuleSet:
         return await self._rules.get()
 
-    async def restrictions(self) -> Restrictions:
+    async def get_restrictions(self) -> Restrictions:
         return await self._restrictions.get()
 
     async def _load_restrictions(self, previous: Restrictions) -> Restrictions:
@@ -35,7 +35,7 @@ class PolicyCache:
         return restrictions.collect_countries(await restrictions.list_restrictions(self._database))
 
     async def _load_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
-        """Re-read the rules only if their version has changed, because there may be many."""
+        """Reload the rules only if their version has changed, because there may be many."""
         version = await fraud_store.get_rules_version(self._database)
         if version == previous.version:
             return previous

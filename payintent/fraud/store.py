@@ -67,12 +67,12 @@ async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
         rule.level,
         rule.score,
     )
-    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    assert row is not None  # noqa: S101 - RETURNING returns the inserted row
     return _to_rule(row)
 
 
 async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
-    """Deactivate a rule. Its row is kept for the decisions that refer to it."""
+    """Deactivate a rule. Its row is not deleted, because decisions refer to it."""
     row = await tx.row(
         "UPDATE fraud_rule SET enabled = false WHERE id = $1 AND enabled RETURNING" + _RULE_COLUMNS,
         rule_id,

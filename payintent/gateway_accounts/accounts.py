@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from payintent.core.access import RateLimit
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.db.database import Database
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.buyer_calls import BuyerCalls
@@ -40,7 +40,7 @@ class GatewayConnection:
 
 
 class GatewayAccounts:
-    """Finds accounts and adapters, calls gateways and records their answers."""
+    """Looks up accounts and adapters, calls gateways and records the results."""
 
     def __init__(
         self,
@@ -55,8 +55,10 @@ class GatewayAccounts:
         self.gateways = gateways
         self.health = GatewayHealth(database, monotonic)
         self.log = GatewayCallLog(database, monotonic)
-        local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
-        self.buyer_calls = BuyerCalls(database, buyer_call_limit, local, monotonic)
+        local_providers = {
+            name for name, gateway in gateways.items() if not gateway.capabilities.remote
+        }
+        self.buyer_calls = BuyerCalls(database, buyer_call_limit, local_providers, monotonic)
         self._waiters = Waiters()
         self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_CACHE_TTL_S, _CACHE_SIZE, monotonic)
 
@@ -72,7 +74,7 @@ class GatewayAccounts:
         return gateway.capabilities if gateway else None
 
     async def get_unavailable_ids(self) -> frozenset[int]:
-        """Return the ids of accounts whose circuit breaker for sessions is open."""
+        """Return the ids of accounts whose session circuit breaker is open."""
         return frozenset(
             account_id
             for account_id, channel in await self.health.get_unavailable_channels()
@@ -80,7 +82,7 @@ class GatewayAccounts:
         )
 
     async def connect(self, account_id: int, provider: str) -> GatewayConnection | None:
-        """Return an account of a provider with its adapter, or None if either is missing."""
+        """Return a provider's account with its adapter, or None if either is missing."""
         account, gateway = await self.get(account_id), self.gateway(provider)
         if account is None or gateway is None or account.provider != provider:
             return None
@@ -91,13 +93,13 @@ class GatewayAccounts:
         call: GatewayCall,
         request: Callable[[Gateway, GatewayAccount], Awaitable[R]],
     ) -> R | OutcomeUnknown:
-        """Call a gateway, and record for all processes whether it responded.
+        """Call a gateway and record whether it responded, for all processes.
 
         Calls that do not use the network (see `remote` and `remote_refunds`) are not logged.
         """
         connection = await self.connect(call.account_id, call.provider)
         if connection is None:
-            return OutcomeUnknown(detail="no account or adapter")
+            return OutcomeUnknown(detail="the account or its adapter is missing")
         channel = call.kind.channel
         capabilities = connection.gateway.capabilities
         is_refund = channel is GatewayChannel.REFUNDS
@@ -106,15 +108,15 @@ class GatewayAccounts:
             release_slot()
         started_s = self.log.now_s()
         with self._waiters.count(call.account_id) as other_call_count:
-            answer = await request(connection.gateway, connection.account)
+            result = await request(connection.gateway, connection.account)
         if is_remote:
-            self.log.add(call, answer, started_s)
+            self.log.add(call, result, started_s)
         duration_s = self.log.now_s() - started_s
         # Slow refunds do not keep buyers waiting.
         is_slow = is_remote and not is_refund and is_too_slow(duration_s, other_call_count)
-        slow_s = duration_s if is_slow else None
-        await self.health.record_answer(call.account_id, channel, answer, slow_s)
-        return answer
+        slow_duration_s = duration_s if is_slow else None
+        await self.health.record_result(call.account_id, channel, result, slow_duration_s)
+        return result
 
     async def check(self, account_id: int, provider: str) -> AccountCheck:
         """Test an account with a harmless request, which does not affect the circuit breaker."""
@@ -122,31 +124,35 @@ class GatewayAccounts:
         if connection is None:
             return AccountCheck(
                 problem=AccountProblem.OTHER_GATEWAY,
-                detail=f"no adapter of {provider} is installed",
+                detail=f"no adapter for {provider} is installed",
             )
         account = connection.account
-        if mismatch := connection.gateway.capabilities.mode_mismatch(account):
+        if mismatch := connection.gateway.capabilities.describe_mode_mismatch(account):
             return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=mismatch)
         release_slot()
         return await connection.gateway.check_account(account)
 
-    async def page_origin(self, account_id: int) -> str | None:
+    async def get_page_origin(self, account_id: int) -> str | None:
         """Return the origin of the account's payment pages, or None for an unknown account."""
         account = await self.get(account_id)
         gateway = account and self.gateway(account.provider)
-        return web_origin(gateway.capabilities.page_url(account)) if account and gateway else None
+        return (
+            parse_web_origin(gateway.capabilities.page_url(account))
+            if account and gateway
+            else None
+        )
 
     async def get(self, account_id: int) -> GatewayAccount | None:
-        cached = self._accounts.get(account_id)
-        if cached is not None:
-            return cached
+        cached_account = self._accounts.get(account_id)
+        if cached_account is not None:
+            return cached_account
         record = await account_store.get(self._database, account_id)
         if record is None:
             return None
-        decrypted, _ = decrypt_credentials(
+        credentials_json, _ = decrypt_credentials(
             self._encryption, account_id, record.provider, record.base_url, record.sealed
         )
-        credentials = msgspec.json.decode(decrypted, type=dict[str, str])
+        credentials = msgspec.json.decode(credentials_json, type=dict[str, str])
         account = GatewayAccount(
             id=record.id,
             provider=record.provider,

@@ -20,9 +20,9 @@ RETRY_AFTER_S = 1
 #: Waiting buyers do not occupy a request slot, so their number must be limited separately.
 WAITING_PER_ACCOUNT_MAX = 128
 WAITING_PER_MERCHANT_MAX = 64
-_USERS_MAX = 20_000  # maximum number of users whose use is tracked
+_USERS_MAX = 20_000  # maximum number of tracked users
 
-REFUSED = Counter(
+REFUSED_CALLS = Counter(
     "payintent_buyer_calls_refused_total",
     "Gateway calls for buyers that were refused because the account had no capacity left",
 )
@@ -36,107 +36,106 @@ class BuyerCall:
     payment_id: UUID
 
 
-class RecentUse:
-    """Tracks recent use per user. It decays by a factor of e every `decay_s` seconds."""
+class RecentUsage:
+    """Tracks each user's number of recent calls, which decays by a factor of e every `decay_s`."""
 
     def __init__(self, decay_s: float, monotonic: Callable[[], float]) -> None:
         self._decay_s = decay_s
         self._monotonic = monotonic
-        self._use: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # amount, time
+        self._usage: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # calls, time
 
     def get(self, user: Hashable) -> float:
-        amount, at = self._use.get(user, (0.0, 0.0))
-        return amount * math.exp((at - self._monotonic()) / self._decay_s) if amount else 0.0
+        calls, updated_at = self._usage.get(user, (0.0, 0.0))
+        return calls * math.exp((updated_at - self._monotonic()) / self._decay_s) if calls else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Add calls of a user. Above `_USERS_MAX`, the least recently active user is dropped."""
-        amount = max(0.0, self.get(user) + count)
-        self._use[user] = amount, self._monotonic()
-        self._use.move_to_end(user)
-        if len(self._use) > _USERS_MAX:
-            self._use.popitem(last=False)
+        """Add a user's calls. Above `_USERS_MAX`, the least recently active user is dropped."""
+        self._usage[user] = max(0.0, self.get(user) + count), self._monotonic()
+        self._usage.move_to_end(user)
+        if len(self._usage) > _USERS_MAX:
+            self._usage.popitem(last=False)
 
 
 class BuyerCalls:
     """Limits gateway calls per account, and the number of waiting buyers.
 
-    If `limit` is None, calls are unlimited. Providers in `local` do not use the network and are
-    never limited.
+    If `limit` is None, calls are unlimited. `local_providers` do not use the network and are never
+    limited.
     """
 
     def __init__(
         self,
         database: Database,
         limit: RateLimit | None,
-        local: Collection[str],
+        local_providers: Collection[str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._limit = limit
-        self._local = local
+        self._local_providers = local_providers
         self._waiters = Waiters()
         decay_s = limit.burst / limit.per_s if limit else 1.0
-        self._recent_use = RecentUse(decay_s, monotonic)
+        self._recent_usage = RecentUsage(decay_s, monotonic)
 
     async def allow(self, call: BuyerCall) -> bool:
-        """Take a call from the account's bucket.
+        """Take a token from the account's bucket.
 
-        Returns False if the bucket has too few calls left for this merchant and checkout.
+        Returns False if too few tokens are left for this merchant and checkout.
         """
-        if self._limit is None or call.provider in self._local:
+        if self._limit is None or call.provider in self._local_providers:
             return True
         users = (call.account_id, call.merchant_id), (call.account_id, call.payment_id)
-        # A call is admitted if the bucket contains at least the average use of its merchant and
-        # its checkout. Heavy users therefore get equal shares, and a merchant with many buyers
-        # leaves a third of the burst to others.
-        calls_min = max(1.0, sum(self._recent_use.get(user) for user in users) / len(users))
+        # A call is allowed if at least as many tokens are left as the average recent usage of its
+        # merchant and its checkout. Heavy users therefore get equal shares, and a merchant with
+        # many buyers leaves a third of the burst to other merchants.
+        tokens_min = max(1.0, sum(self._recent_usage.get(user) for user in users) / len(users))
         for user in users:
-            self._recent_use.add(user, 1)
-        if await _take_call(self._database, call.account_id, self._limit, calls_min):
+            self._recent_usage.add(user, 1)
+        if await _take_token(self._database, call.account_id, self._limit, tokens_min):
             return True
         for user in users:
-            self._recent_use.add(user, -1)
-        REFUSED.inc()
+            self._recent_usage.add(user, -1)
+        REFUSED_CALLS.inc()
         return False
 
     @asynccontextmanager
     async def enter(self, call: BuyerCall) -> AsyncGenerator[None]:
-        """Take a call as `allow` does, and count the buyer as waiting inside the block.
+        """Take a token as `allow` does, and count the buyer as waiting until the block exits.
 
         Raises `RATE_LIMITED` if the call is not allowed, or if too many buyers are waiting for the
         account or the merchant.
         """
-        if call.provider in self._local:
+        if call.provider in self._local_providers:
             yield
             return
-        account, merchant = ("account", call.account_id), ("merchant", call.merchant_id)
+        account_key, merchant_key = ("account", call.account_id), ("merchant", call.merchant_id)
         is_full = (
-            self._waiters[account] >= WAITING_PER_ACCOUNT_MAX
-            or self._waiters[merchant] >= WAITING_PER_MERCHANT_MAX
+            self._waiters[account_key] >= WAITING_PER_ACCOUNT_MAX
+            or self._waiters[merchant_key] >= WAITING_PER_MERCHANT_MAX
         )
         if is_full:
-            REFUSED.inc()
-            raise _rate_limited()
-        with self._waiters.count(account, merchant):
+            REFUSED_CALLS.inc()
+            raise _rate_limit_error()
+        with self._waiters.count(account_key, merchant_key):
             if not await self.allow(call):
-                raise _rate_limited()
+                raise _rate_limit_error()
             yield
 
 
-async def _take_call(
-    database: Executor, account_id: int, limit: RateLimit, calls_min: float
+async def _take_token(
+    database: Executor, account_id: int, limit: RateLimit, tokens_min: float
 ) -> bool:
-    """Take a call from an account's bucket; return False if fewer than `calls_min` are left.
+    """Take a token from an account's bucket; return False if fewer than `tokens_min` are left.
 
-    The stored value is the time when the bucket will be full, as in `merchants/access_store.py`.
+    A bucket is stored as the time when it will be full, as in `merchants/access_store.py`.
     """
     row = await database.row(
         """
         INSERT INTO buyer_call_state AS s (account_id, full_at)
         VALUES ($1, extract(epoch FROM clock()) + 1::numeric / $2)
         ON CONFLICT (account_id) DO UPDATE
-        -- `excluded.full_at` is one call after now. The upper bound is the value of an empty
-        -- bucket. It applies if the clock was set back or the limit was changed.
+        -- `excluded.full_at` is the value of a bucket that lacks one token. The upper bound is the
+        -- value of an empty bucket. It applies if the clock was set back or the limit was changed.
         SET full_at = least(
             greatest(s.full_at + 1::numeric / $2, excluded.full_at),
             excluded.full_at + $3::numeric / $2
@@ -148,12 +147,12 @@ async def _take_call(
         account_id,
         limit.per_s,
         limit.burst,
-        calls_min,
+        tokens_min,
     )
     return row is not None
 
 
-def _rate_limited() -> RefusedError:
+def _rate_limit_error() -> RefusedError:
     return RefusedError(
         ErrorCode.RATE_LIMITED,
         "too many buyers are using this payment method",

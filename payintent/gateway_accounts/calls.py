@@ -30,12 +30,12 @@ from payintent.runtime import tracing
 from payintent.runtime.tracing import SpanKind
 
 FLUSH_EVERY_S = 1.0
-PENDING_MAX = 5_000  # requests in the buffer; more are dropped
-DROPPED = Counter(
+BUFFERED_CALLS_MAX = 5_000  # further calls are dropped
+DROPPED_CALLS = Counter(
     "payintent_gateway_calls_dropped_total",
     "Gateway requests missing from the log because the buffer was full or the database failed",
 )
-#: The latest $3 gateway requests in the history of payment $1, see `payment_history`.
+#: Selects history entries for the latest $3 gateway requests of payment $1 (`payment_history`).
 CALL_ENTRIES: LiteralString = """
     (
         SELECT at, 11, CASE WHEN session_id IS NULL THEN 'refund-call' ELSE 'gateway-call' END,
@@ -73,7 +73,7 @@ class FailedGatewayCall:
     request: str
     payment_id: str | None
     outcome: str
-    detail: str  # status and gateway code, or why there was no answer
+    detail: str  # status and gateway code, or the reason why there was no response
     duration_ms: int
 
 
@@ -133,7 +133,7 @@ def _to_failed_call(row: Row) -> FailedGatewayCall:
     return FailedGatewayCall(**fields)
 
 
-async def delete_old(database: Executor, days: int, limit: int) -> int:
+async def delete_old_calls(database: Executor, days: int, limit: int) -> int:
     """Delete up to `limit` calls older than `days` days; return how many were deleted."""
     rows = await database.fetch(
         """
@@ -173,7 +173,7 @@ class CallOutcome(StrEnum):
     ANSWERED = "answered"
     REJECTED = "rejected"  # the gateway rejected the request
     THROTTLED = "throttled"  # the gateway rate-limited the request
-    UNKNOWN = "unknown"  # no usable answer; the request may have succeeded
+    UNKNOWN = "unknown"  # no usable response; the request may have succeeded
     NOT_CONTACTED = "not_contacted"  # the request was definitely not sent
 
 
@@ -189,26 +189,26 @@ class GatewayCall:
 
 
 class GatewayCallLog:
-    """Buffers the requests of this process until the next write."""
+    """Buffers this process's requests until the next write."""
 
     def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._monotonic = monotonic
-        self._pending: list[CompletedCall] = []
+        self._buffered_calls: list[CompletedCall] = []
 
     def now_s(self) -> float:
         return self._monotonic()
 
-    def add(self, call: GatewayCall, answer: object, started_s: float) -> None:
+    def add(self, call: GatewayCall, result: object, started_s: float) -> None:
         ended_s = self._monotonic()
-        outcome, detail = describe_answer(answer)
+        outcome, detail = describe_result(result)
         if call.payment_id is not None:
-            _trace(call, call.payment_id, outcome, ended_s - started_s)
-        if len(self._pending) >= PENDING_MAX:
-            DROPPED.inc()
+            _record_span(call, call.payment_id, outcome, ended_s - started_s)
+        if len(self._buffered_calls) >= BUFFERED_CALLS_MAX:
+            DROPPED_CALLS.inc()
             return
         is_refund = call.kind in _REFUND_KINDS
-        completed = CompletedCall(
+        completed_call = CompletedCall(
             account_id=call.account_id,
             request=call.kind,
             payment_id=call.payment_id,
@@ -219,17 +219,17 @@ class GatewayCallLog:
             duration_ms=round((ended_s - started_s) * 1000),
             started_s=started_s,
         )
-        self._pending.append(completed)
+        self._buffered_calls.append(completed_call)
 
     async def flush(self) -> None:
         """Write the buffered requests in one statement; drop them if the database fails."""
-        pending, self._pending = self._pending, []
-        if not pending:
+        calls, self._buffered_calls = self._buffered_calls, []
+        if not calls:
             return
         try:
-            await add_calls(self._database, pending, self._monotonic())
+            await add_calls(self._database, calls, self._monotonic())
         except (StorageUnavailableError, LockTimeoutError):
-            DROPPED.inc(len(pending))
+            DROPPED_CALLS.inc(len(calls))
 
     async def run(self) -> None:
         while True:
@@ -237,7 +237,9 @@ class GatewayCallLog:
             await self.flush()
 
 
-def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, duration_s: float) -> None:
+def _record_span(
+    call: GatewayCall, payment_id: UUID, outcome: CallOutcome, duration_s: float
+) -> None:
     attributes = {"payintent.provider": call.provider, "payintent.outcome": outcome.value}
     tracing.record(
         f"gateway {call.kind}",
@@ -249,21 +251,21 @@ def _trace(call: GatewayCall, payment_id: UUID, outcome: CallOutcome, duration_s
     )
 
 
-def describe_answer(answer: object) -> tuple[CallOutcome, str]:
-    """Return the outcome of a call, and the reported state or the reason for the failure."""
-    match answer:
+def describe_result(result: object) -> tuple[CallOutcome, str]:
+    """Return a call's outcome, and the reported state or the reason for the failure."""
+    match result:
         case NotContacted():
-            return CallOutcome.NOT_CONTACTED, answer.detail
+            return CallOutcome.NOT_CONTACTED, result.detail
         case OutcomeUnknown():
-            outcome = CallOutcome.THROTTLED if answer.is_throttled else CallOutcome.UNKNOWN
-            return outcome, answer.detail
+            outcome = CallOutcome.THROTTLED if result.is_throttled else CallOutcome.UNKNOWN
+            return outcome, result.detail
         case SessionRejected():
-            return CallOutcome.REJECTED, answer.detail
+            return CallOutcome.REJECTED, result.detail
         case RefundReport():
-            is_declined = answer.state is GatewayRefundState.DECLINED
-            detail = ": ".join(filter(None, (answer.state.value, answer.detail)))
+            is_declined = result.state is GatewayRefundState.DECLINED
+            detail = ": ".join(filter(None, (result.state.value, result.detail)))
             return CallOutcome.REJECTED if is_declined else CallOutcome.ANSWERED, detail
         case SessionReport():
-            return CallOutcome.ANSWERED, answer.state.value
+            return CallOutcome.ANSWERED, result.state.value
         case _:
             return CallOutcome.ANSWERED, ""

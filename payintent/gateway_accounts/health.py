@@ -1,7 +1,7 @@
 """Circuit breakers per gateway account and channel, shared by all processes.
 
-A circuit opens after five consecutive failures within 60 seconds. Missing and late answers count as
-failures. After a pause, a single request may probe the gateway. A timely answer to any request
+A circuit opens after five consecutive failures within 60 seconds. Missing and late responses count
+as failures. After a pause, a single request may probe the gateway. A timely response to any request
 closes the circuit for all processes.
 """
 
@@ -22,34 +22,34 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("health")
 _OUTAGES_MAX = 10_000
-_PROBE_S = 20.0  # longer than any gateway timeout
+_PROBE_LEASE_S = 20.0  # longer than any gateway timeout
 FAILURES_MAX = 5
 _FAILURE_PERIOD_S = 60.0
-#: An answer is too slow after `SLOW_S` if `CROWD_MIN` callers are waiting for the same account, and
-#: after `SLOW_ALONE_S` otherwise. By then, most buyers have left.
-SLOW_S = 3.0
-CROWD_MIN = 16
-SLOW_ALONE_S = 10.0
+#: A response is too slow after `SLOW_S`, or after `SLOW_WHEN_BUSY_S` if at least `BUSY_CALLS_MIN`
+#: other calls to the account are in progress. By then, most buyers have left.
+SLOW_S = 10.0
+SLOW_WHEN_BUSY_S = 3.0
+BUSY_CALLS_MIN = 16
 PAUSE_S = 15
 _PAUSE_MAX_S = 300
 _DETAIL_CHARS_MAX = 300
 _DETAIL_READ_CHARS_MAX = 1_000  # longer, so that card numbers are masked before truncation
 _CACHE_TTL_S = 1.0
 
-OUTAGES = Counter(
+OUTAGE_STARTS = Counter(
     "payintent_gateway_outages_total",
-    "Number of times the circuit breaker of a channel opened",
+    "Number of times a channel's circuit breaker opened",
     ["channel"],
 )
 
-THROTTLED = Counter(
+THROTTLED_CALLS = Counter(
     "payintent_gateway_throttled_total",
     "Calls that a gateway rejected with 403 or 429 because of its rate limit",
     ["channel"],
 )
-SLOW = Counter(
+SLOW_RESPONSES = Counter(
     "payintent_gateway_slow_answers_total",
-    "Gateway answers that arrived too late and counted as failures",
+    "Gateway responses that arrived too late and counted as failures",
     ["channel"],
 )
 
@@ -62,7 +62,7 @@ class GatewayOutage:
     channel: str
     since: datetime
     until: datetime  # when the next probe is allowed
-    trips: int  # how often the circuit has opened in a row
+    trips: int  # number of consecutive times the circuit has opened
     detail: str  # of the last failure
 
 
@@ -77,7 +77,7 @@ class GatewayAvailability:
 
 
 async def get_availability(database: Executor, session_id: UUID) -> GatewayAvailability | None:
-    """Return the state of a session's gateway, or None if its account has no credentials."""
+    """Return the availability of a session's gateway, or None if its account has no credentials."""
     row = await database.row(
         """
         SELECT a.enabled AS account_enabled, coalesce(p.enabled, false) AS provider_enabled,
@@ -161,13 +161,12 @@ async def claim_probe(database: Executor, account_id: int, channel: str) -> bool
         """,
         account_id,
         channel,
-        _PROBE_S,
+        _PROBE_LEASE_S,
     )
     return row is not None
 
 
 async def close_circuit(database: Executor, account_id: int, channel: str) -> None:
-    """Close a circuit after a successful request."""
     await database.fetch(
         "DELETE FROM gateway_outage WHERE account_id = $1 AND channel = $2", account_id, channel
     )
@@ -179,7 +178,7 @@ class GatewayChannel(StrEnum):
 
 
 _Key = tuple[int, GatewayChannel]
-_OpenCircuits = Mapping[_Key, bool]  # False: a probe is allowed
+_Circuits = Mapping[_Key, bool]  # True: open; False: a probe is allowed
 
 
 class GatewayHealth:
@@ -189,89 +188,92 @@ class GatewayHealth:
         self._database = database
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
-        self._channels: TtlCache[_OpenCircuits] = TtlCache(
-            lambda _: _read_channels(database), {}, _CACHE_TTL_S, monotonic
+        self._circuits: TtlCache[_Circuits] = TtlCache(
+            lambda _: _read_circuits(database), {}, _CACHE_TTL_S, monotonic
         )
 
     async def get_unavailable_channels(self) -> frozenset[_Key]:
         """Return the channels with an open circuit. The result may be one second old."""
-        return frozenset(key for key, is_open in (await self._channels.get()).items() if is_open)
+        return frozenset(key for key, is_open in (await self._circuits.get()).items() if is_open)
 
-    async def allows(self, account_id: int, channel: GatewayChannel) -> bool:
-        """Return whether a request may be made now. An outage allows a single probe at a time."""
-        is_open = (await self._channels.get()).get((account_id, channel))
+    async def allows_request(self, account_id: int, channel: GatewayChannel) -> bool:
+        """Return whether a request may be sent now. During an outage, only one probe is allowed."""
+        is_open = (await self._circuits.get()).get((account_id, channel))
         if is_open is None:
             return True
         return not is_open and await claim_probe(self._database, account_id, channel)
 
-    async def record_answer(
+    async def record_result(
         self,
         account_id: int,
         channel: GatewayChannel,
-        answer: object,
-        slow_s: float | None = None,
+        result: object,
+        slow_duration_s: float | None = None,
     ) -> None:
-        """Count an answer or a missing answer. Throttled and skipped requests do not count.
+        """Count a request as a success or a failure. Throttled and skipped requests do not count.
 
-        An authentic answer counts as success even if it is inconclusive, because buyers can cancel
-        and must not be able to open the circuit. `slow_s` is the duration of an answer that was too
-        slow (see `is_too_slow`), which counts as a failure.
+        An authentic but inconclusive response counts as a success. Otherwise, buyers who cancel
+        could open the circuit. `slow_duration_s` is set if the response was too slow (see
+        `is_too_slow`), which counts as a failure.
         """
         key = (account_id, channel)
-        if isinstance(answer, OutcomeUnknown) and answer.is_skipped:
+        if isinstance(result, OutcomeUnknown) and result.is_skipped:
             return
-        if isinstance(answer, OutcomeUnknown) and answer.is_throttled:
-            THROTTLED.labels(channel).inc()
+        if isinstance(result, OutcomeUnknown) and result.is_throttled:
+            THROTTLED_CALLS.labels(channel).inc()
             _log.warning("gateway_throttles", account=account_id, channel=channel)
             return
-        if isinstance(answer, OutcomeUnknown) and not answer.has_responded:
-            await self._count_failure(key, answer.detail)
+        if isinstance(result, OutcomeUnknown) and not result.has_responded:
+            await self._count_failure(key, result.detail)
             return
-        if slow_s is not None:
-            SLOW.labels(channel).inc()
-            await self._count_failure(key, f"answered after {slow_s:.1f} s")
+        if slow_duration_s is not None:
+            SLOW_RESPONSES.labels(channel).inc()
+            await self._count_failure(key, f"responded after {slow_duration_s:.1f} s")
             return
         self._failures.pop(key, None)
-        if key in await self._channels.get():
+        if key in await self._circuits.get():
             await close_circuit(self._database, account_id, channel)
-            self._channels.invalidate()
+            self._circuits.invalidate()
             _log.warning("gateway_back", account=account_id, channel=channel)
 
     async def _count_failure(self, key: _Key, detail: str) -> None:
         now = self._monotonic()
         recent = [at for at in self._failures.get(key, ()) if now - at < _FAILURE_PERIOD_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
-        channels = await self._channels.get()
+        circuits = await self._circuits.get()
         count = len(self._failures.get(key, ()))  # re-read: concurrent calls may have cleared it
-        if count < FAILURES_MAX and key not in channels:
+        if count < FAILURES_MAX and key not in circuits:
             return
         account_id, channel = key
         self._failures.pop(key, None)
-        self._channels.invalidate()
+        self._circuits.invalidate()
         if not await open_circuit(self._database, account_id, channel, sanitize_detail(detail)):
             return
-        OUTAGES.labels(channel).inc()
+        OUTAGE_STARTS.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)
 
 
 def is_too_slow(duration_s: float, other_call_count: int) -> bool:
-    """Return whether an answer counts as a failure, given the calls in progress at its start."""
-    return duration_s >= SLOW_ALONE_S or (duration_s >= SLOW_S and other_call_count >= CROWD_MIN)
+    """Return whether a response is too slow, given the other calls in progress at its start."""
+    is_busy = other_call_count >= BUSY_CALLS_MIN
+    return duration_s >= (SLOW_WHEN_BUSY_S if is_busy else SLOW_S)
 
 
 def sanitize_detail(detail: str) -> str:
     """Shorten a gateway's message, and mask card data and unprintable characters."""
-    raw = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
-    masked = mask_card_data(raw).decode(errors="replace")
-    return "".join(char if char.isprintable() else "?" for char in masked[:_DETAIL_CHARS_MAX])
+    detail_bytes = detail[:_DETAIL_READ_CHARS_MAX].encode(errors="replace")
+    masked_detail = mask_card_data(detail_bytes).decode(errors="replace")
+    return "".join(
+        char if char.isprintable() else "?" for char in masked_detail[:_DETAIL_CHARS_MAX]
+    )
 
 
 async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
     """Like `get_unavailable_channels`, but uncached and usable inside a transaction."""
-    return frozenset(key for key, is_open in (await _read_channels(database)).items() if is_open)
+    return frozenset(key for key, is_open in (await _read_circuits(database)).items() if is_open)
 
 
-async def _read_channels(database: Executor) -> _OpenCircuits:
+async def _read_circuits(database: Executor) -> _Circuits:
     """Return the channels with an outage: True if the circuit is open, False if a probe is due."""
     rows = await database.fetch(
         """
@@ -282,6 +284,6 @@ async def _read_channels(database: Executor) -> _OpenCircuits:
         LIMIT $1
         """,
         _OUTAGES_MAX,
-        _PROBE_S,
+        _PROBE_LEASE_S,
     )
     return {(row["account_id"], GatewayChannel(row["channel"])): row["open"] for row in rows}

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from payintent.core.access import Role
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
@@ -36,7 +36,7 @@ from payintent.operators.operation import (
     ReadOperation,
     copy_fields,
 )
-from payintent.runtime.encryption import account_context
+from payintent.runtime.encryption import make_account_context
 
 _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 
@@ -51,42 +51,42 @@ def check_credentials(credentials: Mapping[str, str]) -> None:
 def check_credential_names(
     context: OperationContext, provider: str, credentials: Mapping[str, str]
 ) -> None:
-    """Check that the provider's adapter knows all credentials and that none is missing."""
+    """Reject unknown credential names, and missing required credentials."""
     capabilities = context.capabilities(provider)
     if capabilities is None:  # the adapter is not installed
         return
-    required = capabilities.credentials
-    allowed = required | capabilities.optional_credentials
-    if unknown := sorted(credentials.keys() - allowed):
+    required_names = capabilities.credentials
+    allowed_names = required_names | capabilities.optional_credentials
+    if unknown_names := sorted(credentials.keys() - allowed_names):
         raise BadRequestError(
             f"credentials: {provider} does not use "
-            f"{', '.join(_suggest(name, allowed) for name in unknown)}; "
-            f"it uses {', '.join(sorted(allowed))}"
+            f"{', '.join(_suggest(name, allowed_names) for name in unknown_names)}; "
+            f"it uses {', '.join(sorted(allowed_names))}"
         )
-    if missing := ", ".join(sorted(required - credentials.keys())):
-        raise BadRequestError(f"credentials: {provider} requires {missing}")
+    if missing_names := ", ".join(sorted(required_names - credentials.keys())):
+        raise BadRequestError(f"credentials: {provider} requires {missing_names}")
 
 
 def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
-    """Check that each URL has an origin of the gateway or an origin that the settings allow."""
+    """Check that the origin of each URL belongs to the gateway or is allowed by the settings."""
     if context.settings.sandbox:
         return
     capabilities = context.capabilities(provider)
-    allowed: set[str | None] = set()
+    allowed_origins: set[str | None] = set()
     if capabilities is not None:
-        allowed = {
+        allowed_origins = {
             *capabilities.origins,
-            *map(web_origin, context.settings.extra_gateway_origins),
+            *map(parse_web_origin, context.settings.extra_gateway_origins),
         }
-    addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
+    urls = {name: value for name, value in credentials.items() if name.endswith("_url")}
     if base_url is not None:
-        addresses["base_url"] = base_url
-    for name, url in addresses.items():
+        urls["base_url"] = base_url
+    for name, url in urls.items():
         check_web_url(name, url, sandbox=False)
-        origin = web_origin(url)
-        if origin is None or origin not in allowed:
+        origin = parse_web_origin(url)
+        if origin is None or origin not in allowed_origins:
             raise BadRequestError(
                 f"{name}: {quote_input(origin or url)} is not an origin of {provider}; "
                 "add other origins to PAYINTENT_GATEWAY_ORIGINS"
@@ -96,19 +96,19 @@ def check_origins(
 def check_mode(context: OperationContext, account: GatewayAccount) -> None:
     """Reject test credentials in live accounts and live credentials in test accounts."""
     capabilities = context.capabilities(account.provider)
-    if capabilities and (mismatch := capabilities.mode_mismatch(account)):
+    if capabilities and (mismatch := capabilities.describe_mode_mismatch(account)):
         raise BadRequestError(mismatch)
 
 
-def _suggest(name: str, allowed: frozenset[str]) -> str:
-    close = get_close_matches(name, sorted(allowed), n=1)
-    return quote_input(name) + (f" (did you mean {close[0]}?)" if close else "")
+def _suggest(name: str, allowed_names: frozenset[str]) -> str:
+    matches = get_close_matches(name, sorted(allowed_names), n=1)
+    return quote_input(name) + (f" (did you mean {matches[0]}?)" if matches else "")
 
 
 _CREDENTIALS_HELP = (
-    "A file with a JSON object of strings, or - for standard input. Values are not accepted here."
+    "A file containing a JSON object of strings, or - for standard input. Values are not accepted."
 )
-_AccountId = Annotated[int, argument("The account's number.")]
+_AccountId = Annotated[int, argument("The account ID.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,8 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     merchant_id: OwnerId = None
     name: Purpose = ""
     countries: Annotated[
-        list[str] | None, option("Separated by commas; default: all countries of the gateway.")
+        list[str] | None,
+        option("Comma-separated. Default: all countries that the gateway supports."),
     ] = None
 
     test: Annotated[
@@ -148,9 +149,10 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        kind = "test account" if self.test else "account"
+        owner = _owner_name(self.merchant_id)
+        account_type = "test account" if self.test else "account"
         return [
-            f"a new {kind} of {_owner_name(self.merchant_id)} at {self.provider}: {self.base_url}",
+            f"{owner} gets a new {account_type} at {self.provider}: {self.base_url}",
             f"it accepts payments in {_describe_countries(self.countries)}",
             *_describe_credentials(self.credentials),
         ]
@@ -177,11 +179,13 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         check_mode(context, account)
         await _check_owner(context, self.merchant_id, livemode=not self.test)
         if capabilities.test_only and not self.test:
-            raise BadRequestError(f"{self.provider} moves no money and can have only test accounts")
+            raise BadRequestError(
+                f"{self.provider} moves no money, so it can only have test accounts"
+            )
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         await ensure_writing_key(tx, context.encryption)
-        new = NewAccount(
+        account = NewAccount(
             provider=self.provider,
             merchant_id=self.merchant_id,
             name=self.name,
@@ -189,7 +193,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
             countries=self.countries,
             livemode=not self.test,
         )
-        account_id = await add_account(context, tx, new, self.credentials)
+        account_id = await add_account(context, tx, account, self.credentials)
         return _to_view(context, await _require_account(tx, account_id))
 
 
@@ -256,9 +260,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     name: Annotated[str | None, option("A name that describes its purpose.")] = None
     base_url: Annotated[str | None, option("The base URL of the provider's API.")] = None
     credentials: Annotated[dict[str, str] | None, option(_CREDENTIALS_HELP)] = None
-    countries: Annotated[
-        list[str] | None, option('Separated by commas; "" means all countries.')
-    ] = None
+    countries: Annotated[list[str] | None, option('Comma-separated; "" for all countries.')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True if the base URL or the credentials change, as for `AddAccount`."""
@@ -272,14 +274,12 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         if self.base_url is not None:
             changes.append(f"its base URL changes from {account.base_url} to {self.base_url}")
         if self.name is not None:
-            name, before = quote_input(self.name), quote_input(account.name)
-            changes.append(f"its name changes from {before} to {name}")
+            old_name, new_name = quote_input(account.name), quote_input(self.name)
+            changes.append(f"its name changes from {old_name} to {new_name}")
         if self.countries is not None:
-            after, before = (
-                _describe_countries(self.countries),
-                _describe_countries(account.countries),
-            )
-            changes.append(f"its countries change from {before} to {after}")
+            old_countries = _describe_countries(account.countries)
+            new_countries = _describe_countries(self.countries)
+            changes.append(f"its countries change from {old_countries} to {new_countries}")
         return changes + _describe_credentials(self.credentials or {})
 
     async def check(self, context: OperationContext) -> None:
@@ -292,35 +292,35 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         if self.credentials is None:
             if self.base_url is not None:
                 raise BadRequestError(
-                    "a new base_url requires credentials, because they are bound to it"
+                    "a new base_url requires credentials, because they are bound to the base URL"
                 )
             return
         check_credentials(self.credentials)
         check_credential_names(context, account.provider, self.credentials)
         check_origins(context, account.provider, self.base_url, self.credentials)
-        changed = GatewayAccount(
+        changed_account = GatewayAccount(
             id=account.id,
             provider=account.provider,
             base_url=self.base_url or account.base_url,
             credentials=self.credentials,
             livemode=account.livemode,
         )
-        check_mode(context, changed)
+        check_mode(context, changed_account)
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         if self.credentials is not None:
             await ensure_writing_key(tx, context.encryption)
-        before = await _lock_account(tx, self.account_id)
-        changed = replace(
-            before,
-            name=before.name if self.name is None else self.name,
-            base_url=self.base_url or before.base_url,
-            countries=before.countries if self.countries is None else tuple(self.countries) or None,
-        )
-        await account_store.update(tx, changed)
+        account = await _lock_account(tx, self.account_id)
+        if self.name is not None:
+            account = replace(account, name=self.name)
+        if self.base_url:
+            account = replace(account, base_url=self.base_url)
+        if self.countries is not None:
+            account = replace(account, countries=tuple(self.countries) or None)
+        await account_store.update(tx, account)
         if self.credentials is not None:
-            await _set_credentials(context, tx, changed.id, changed, self.credentials)
-        return _to_view(context, changed)
+            await _set_credentials(context, tx, account.id, account, self.credentials)
+        return _to_view(context, account)
 
 
 class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
@@ -334,7 +334,7 @@ class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
 
 
 class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
-    """Disable a gateway account. It is no longer offered; open sessions continue."""
+    """Disable a gateway account. Buyers can no longer select it; open sessions continue."""
 
     action: ClassVar[str] = "account.disable"
     is_destructive: ClassVar[bool] = True
@@ -347,9 +347,9 @@ class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
 async def _set_enabled(
     context: OperationContext, tx: Tx, account_id: int, *, enabled: bool
 ) -> AccountView:
-    changed = replace(await _lock_account(tx, account_id), enabled=enabled)
-    await account_store.update(tx, changed)
-    return _to_view(context, changed)
+    account = replace(await _lock_account(tx, account_id), enabled=enabled)
+    await account_store.update(tx, account)
+    return _to_view(context, account)
 
 
 def _to_view(context: OperationContext, account: AccountRecord) -> AccountView:
@@ -372,11 +372,11 @@ async def _require_account(database: Executor, account_id: int) -> AccountRecord
 
 
 async def add_account(
-    context: OperationContext, tx: Tx, new: NewAccount, credentials: Mapping[str, str]
+    context: OperationContext, tx: Tx, account: NewAccount, credentials: Mapping[str, str]
 ) -> int:
     """Add an account with encrypted credentials; return its id."""
-    account_id = await account_store.add(tx, new)
-    await _set_credentials(context, tx, account_id, new, credentials)
+    account_id = await account_store.add(tx, account)
+    await _set_credentials(context, tx, account_id, account, credentials)
     return account_id
 
 
@@ -390,7 +390,7 @@ async def _set_credentials(
     """Encrypt and store credentials, bound to the account's id, provider and base URL."""
     sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
-        account_context(account_id, account.provider, account.base_url),
+        make_account_context(account_id, account.provider, account.base_url),
     )
     await account_store.set_credentials(tx, account_id, sealed)
 
@@ -400,7 +400,7 @@ async def _check_owner(context: OperationContext, owner: int | None, *, livemode
         return
     if await account_store.is_live_merchant(context.database, owner) is (not livemode):
         raise BadRequestError(
-            "test merchants can have only test accounts, and live merchants only live accounts"
+            "a test merchant can only have test accounts, and a live merchant only live accounts"
         )
 
 
@@ -409,17 +409,17 @@ def _check_countries(
 ) -> None:
     check_market(countries, None)
     capabilities = context.capabilities(provider)
-    allowed = capabilities and capabilities.countries
-    if countries is None or allowed is None:
+    supported = capabilities and capabilities.countries
+    if countries is None or supported is None:
         return
-    if unsupported := ", ".join(sorted(set(countries) - allowed)):
+    if unsupported := ", ".join(sorted(set(countries) - supported)):
         raise BadRequestError(
             f"countries: {provider} does not accept payments in {quote_input(unsupported)}"
         )
 
 
 def _describe_countries(countries: Sequence[str] | None) -> str:
-    return ", ".join(countries or ()) or "all countries of its gateway"
+    return ", ".join(countries or ()) or "all countries that its gateway supports"
 
 
 def _owner_name(merchant_id: int | None) -> str:
@@ -429,7 +429,7 @@ def _owner_name(merchant_id: int | None) -> str:
 def _describe_credentials(credentials: Mapping[str, str]) -> list[str]:
     """Describe the changed credentials. Only URLs are shown, because other values are secret."""
     return [
-        f"its {name} becomes {quote_input(value)}"
+        f"its {name} changes to {quote_input(value)}"
         if name.endswith("_url")
         else f"its {name} is replaced"
         for name, value in sorted(credentials.items())

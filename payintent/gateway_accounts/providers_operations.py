@@ -1,4 +1,4 @@
-"""Operations on providers: state, names, outages and failed requests."""
+"""Enable, disable and rename providers, and list their outages and failed requests."""
 
 from typing import Annotated, ClassVar
 
@@ -8,7 +8,7 @@ from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.calls import FailedGatewayCall, list_failed_calls
 from payintent.gateway_accounts.health import GatewayOutage, list_outages
 from payintent.gateway_accounts.store import Provider
-from payintent.gateways.packages import PROVIDER_NAME, PROVIDER_NAME_FORM
+from payintent.gateways.packages import PROVIDER_NAME, PROVIDER_NAME_RULE
 from payintent.operators.fields import (
     LIST_LIMIT_MAX,
     argument,
@@ -18,7 +18,9 @@ from payintent.operators.fields import (
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 
-_Provider = Annotated[str, argument("The name in `provider list`, such as stripe.", name="name")]
+_Provider = Annotated[
+    str, argument("The name shown by `provider list`, such as stripe.", name="name")
+]
 
 
 class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
@@ -32,7 +34,7 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
 
 
 class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_only=True):
-    """List accounts with an open circuit breaker, and when each may be tried again."""
+    """List accounts with an open circuit breaker, and when each may be probed."""
 
     action: ClassVar[str] = "provider.health"
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
@@ -42,12 +44,16 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
 
 
 class ListGatewayErrors(ReadOperation[list[FailedGatewayCall]], frozen=True, kw_only=True):
-    """List the latest requests that a gateway rejected, throttled or did not answer."""
+    """List the latest requests that a gateway rejected or throttled, or that got no response."""
 
     action: ClassVar[str] = "provider.errors"
     columns = ("at", "account_id", "request", "outcome", "detail", "duration_ms", "payment_id")
-    account_id: Annotated[int | None, option("Only for this account.", name="account")] = None
-    limit: Annotated[int, option("Maximum number per account.", min=1, max=LIST_LIMIT_MAX)] = 20
+    account_id: Annotated[int | None, option("Only requests for this account.", name="account")] = (
+        None
+    )
+    limit: Annotated[
+        int, option("Maximum number of requests per account.", min=1, max=LIST_LIMIT_MAX)
+    ] = 20
 
     async def read(self, context: OperationContext) -> list[FailedGatewayCall]:
         check_list_limit(self.limit)
@@ -66,7 +72,7 @@ class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
 
 class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
-    """Disable a provider. Its methods are no longer offered; open sessions continue."""
+    """Disable a provider. Buyers can no longer select its methods; open sessions continue."""
 
     action: ClassVar[str] = "provider.disable"
     is_destructive: ClassVar[bool] = True
@@ -78,7 +84,7 @@ class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
 
 class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
-    """Change the public name of a provider. Existing selections keep the old name."""
+    """Change a provider's public name. The name in existing selections does not change."""
 
     action: ClassVar[str] = "provider.rename"
     provider: _Provider
@@ -86,7 +92,7 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         if not PROVIDER_NAME.fullmatch(self.wire_name):
-            raise BadRequestError(f"wire_name must be {PROVIDER_NAME_FORM}")
+            raise BadRequestError(f"wire_name must be {PROVIDER_NAME_RULE}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         provider = await account_store.rename_provider(tx, self.provider, self.wire_name)

@@ -41,7 +41,7 @@ class NewAccount:
     livemode: bool = True
 
 
-_ACCOUNT = """
+_SELECT_ACCOUNT = """
     SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled, livemode
     FROM provider_account
 """
@@ -89,21 +89,20 @@ async def update(tx: Tx, account: AccountRecord) -> None:
 
 async def get(database: Executor, account_id: int) -> AccountRecord | None:
     """Return an account, or None if it does not exist or has no credentials yet."""
-    row = await database.row(_ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL", account_id)
+    row = await database.row(_SELECT_ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL", account_id)
     return _to_record(row) if row else None
 
 
 async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
     row = await tx.row(
-        _ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL FOR NO KEY UPDATE", account_id
+        _SELECT_ACCOUNT + "WHERE id = $1 AND sealed IS NOT NULL FOR NO KEY UPDATE", account_id
     )
     return _to_record(row) if row else None
 
 
-async def has_own_account(database: Executor, merchant_id: int, provider: str) -> bool:
-    """Return whether a merchant owns an account with a provider."""
+async def merchant_owns_account(database: Executor, merchant_id: int, provider: str) -> bool:
     row = await database.row(
-        "SELECT 1 AS found FROM provider_account WHERE merchant_id = $1 AND provider = $2 LIMIT 1",
+        "SELECT FROM provider_account WHERE merchant_id = $1 AND provider = $2 LIMIT 1",
         merchant_id,
         provider,
     )
@@ -118,7 +117,7 @@ async def is_live_merchant(database: Executor, merchant_id: int) -> bool | None:
 async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[AccountRecord]:
     """List the platform's enabled accounts, either live or test."""
     rows = await database.fetch(
-        _ACCOUNT
+        _SELECT_ACCOUNT
         + """
         WHERE merchant_id IS NULL AND sealed IS NOT NULL AND enabled AND livemode = $1
         ORDER BY id
@@ -131,7 +130,9 @@ async def list_platform_accounts(database: Executor, *, livemode: bool) -> list[
 
 async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
     """List accounts with credentials, by id."""
-    rows = await database.fetch(_ACCOUNT + "WHERE sealed IS NOT NULL ORDER BY id LIMIT $1", limit)
+    rows = await database.fetch(
+        _SELECT_ACCOUNT + "WHERE sealed IS NOT NULL ORDER BY id LIMIT $1", limit
+    )
     return [_to_record(row) for row in rows]
 
 

@@ -1,9 +1,9 @@
-"""Check an account's connection and clock, for the account checks of all adapters."""
+"""Check the connection to a gateway and this host's clock. All adapters use these checks."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.gateways.http_client import HttpResponse, HttpResult, printable_text
 from payintent.gateways.port import (
     AccountCheck,
@@ -16,14 +16,14 @@ from payintent.gateways.port import (
 CLOCK_TOLERANCE_S = 60  # gateways reject signatures that are a few minutes old
 _TEXT_CHARS_MAX = 100
 _SERVER_ERROR = 500
-_THROTTLING = frozenset({403, 429})
+_THROTTLING_STATUSES = frozenset({403, 429})
 
 
-def account_works(detail: str) -> AccountCheck:
+def working_account(detail: str) -> AccountCheck:
     return AccountCheck(problem=None, detail=detail)
 
 
-def credentials_rejected(detail: str) -> AccountCheck:
+def rejected_credentials(detail: str) -> AccountCheck:
     return AccountCheck(problem=AccountProblem.CREDENTIALS, detail=detail)
 
 
@@ -31,20 +31,20 @@ def check_response(
     account: GatewayAccount, response: HttpResult, now: float
 ) -> HttpResponse | AccountCheck:
     """Return the response, or a problem that does not depend on the gateway's protocol."""
-    origin = web_origin(account.base_url) or "base_url"
+    origin = parse_web_origin(account.base_url) or "base_url"
     if isinstance(response, NotContacted):
-        detail = f"{origin}: {_connection_problem(response)}"
+        detail = f"{origin}: {_describe_connection_problem(response)}"
         return AccountCheck(problem=response.problem, detail=detail)
     if isinstance(response, OutcomeUnknown):
         return AccountCheck(
             problem=AccountProblem.NO_RESPONSE, detail=f"{origin}: {response.detail}"
         )
-    ahead_s = _clock_ahead_s(response, now)
-    if abs(ahead_s) > CLOCK_TOLERANCE_S:
-        relation = "ahead of" if ahead_s > 0 else "behind"
+    skew_s = _clock_skew_s(response, now)
+    if abs(skew_s) > CLOCK_TOLERANCE_S:
+        relation = "ahead of" if skew_s > 0 else "behind"
         return AccountCheck(
             problem=AccountProblem.CLOCK,
-            detail=f"this host's clock is {abs(ahead_s):.0f} s {relation} the clock of {origin}",
+            detail=f"this host's clock is {abs(skew_s):.0f} s {relation} the clock of {origin}",
         )
     if response.status >= _SERVER_ERROR:
         return AccountCheck(
@@ -55,8 +55,8 @@ def check_response(
 
 
 def unexpected_response(account: GatewayAccount, response: HttpResponse) -> AccountCheck:
-    origin = web_origin(account.base_url) or "base_url"
-    if response.status in _THROTTLING:
+    origin = parse_web_origin(account.base_url) or "base_url"
+    if response.status in _THROTTLING_STATUSES:
         return AccountCheck(
             problem=AccountProblem.THROTTLED,
             detail=f"{origin} rate-limits or blocks this host: status {response.status}",
@@ -71,7 +71,7 @@ def plain_text(text: str) -> str:
     return printable_text(text, _TEXT_CHARS_MAX)
 
 
-def _connection_problem(response: NotContacted) -> str:
+def _describe_connection_problem(response: NotContacted) -> str:
     if response.problem is AccountProblem.CREDENTIALS:
         return response.detail
     if response.problem is AccountProblem.TLS:
@@ -79,8 +79,8 @@ def _connection_problem(response: NotContacted) -> str:
     return f"it cannot be reached ({response.detail})"
 
 
-def _clock_ahead_s(response: HttpResponse, now: float) -> float:
-    """Return how far our clock is ahead of the `Date` header, or 0 if there is none."""
+def _clock_skew_s(response: HttpResponse, now: float) -> float:
+    """Return how far this host's clock is ahead of the `Date` header; 0 without the header."""
     try:
         date = parsedate_to_datetime(response.date)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The minimum and maximum total of a payment, by currency."""
+"""The minimum and maximum total of a payment in each currency."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ class AmountLimits:
     minimum: Decimal | None = None
     maximum: Decimal | None = None
 
-    def describe_breach(self, total: Decimal, currency: str) -> str | None:
+    def describe_violation(self, total: Decimal, currency: str) -> str | None:
         if self.minimum is not None and total < self.minimum:
             return f"less than the minimum of {_format(self.minimum, currency)}"
         if self.maximum is not None and total > self.maximum:
@@ -33,13 +33,13 @@ def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
     for entry in entries:
         match = _ENTRY.fullmatch(entry)
         if match is None or match[1] not in TENDER:
-            raise ValueError(f"{entry!r} is not CURRENCY:MINIMUM:MAXIMUM, such as USD:0.50:1000")
+            raise ValueError(f"{entry!r} must be CURRENCY:MINIMUM:MAXIMUM, such as USD:0.50:1000")
         currency = match[1]
         if currency in limits:
             raise ValueError(f"{currency} has more than one entry")
-        minimum, maximum = (Decimal(part) if part else None for part in (match[2], match[3]))
+        minimum, maximum = (Decimal(amount) if amount else None for amount in (match[2], match[3]))
         for amount in (minimum, maximum):
-            if amount is not None and _is_too_fine(amount, currency):
+            if amount is not None and _has_too_many_decimals(amount, currency):
                 raise ValueError(f"{entry!r} has more decimals than {currency} allows")
         if minimum is not None and maximum is not None and minimum > maximum:
             raise ValueError(f"{entry!r} has a minimum above its maximum")
@@ -48,14 +48,14 @@ def parse_limits(entries: Iterable[str]) -> Mapping[str, AmountLimits]:
 
 
 def fiat_limits(**amounts: tuple[str, str]) -> Mapping[str, AmountLimits]:
-    """Build limits from pairs of minimum and maximum, such as `USD=("0.50", "999999.99")`."""
+    """Build limits from minimums and maximums, such as `USD=("0.50", "999999.99")`."""
     return {
         currency: AmountLimits(Decimal(minimum), Decimal(maximum))
         for currency, (minimum, maximum) in amounts.items()
     }
 
 
-def _is_too_fine(amount: Decimal, currency: str) -> bool:
+def _has_too_many_decimals(amount: Decimal, currency: str) -> bool:
     return to_smallest_unit(amount, TENDER[currency].amount_decimals) is None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from payintent.gateways.port import AccountProblem, NotContacted, OutcomeUnknown
-from payintent.runtime.http_session import HttpSession, exact_url
+from payintent.runtime.http_session import HttpSession, make_exact_url
 from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5.0
 SOCKETS_MAX = 512
 SOCKETS_PER_HOST_MAX = 256  # a slow gateway must not use all sockets
-_THROTTLING = frozenset({403, 429})
+_THROTTLING_STATUSES = frozenset({403, 429})
 _CHUNK_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A gateway's response, whose signature or format is not yet verified."""
+    """A gateway's response. Its signature and format are not yet verified."""
 
     status: int
     body: bytes
@@ -44,12 +44,12 @@ def decode_json(body: bytes, model: type[T]) -> T | None:
 
 
 def unusable_response(status: int, detail: str) -> OutcomeUnknown:
-    """Return the outcome of a response without a result. Statuses 403 and 429 mean throttling."""
-    return OutcomeUnknown(detail=detail, is_throttled=status in _THROTTLING)
+    """Build the outcome of a response without a result. Statuses 403 and 429 mean throttling."""
+    return OutcomeUnknown(detail=detail, is_throttled=status in _THROTTLING_STATUSES)
 
 
 def inconclusive_response(detail: str) -> OutcomeUnknown:
-    """Return the outcome of an authentic response that does not reveal the result."""
+    """Build the outcome of an authentic response that does not contain the result."""
     return OutcomeUnknown(detail=detail, has_responded=True)
 
 
@@ -58,7 +58,7 @@ def printable_text(text: str, chars_max: int | None = None) -> str:
 
 
 class GatewayHttpClient:
-    """A client session for all gateways. It is opened on first use and must be closed."""
+    """Shares a client session between all gateways. Call `close` after use."""
 
     def __init__(
         self, timeout_s: float, response_bytes_max: int, tls: "ssl.SSLContext | None" = None
@@ -76,7 +76,7 @@ class GatewayHttpClient:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpResult:
-        """Send a request. A missing, late or too large response results in `OutcomeUnknown`.
+        """Send a request; a missing, late or oversized response results in `OutcomeUnknown`.
 
         Returns `NotContacted` if no connection was made, so the request cannot have been received.
         Redirects are not followed, and responses are not decompressed.
@@ -87,14 +87,14 @@ class GatewayHttpClient:
         try:
             async with self._session.open().request(
                 method,
-                exact_url(url),
+                make_exact_url(url),
                 data=body,
                 headers={"Accept-Encoding": "identity", **headers},
                 allow_redirects=False,
             ) as response:
                 return await self._read_body(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return _not_contacted(error)
+            return _connection_failure(error)
         except TimeoutError:
             return OutcomeUnknown(detail=f"no response within {self._timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -116,8 +116,8 @@ class GatewayHttpClient:
         return HttpResponse(response.status, bytes(body), response.headers.get("Date", ""))
 
 
-def _not_contacted(error: Exception) -> NotContacted:
-    """Describe a failed connection. The error's message is omitted: it may contain the URL."""
+def _connection_failure(error: Exception) -> NotContacted:
+    """Describe a connection failure without the error's message, which may contain the URL."""
     import aiohttp
 
     name = type(error).__name__

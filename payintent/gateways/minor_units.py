@@ -2,7 +2,7 @@
 
 import re
 
-from payintent.core.money import minor_decimals
+from payintent.core.money import get_minor_decimals
 from payintent.gateways.port import Capture
 
 _AMOUNT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,18})?")
@@ -11,7 +11,7 @@ _CURRENCY = re.compile(r"[0-9A-Za-z]{1,12}")
 
 def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
     """Convert to a gateway's units. Raises `ValueError` if they cannot represent the amount."""
-    surplus = minor_decimals(currency) - decimals
+    surplus = get_minor_decimals(currency) - decimals
     if surplus <= 0:
         return amount_minor * 10**-surplus
     units, remainder = divmod(amount_minor, 10**surplus)
@@ -22,7 +22,7 @@ def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
 
 def from_gateway(units: int, currency: str, decimals: int) -> int:
     """Convert a gateway's units to ours. Raises `ValueError` if ours cannot represent them."""
-    surplus = minor_decimals(currency) - decimals
+    surplus = get_minor_decimals(currency) - decimals
     if surplus >= 0:
         return units * 10**surplus
     amount_minor, remainder = divmod(units, 10**-surplus)
@@ -34,13 +34,13 @@ def from_gateway(units: int, currency: str, decimals: int) -> int:
 def parse_capture(reference: str, amount: str, currency: str) -> Capture:
     """Build a capture from a decimal amount in any currency. Raises `ValueError` if malformed.
 
-    An amount with more decimals than the minor unit is rounded down and kept in `verbatim`. Such
-    money was captured, but it does not match a quote.
+    An amount with more decimals than the minor unit is rounded down, and the original is stored in
+    `verbatim`. Such money was captured, but it does not match a quote.
     """
     if not _AMOUNT.fullmatch(amount) or not _CURRENCY.fullmatch(currency):
         raise ValueError("the amount or the currency is malformed")
     whole, _, fraction = amount.partition(".")
-    decimals = minor_decimals(currency)
+    decimals = get_minor_decimals(currency)
     is_rounded = bool(fraction[decimals:].strip("0"))
     return Capture(
         reference=reference,

@@ -2,8 +2,8 @@
 
 Every outcome is a value: done, pending, declined, not contacted or unknown. Adapters do not raise
 if a gateway is unreachable or its response is invalid. Without a usable response the outcome is
-`OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is only for
-requests that were certainly not sent.
+`OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is only
+returned if the request was definitely not sent.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,13 +35,13 @@ class AccountCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayAccount:
-    """A gateway account of the platform or of a merchant, with decrypted credentials."""
+    """An account with decrypted credentials, owned by the platform or by a merchant."""
 
     id: int
     provider: str
     base_url: str
     credentials: Mapping[str, str] = field(repr=False)
-    livemode: bool = True  # False: a test account, only for test merchants
+    livemode: bool = True  # False: a test account, which only test merchants use
 
 
 class RefundSupport(StrEnum):
@@ -55,32 +55,31 @@ class GatewayCapabilities:
     credentials: frozenset[str]  # names of the required fields
     optional_credentials: frozenset[str] = frozenset()  # other fields are rejected
     #: The gateway's number of decimals for each supported currency. None: every currency is
-    #: supported, in the units of the quote.
+    #: supported, with the same decimals as in the quote.
     decimals: Mapping[str, int] | None
     countries: frozenset[str] | None = None  # None: all
-    #: Published limits of a payment's total, by currency. Operators may override them per method.
+    #: The published limits on a payment's total, by currency. A method's own limits replace them.
     limits: Mapping[str, AmountLimits] = field(default_factory=dict[str, AmountLimits])
     refunds: RefundSupport = RefundSupport.PARTIAL
-    #: Whether a refund can safely be sent again with the same id. If False, it is only sent once.
+    #: Whether a refund can safely be sent again with the same id. If not, it is only sent once.
     refund_is_idempotent: bool = True
     #: The origins of the gateway's API, pages and scripts. An account's URLs must belong to them.
     origins: frozenset[str] = frozenset()
-    #: The origin of the payment pages by the base URL of the API, if they differ.
+    #: The origin of the payment pages for each base URL of the API, if they differ.
     page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: The base URL of the payment pages, if all accounts share them.
-    pages: str = ""
-    #: Derives the mode from an account's base URL and credentials: True if it moves money, False if
-    #: it is for testing, None if they do not show it.
-    livemode_of: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _credentials: None
-    #: Sessions require network requests, so the number of requests caused by buyers is limited.
+    #: The base URL of the payment pages, if all accounts use the same pages.
+    shared_page_url: str = ""
+    #: Derives the mode from a base URL and credentials: True for live, None if it is unknown.
+    detect_livemode: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _keys: None
+    #: Sessions require network requests, so requests that buyers trigger are rate-limited.
     remote: bool = True
     remote_refunds: bool = True  # refunds require network requests
-    test_only: bool = False  # moves no money, so only test accounts may use it
+    test_only: bool = False  # does not move money, so it only has test accounts
     #: The gateway's minimum delay before the first inquiry about a session and between inquiries.
     #: It does not apply when the buyer returns or changes the method, or at the deadline.
     inquiry_gap_s: int = 0
-    callback_bytes_max: int = 16 * 1024  # genuine callbacks are smaller
-    #: Formats of the gateway's settlement files.
+    callback_bytes_max: int = 16 * 1024  # larger than any genuine callback
+    #: The formats of the gateway's settlement files.
     layouts: tuple[FileLayout, ...] = ()
 
     @property
@@ -89,12 +88,12 @@ class GatewayCapabilities:
 
     def page_url(self, account: GatewayAccount) -> str:
         """Return the base URL of the payment pages. The default is the base URL of the API."""
-        url = self.pages or account.credentials.get("page_url")
+        url = self.shared_page_url or account.credentials.get("page_url")
         return url or self.page_origins.get(account.base_url.rstrip("/")) or account.base_url
 
-    def mode_mismatch(self, account: GatewayAccount) -> str | None:
+    def describe_mode_mismatch(self, account: GatewayAccount) -> str | None:
         """Return an error message if the account's mode contradicts its credentials."""
-        livemode = self.livemode_of(account.base_url, account.credentials)
+        livemode = self.detect_livemode(account.base_url, account.credentials)
         if livemode is None or livemode == account.livemode:
             return None
         mode, account_mode = ("live", "test") if livemode else ("for testing", "live")
@@ -105,13 +104,13 @@ class GatewayCapabilities:
 class GatewaySessionRequest:
     """A request to collect exactly the quoted amount, in our minor units.
 
-    The gateway's own units can represent the amount exactly: other amounts are not offered.
+    Methods are only offered if the gateway's own units can represent the amount exactly.
     """
 
     session_id: UUID  # also the gateway's idempotency key
     amount_minor: int
     currency: str
-    kind: str  # of the payment method: card, redirect or qr
+    kind: str  # card, redirect or qr
     country: str
     description: str
     opened_at: datetime
@@ -128,8 +127,8 @@ class GatewaySessionRequest:
 class GatewaySessionRef:
     """A session to query, close or refund.
 
-    `reference` is None if the gateway has not confirmed the creation. All other fields are the same
-    as in the creation request.
+    `reference` is None if the gateway has not confirmed the creation. The other fields have the
+    same values as in the creation request.
     """
 
     session_id: UUID
@@ -147,8 +146,8 @@ class GatewaySessionState(StrEnum):
     ATTEMPTED = "attempted"  # declined, but the buyer may retry; only reported by callbacks
     CAPTURED = "captured"
     DECLINED = "declined"  # ended without a capture
-    CANCELLED = "cancelled"  # by the buyer at the gateway
-    CLOSED = "closed"  # by us
+    CANCELLED = "cancelled"  # cancelled by the buyer at the gateway
+    CLOSED = "closed"  # closed by us or expired
     ABSENT = "absent"  # unknown to the gateway
 
 
@@ -161,12 +160,13 @@ class Capture:
     currency: str  # the gateway's code; may be a currency that we do not support
     #: The amount as reported, if minor units cannot represent it exactly or it is `uncertain`.
     verbatim: str | None = None
-    #: The amount or time is in doubt, so the capture neither pays nor is refunded automatically.
+    #: The amount or time is in doubt: the capture does not settle the payment, and is not refunded
+    #: automatically.
     uncertain: bool = False
     difference_max: int = 0  # a smaller difference from the quoted amount is accepted
     is_surplus: bool = False  # money beyond the amount of a payment that another capture pays
 
-    def pays(self, amount_minor: int, currency: str) -> bool:
+    def matches(self, amount_minor: int, currency: str) -> bool:
         is_exact = self.verbatim is None and not self.uncertain
         difference = abs(self.amount_minor - amount_minor)
         return is_exact and self.currency == currency and difference <= self.difference_max
@@ -192,7 +192,7 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCreated:
-    """The session exists at the gateway. `next_action` is part of the API's response."""
+    """The session exists at the gateway. The API returns `next_action` to the buyer's browser."""
 
     reference: str
     next_action: dict[str, Any]
@@ -227,14 +227,14 @@ class SessionRejected:
 class OutcomeUnknown:
     """There was no usable response, so the request may have taken effect.
 
-    An outcome with one of the three flags does not count as an outage of the gateway.
+    If one of the three flags is set, the circuit breaker does not count the outcome as a failure.
     """
 
     detail: str
     is_throttled: bool = False  # the gateway rate-limits us
     is_skipped: bool = False  # the adapter decided not to send a request
     has_responded: bool = False  # the response is authentic but inconclusive
-    #: The result of an account check that ends with this outcome.
+    #: The problem that an account check reports for this outcome.
     problem: AccountProblem = field(default=AccountProblem.NO_RESPONSE, compare=False)
 
 
@@ -257,9 +257,9 @@ class GatewayRefundRequest:
     capture: Capture
     amount_minor: int
     reason: str
-    destination: str | None  # None: the source of the payment
+    destination: str | None  # None: where the payment came from
     callback_url: str
-    sent_before: bool = False  # an earlier request may have taken effect
+    was_sent_before: bool = False  # the earlier request may have taken effect
 
 
 class GatewayRefundState(StrEnum):
@@ -282,16 +282,18 @@ RefundResult = RefundReport | OutcomeUnknown
 
 
 class DisputeState(StrEnum):
-    INQUIRY = "inquiry"  # from the bank; the money can still be refunded
+    INQUIRY = "inquiry"  # a question from the bank; the money can still be refunded
     OPEN = "open"  # awaiting the merchant's response
     UNDER_REVIEW = "under_review"  # the merchant has responded; awaiting the bank's decision
-    WON = "won"  # by the merchant
-    LOST = "lost"  # the money went back to the buyer
+    WON = "won"  # won by the merchant
+    LOST = "lost"  # the money was returned to the buyer
     CLOSED = "closed"  # an inquiry that did not become a dispute
 
 
 #: States in which the disputed money must not be refunded, because the bank may take it.
-HOLDING_STATES = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
+UNREFUNDABLE_DISPUTE_STATES = frozenset(
+    {DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST}
+)
 
 
 class DisputedFunds(StrEnum):
@@ -302,7 +304,7 @@ class DisputedFunds(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeReport:
-    """The state of a dispute, as reported by a callback. The amount is in our minor units."""
+    """A dispute as reported by a callback. The amount is in our minor units."""
 
     reference: str  # assigned by the gateway, unique within the account
     capture: str  # the reference of the disputed capture
@@ -312,15 +314,15 @@ class DisputeReport:
     currency: str
     reason: str = ""  # the gateway's reason code
     respond_by: datetime | None = None
-    appeal: bool = False  # against a decision in favour of the buyer
+    is_appeal: bool = False  # an appeal against a decision in favour of the buyer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideRefund:
     """A refund that was made at the gateway, for example in its dashboard.
 
-    The amount is in our minor units. Repeated reports with the same `reference` count once. A
-    report is ignored if we requested the refund with this reference.
+    The amount is in our minor units. Repeated reports with the same `reference` have no further
+    effect. A report is ignored if we requested the refund.
     """
 
     reference: str  # assigned by the gateway
@@ -333,7 +335,7 @@ class OutsideRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudWarning:
-    """An issuer's warning that a payment is probably fraudulent. A dispute may follow."""
+    """A card issuer's warning that a payment is probably fraudulent. A dispute may follow."""
 
     reference: str  # assigned by the gateway, unique within the account
     capture: str  # the reference of the capture
@@ -342,7 +344,7 @@ class FraudWarning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackRequest:
-    """A callback as received, not yet verified or parsed."""
+    """A callback that is not yet verified or parsed."""
 
     method: str
     headers: Mapping[str, str]  # names in lower case
@@ -354,9 +356,9 @@ class CallbackRequest:
 class VerifiedCallback:
     """A verified callback. Callbacks with the same `id` are duplicates.
 
-    It may report a session, a refund, a dispute or a fraud warning. A ping reports nothing.
-    A dispute may include the capture of its session. A refund with our id may also be reported as
-    an outside refund, which is used if the id is unknown.
+    It may report a session, a refund, a dispute or a fraud warning. A ping reports nothing. A
+    dispute may come with the capture of its session. A refund with our id may also be reported as
+    an outside refund, which is recorded if the id is unknown.
     """
 
     id: str
@@ -367,8 +369,8 @@ class VerifiedCallback:
     dispute: DisputeReport | None = None
     outside_refund: OutsideRefund | None = None
     fraud_warning: FraudWarning | None = None
-    #: The payload to store instead of the body, if the body may differ between deliveries.
-    facts: bytes | None = field(default=None, compare=False)
+    #: The content to store instead of the body, if the body may differ between deliveries.
+    stored_body: bytes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,10 +384,7 @@ class InvalidCallbackError(Exception):
 
 
 class UnusableCallbackError(InvalidCallbackError):
-    """The callback is authentic, but the endpoint at the gateway must not send this kind.
-
-    The message is returned to the gateway, which shows it in its dashboard.
-    """
+    """An authentic callback of a type that must not be sent. The gateway shows the message."""
 
 
 class Gateway(Protocol):
@@ -443,7 +442,7 @@ class ReportingGateway(Protocol):
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
     ) -> MovementPage | OutcomeUnknown:
-        """List the movements from `since` until before `until`, after the cursor `after`."""
+        """List movements at or after `since` and before `until`, starting after a cursor."""
         ...
 
     async def sum_payout_fees(

@@ -1,4 +1,4 @@
-"""Settlement reports of gateways: lines of their files, and movements from their reporting APIs."""
+"""Lines of gateways' settlement files, and balance movements from their reporting APIs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class ProviderFileLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPayout:
-    """A payout in a settlement file; amounts in minor units."""
+    """A payout in a settlement file. Amounts are in minor units."""
 
     reference: str  # assigned by the gateway
-    amount_minor: int  # without the fee
-    fee_minor: int | None  # None: not in the file
+    amount_minor: int  # excludes the fee
+    fee_minor: int | None  # None: the file does not contain it
     currency: str
-    paid_on: date | None  # None: not in the file
+    paid_on: date | None  # None: the file does not contain it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class FileLayout:
     read: Callable[[int, Sequence[str]], ProviderFileLine | PayoutLine | None]
     has_header: bool = True  # the first line contains the column names
     encoding: str = "utf-8-sig"
-    #: References identify paid orders, by our id or the gateway's. Refunds have no id of their own.
+    #: References are order numbers of sessions or captures, also on refund lines.
     identifies_orders: bool = False
 
 
@@ -65,10 +65,10 @@ class MovementKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalanceMovement:
-    """A change of our balance at a gateway."""
+    """A change to our balance at a gateway."""
 
     kind: MovementKind
-    reference: str  # of the payment, refund, dispute or payout
+    reference: str  # the gateway's reference for the payment, refund, dispute or payout
     amount_minor: int
     currency: str
     at: datetime

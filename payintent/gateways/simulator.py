@@ -14,10 +14,10 @@ from msgspec import Meta, Struct
 
 from payintent.core import ids
 from payintent.gateways.account_check import (
-    account_works,
     check_response,
-    credentials_rejected,
+    rejected_credentials,
     unexpected_response,
+    working_account,
 )
 from payintent.gateways.http_client import (
     GatewayHttpClient,
@@ -57,12 +57,12 @@ CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500
 DETAIL_CHARS_MAX = 200
 
-#: All 4xx except those after which the session may exist or may still be created.
-_REJECTED = frozenset(range(400, 500)) - {408, 409, 425, 429}
-_NOT_FOUND = frozenset({404})
-#: No such capture, or the amount exceeds its remainder: no refund with this reference exists. A 401
+#: All 4xx statuses, except those after which the session may exist or may still be created.
+_REJECTION_STATUSES = frozenset(range(400, 500)) - {408, 409, 425, 429}
+_NOT_FOUND_STATUSES = frozenset({404})
+#: The capture does not exist or the amount exceeds its remainder, so the refund was not made. A 401
 #: is not final, because an earlier request may have succeeded before the key was changed.
-_REFUND_REJECTED = frozenset({404, 422})
+_REFUND_REJECTION_STATUSES = frozenset({404, 422})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
@@ -126,7 +126,7 @@ class _Event(Struct, frozen=True):
     refund: _Refund | None = None
 
 
-class _Failure(Struct, frozen=True):
+class _ErrorBody(Struct, frozen=True):
     error: str
 
 
@@ -151,7 +151,7 @@ class SimulatorGateway:
             return response
         if response.status in {200, 201}:
             return _parse_creation(response, request)
-        if _is_error(response, _REJECTED):
+        if _is_simulator_error(response, _REJECTION_STATUSES):
             return SessionRejected(detail=_error_detail(response))
         return unusable_response(response.status, _error_detail(response))
 
@@ -188,7 +188,7 @@ class SimulatorGateway:
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         response = await self._request(account, "POST", "/refunds", _refund_body(request))
-        if _is_error(response, _REFUND_REJECTED):
+        if _is_simulator_error(response, _REFUND_REJECTION_STATUSES):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(response))
         return _parse_refund(response, request, (200, 201))
 
@@ -196,7 +196,7 @@ class SimulatorGateway:
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
         response = await self._request(account, "GET", f"/refunds/{_refund_reference(request)}")
-        if _is_error(response, _NOT_FOUND):
+        if _is_simulator_error(response, _NOT_FOUND_STATUSES):
             return RefundReport(state=GatewayRefundState.ABSENT)
         return _parse_refund(response, request, (200,))
 
@@ -208,10 +208,10 @@ class SimulatorGateway:
         response = check_response(account, result, self._now())
         if isinstance(response, AccountCheck):
             return response
-        if _is_error(response, _NOT_FOUND):
-            return account_works("the simulator accepts api_key; signing_secret was not tested")
-        if _is_error(response, _REJECTED):
-            return credentials_rejected(f"the simulator rejects api_key: {_error_detail(response)}")
+        if _is_simulator_error(response, _NOT_FOUND_STATUSES):
+            return working_account("the simulator accepts api_key; signing_secret was not tested")
+        if _is_simulator_error(response, _REJECTION_STATUSES):
+            return rejected_credentials(f"the simulator rejects api_key: {_error_detail(response)}")
         return unexpected_response(account, response)
 
     async def _request(
@@ -233,9 +233,9 @@ class SimulatorGateway:
         if not secret:  # anyone could sign with an empty key
             raise InvalidCallbackError("the account has no signing secret")
         content = f"{event_id}.{timestamp}.".encode() + request.body
-        expected = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
+        expected_signature = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
         signature = request.headers.get("sim-signature", "")
-        if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
+        if not hmac.compare_digest(expected_signature.encode(), signature.encode(errors="replace")):
             raise InvalidCallbackError("the signature does not match this account")
         if abs(self._now() - int(timestamp)) > CALLBACK_TOLERANCE_S:
             raise InvalidCallbackError(
@@ -265,7 +265,7 @@ def _parse_creation(
     session = decode_json(response.body, _Session)
     if session is None or session.reference != _session_reference(request.session_id):
         return unusable_response(
-            response.status, f"invalid response to a creation, status {response.status}"
+            response.status, f"invalid response to the creation request, status {response.status}"
         )
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
         return inconclusive_response("the session has a different amount")
@@ -273,17 +273,17 @@ def _parse_creation(
 
 
 def _parse_session(
-    response: HttpResult, requested: GatewaySessionRef, statuses: tuple[int, ...]
+    response: HttpResult, session_ref: GatewaySessionRef, statuses: tuple[int, ...]
 ) -> SessionResult:
-    if _is_error(response, _NOT_FOUND):
+    if _is_simulator_error(response, _NOT_FOUND_STATUSES):
         return SessionReport(state=GatewaySessionState.ABSENT)
     if isinstance(response, OutcomeUnknown):
         return response
     session = decode_json(response.body, _Session) if response.status in statuses else None
-    if session is None or session.reference != _session_reference(requested.session_id):
+    if session is None or session.reference != _session_reference(session_ref.session_id):
         return unusable_response(response.status, _error_detail(response))
-    contradiction = inconclusive_response("the response is inconsistent")
-    return _session_report(session) or contradiction
+    report = _session_report(session)
+    return report or inconclusive_response("the response is inconsistent")
 
 
 def _refund_body(request: GatewayRefundRequest) -> bytes:
@@ -303,12 +303,12 @@ def _refund_reference(request: GatewayRefundRequest) -> str:
 
 
 def _parse_refund(
-    response: HttpResult, requested: GatewayRefundRequest, statuses: tuple[int, ...]
+    response: HttpResult, request: GatewayRefundRequest, statuses: tuple[int, ...]
 ) -> RefundResult:
     if isinstance(response, OutcomeUnknown):
         return response
     refund = decode_json(response.body, _Refund) if response.status in statuses else None
-    if refund is None or refund.reference != _refund_reference(requested):
+    if refund is None or refund.reference != _refund_reference(request):
         return unusable_response(response.status, _error_detail(response))
     return _refund_report(refund)
 
@@ -320,7 +320,7 @@ def _refund_report(refund: _Refund) -> RefundReport:
 
 
 def _session_report(session: _Session) -> SessionReport | None:
-    """Map a session to a report; None if its status and its capture are inconsistent."""
+    """Convert a session to a report; None if its status contradicts its capture."""
     if (session.status == "paid") != (session.capture is not None):
         return None
     capture = session.capture and Capture(
@@ -339,16 +339,16 @@ def _failure_reason(session: _Session) -> FailureReason | None:
     return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
 
 
-def _is_error(response: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpResponse]:
-    """Return whether the simulator itself reports an error: a proxy's 404 does not count."""
+def _is_simulator_error(response: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpResponse]:
+    """Return whether the simulator reports an error. A proxy's 404, for example, is not counted."""
     if isinstance(response, OutcomeUnknown) or response.status not in statuses:
         return False
-    return decode_json(response.body, _Failure) is not None
+    return decode_json(response.body, _ErrorBody) is not None
 
 
 def _error_detail(response: HttpResponse) -> str:
-    failure = decode_json(response.body, _Failure)
-    message = (failure and failure.error) or "no error message"
+    body = decode_json(response.body, _ErrorBody)
+    message = (body and body.error) or "no error message"
     return f"status {response.status}: {message[:DETAIL_CHARS_MAX]}"
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from payintent.core import access as api_key
 from payintent.core.access import RateLimit
-from payintent.core.addresses import client_address_key
+from payintent.core.addresses import make_client_address_key
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.viewer import ViewerReader
 from payintent.runtime.log import get_logger
@@ -19,9 +19,9 @@ from payintent.runtime.settings import Settings
 
 _log = get_logger("api")
 _SCHEME = "bearer"
-#: Used like a key prefix: merchant members sign in with passkeys and links.
+#: Used in place of a key prefix, because merchant members sign in with passkeys and links.
 MEMBER = "member"
-#: Used like a key prefix: operators may sign in with an identity provider, which may be slow.
+#: Used in place of a key prefix for sign-ins with an identity provider, which may be slow.
 PROVIDER_SIGN_IN = "provider sign-in"
 _HOLDERS = {
     api_key.MERCHANT: "merchant",
@@ -30,8 +30,8 @@ _HOLDERS = {
     MEMBER: "member",
 }
 _CHECKS_MAX = 4  # concurrent checks for addresses above their limit, per type of holder
-_ADDRESSES_MAX = 20_000  # buckets kept in memory
-_ROUNDING_S = 1e-6  # tolerance for float errors before rounding up to whole seconds
+_ADDRESSES_MAX = 20_000  # buckets in memory
+_ROUNDING_TOLERANCE_S = 1e-6  # tolerance for float errors before rounding up to whole seconds
 AUTHENTICATION_FAILURES = Counter(
     "payintent_authentication_failures_total",
     "Requests without a valid key or token",
@@ -39,7 +39,7 @@ AUTHENTICATION_FAILURES = Counter(
 )
 REFUSED_ATTEMPTS = Counter(
     "payintent_authentication_attempts_refused_total",
-    "Failed authentications answered with 429 because the address was above its limit",
+    "Failed authentications that got status 429 because the address exceeded its limit",
     ["holder"],
 )
 
@@ -69,13 +69,13 @@ def read_bearer_key(headers: Mapping[str, str], *prefixes: str) -> api_key.ApiKe
     return key
 
 
-def mismatch_reason(digest: bytes | None) -> str:
+def find_mismatch_reason(digest: bytes | None) -> str:
     """Return why a key does not match; `digest` is None for unknown, revoked and expired keys."""
     return "unknown" if digest is None else "wrong_secret"
 
 
 def round_up_s(seconds: float) -> int:
-    return max(0, math.ceil(seconds - _ROUNDING_S))
+    return max(0, math.ceil(seconds - _ROUNDING_TOLERANCE_S))
 
 
 class AddressBuckets:
@@ -89,23 +89,23 @@ class AddressBuckets:
         self._monotonic = monotonic
         self._full_at: dict[str, float] = {}
 
-    def wait_s(self, address: str | None) -> int:
-        """Return the whole seconds until an address has a token; 0 if it has one now."""
+    def get_wait_s(self, address: str | None) -> int:
+        """Return the seconds until an address has a token, rounded up; 0 if it has a token now."""
         if address is None or self._limit.per_s == 0:
             return 0
         now = self._monotonic()
-        full_at = self._full_at_after_spending(client_address_key(address), now)
+        full_at = self._full_at_after_spending(make_client_address_key(address), now)
         return round_up_s(full_at - self._full_at_if_empty(now))
 
-    def spend(self, address: str | None) -> None:
-        """Spend a token. An empty bucket stays empty; it does not go into debt."""
+    def spend_token(self, address: str | None) -> None:
+        """Spend a token. An empty bucket stays empty and does not go into debt."""
         if address is None or self._limit.per_s == 0:
             return
-        key, now = client_address_key(address), self._monotonic()
+        key, now = make_client_address_key(address), self._monotonic()
         full_at = min(self._full_at_after_spending(key, now), self._full_at_if_empty(now))
         if len(self._full_at) >= _ADDRESSES_MAX:
-            self._full_at = {name: at for name, at in self._full_at.items() if at > now}
-            if len(self._full_at) > _ADDRESSES_MAX // 2:  # keep these scans rare
+            self._full_at = {name: time for name, time in self._full_at.items() if time > now}
+            if len(self._full_at) > _ADDRESSES_MAX // 2:  # so that these scans are rare
                 self._full_at.clear()
         self._full_at[key] = full_at
 
@@ -117,7 +117,7 @@ class AddressBuckets:
 
 
 class AuthenticationAttempts:
-    """Counts failed authentications per address. Failures above the limit get a 429.
+    """Counts failed authentications per address. Above the limit, failures get status 429.
 
     A valid key is accepted even above the limit, because many callers may share an address, for
     example behind an undeclared proxy, and this process may not know the key yet. Above the limit,
@@ -135,17 +135,17 @@ class AuthenticationAttempts:
         )
         self._buckets = AddressBuckets(limit, monotonic)
         self._viewers = viewers
-        self._checks = {holder: asyncio.Semaphore(_CHECKS_MAX) for holder in _HOLDERS}
+        self._checks = {prefix: asyncio.Semaphore(_CHECKS_MAX) for prefix in _HOLDERS}
 
     @asynccontextmanager
-    async def attempt(self, request: Request, holder: str) -> AsyncGenerator[None]:
+    async def attempt(self, request: Request, prefix: str) -> AsyncGenerator[None]:
         """Count an `UnauthorizedError` raised in the block against the request's address.
 
         Raises `RATE_LIMITED` instead if the address has failed too often.
         """
-        address = self._viewers.caller_address(request)
-        is_limited = bool(self._buckets.wait_s(address))
-        async with self._checks[holder] if is_limited else nullcontext():
+        address = self._viewers.get_caller_address(request)
+        is_limited = bool(self._buckets.get_wait_s(address))
+        async with self._checks[prefix] if is_limited else nullcontext():
             try:
                 yield
             except UnauthorizedError as error:
@@ -154,7 +154,7 @@ class AuthenticationAttempts:
                 raise
 
     def _raise_if_limited(self, address: str | None, error: UnauthorizedError) -> None:
-        wait_s = self._buckets.wait_s(address)
+        wait_s = self._buckets.get_wait_s(address)
         if wait_s:
             REFUSED_ATTEMPTS.labels(error.holder).inc()
             message = "too many failed authentications from this address"
@@ -165,6 +165,6 @@ class AuthenticationAttempts:
         _log.warning(
             "authentication_failed", holder=error.holder, reason=error.reason, address=address
         )
-        self._buckets.spend(address)
-        if self._buckets.wait_s(address):
+        self._buckets.spend_token(address)
+        if self._buckets.get_wait_s(address):
             _log.warning("authentication_slowed", holder=error.holder, address=address)

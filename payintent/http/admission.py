@@ -19,12 +19,12 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import current_slot_release
 
-SHED = Counter(
+SHED_REQUESTS = Counter(
     "payintent_requests_shed_total",
     "Requests shed with 503 because their lane was full",
     ["lane"],
 )
-ABANDONED = Counter(
+ABANDONED_REQUESTS = Counter(
     "payintent_requests_abandoned_total",
     "Requests that were not started because their clients had disconnected",
     ["lane"],
@@ -38,7 +38,7 @@ class LaneName(StrEnum):
     OTHERS = "others"  # the portal, the documentation, the operator port and unknown paths
 
 
-#: Matches only routes that require an API key, so that outsiders cannot use the merchants' slots.
+#: Only routes that require an API key, so that other clients cannot occupy the merchants' slots.
 _MERCHANT_PATHS = re.compile(
     r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
     r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
@@ -75,10 +75,10 @@ class Slot:
     is_released: bool = False
 
     def release(self) -> None:
-        """Hand the slot to the longest-waiting request."""
+        """Pass the slot to the longest-waiting request."""
         if not self.is_released:
             self.is_released = True
-            self.lane.pass_slot()
+            self.lane.reuse_slot()
 
 
 async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) -> None:
@@ -88,7 +88,7 @@ async def run_in_slot(cycle: RequestResponseCycle, app: Any, slot: Slot | None) 
         if not cycle.disconnected:
             await cycle.run_asgi(app)
         elif slot is not None:
-            ABANDONED.labels(slot.lane.name).inc()
+            ABANDONED_REQUESTS.labels(slot.lane.name).inc()
     finally:
         if slot is not None:
             slot.release()
@@ -99,17 +99,17 @@ class Lane:
     name: LaneName
     size: int
     wait_s: float
-    waiting_max: int
-    running: int = 0
+    queue_max: int
+    running_count: int = 0
     _queue: deque[QueuedRequest] = field(default_factory=deque[QueuedRequest])
     _timer: asyncio.TimerHandle | None = None
 
     def enter(self, request: QueuedRequest) -> None:
         """Start, queue or shed a request."""
-        if self.running < self.size and not self._queue:
-            self.running += 1
+        if self.running_count < self.size and not self._queue:
+            self.running_count += 1
             request.start(Slot(self))
-        elif len(self._queue) < self.waiting_max:
+        elif len(self._queue) < self.queue_max:
             loop = asyncio.get_running_loop()
             request.deadline = loop.time() + self.wait_s
             self._queue.append(request)
@@ -118,7 +118,7 @@ class Lane:
         else:
             self._shed(request)
 
-    def pass_slot(self) -> None:
+    def reuse_slot(self) -> None:
         """Start the longest-waiting request whose client is still connected."""
         now = asyncio.get_running_loop().time()
         while self._queue:
@@ -127,7 +127,7 @@ class Lane:
                 request.start(Slot(self))
                 return
             self._shed_or_abandon(request)
-        self.running -= 1
+        self.running_count -= 1
 
     def _shed_overdue(self) -> None:
         self._timer = None
@@ -140,12 +140,12 @@ class Lane:
 
     def _shed_or_abandon(self, request: QueuedRequest) -> None:
         if request.is_disconnected():
-            ABANDONED.labels(self.name).inc()
+            ABANDONED_REQUESTS.labels(self.name).inc()
         else:
             self._shed(request)
 
     def _shed(self, request: QueuedRequest) -> None:
-        SHED.labels(self.name).inc()
+        SHED_REQUESTS.labels(self.name).inc()
         request.shed()
 
 
@@ -158,7 +158,7 @@ class Admission:
             for name in LaneName
         }
 
-    def lane(self, path: str) -> Lane | None:
+    def find_lane(self, path: str) -> Lane | None:
         """Return the lane for a path, or None if it is not limited."""
         if _MERCHANT_PATHS.fullmatch(path):
             return self._lanes[LaneName.MERCHANTS]

@@ -1,8 +1,8 @@
 """The ASGI application, which routes requests by path segments and handles exceptions.
 
 Starlette tries its routes one after another and wraps each request in three exception layers, which
-cost more than most handlers. This application gives the same responses at a cost that does not
-depend on the number of routes, except that a 405 response lists all of the path's methods.
+cost more than most handlers. The cost of this application does not depend on the number of routes.
+Its responses are the same, except that a 405 response lists all methods of the path.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ def require_state(request: Request, name: str) -> Any:
     """
     value = getattr(request.app.state, name, None)
     if value is None:
-        raise _starting_error()
+        raise _make_starting_error()
     return value
 
 
@@ -44,13 +44,13 @@ def read_path_uuid(request: Request, name: str, message: str) -> UUID:
         raise NotFoundError(message) from None
 
 
-def _starting_error() -> RefusedError:
+def _make_starting_error() -> RefusedError:
     return RefusedError(ErrorCode.SERVICE_UNAVAILABLE, "the service is starting", retry_after_s=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    routes: list[Route]  # routes that end here, in table order
+    routes: list[Route]  # routes whose path ends at this node, in table order
     literals: "dict[str, _Node]"
     parameter: "_Node | None"  # for segments that match no literal
 
@@ -79,8 +79,8 @@ class RoutedApplication(Starlette):
     def add_routes(self, routes: Sequence[Route]) -> None:
         """Add the routes that depend on the started service."""
         self.router.routes.extend(routes)
-        table = [route for route in self.routes if isinstance(route, Route)]
-        self._tree = _build_tree([(route.path.split("/"), route) for route in table])
+        all_routes = [route for route in self.routes if isinstance(route, Route)]
+        self._tree = _build_tree([(route.path.split("/"), route) for route in all_routes])
         self._is_starting = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,11 +88,11 @@ class RoutedApplication(Starlette):
             await super().__call__(scope, receive, send)
             return
         scope["app"] = self
-        has_started = False
+        has_response_started = False
 
         async def send_response(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
+            nonlocal has_response_started
+            has_response_started = True
             await send(message)
 
         request = Request(scope, receive, send_response)
@@ -102,14 +102,14 @@ class RoutedApplication(Starlette):
                 await response(scope, receive, send_response)
             except Exception as error:
                 handler = self._find_handler(error)
-                if handler is None or has_started:
+                if handler is None or has_response_started:
                     raise
                 response = await handler(request, error)
                 await response(scope, receive, send_response)
                 error.__traceback__ = None  # it would grow each time a shared error is raised
         except Exception as error:
             response = await self._handle_bug(request, error)
-            if has_started:
+            if has_response_started:
                 raise
             await response(scope, receive, send_response)
 
@@ -124,28 +124,28 @@ class RoutedApplication(Starlette):
         for segment in path.removesuffix("\n").split("/"):
             node = node.literals.get(segment) or node.parameter
             if node is None:
-                raise self._no_route()
-        allowed = set[str]()
+                raise self._make_no_route_error()
+        allowed_methods = set[str]()
         for route in node.routes:
             match, methods = route.path_regex.match(path), route.methods or ()
             if match is None:
                 continue
-            if method in methods or not allowed:  # a 405 is attributed to the first route
+            if method in methods or not allowed_methods:  # a 405 is attributed to the first route
                 scope["endpoint"], scope["path_params"] = route.endpoint, match.groupdict()
                 scope[ROUTE] = route.path
             if method in methods:
                 return route
-            allowed.update(methods)
-        if not allowed:
-            raise self._no_route()
-        raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
+            allowed_methods.update(methods)
+        if not allowed_methods:
+            raise self._make_no_route_error()
+        raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed_methods))})
 
-    def _no_route(self) -> Exception:
-        return _starting_error() if self._is_starting else HTTPException(404)
+    def _make_no_route_error(self) -> Exception:
+        return _make_starting_error() if self._is_starting else HTTPException(404)
 
     def _find_handler(self, error: Exception) -> ErrorHandler | None:
-        kinds = (kind for kind in type(error).__mro__ if kind in self._handlers)
-        return next((self._handlers[kind] for kind in kinds), None)
+        bases = type(error).__mro__
+        return next((self._handlers[base] for base in bases if base in self._handlers), None)
 
 
 def _build_tree(routes: Sequence[tuple[Sequence[str], Route]], depth: int = 0) -> _Node:
@@ -153,17 +153,21 @@ def _build_tree(routes: Sequence[tuple[Sequence[str], Route]], depth: int = 0) -
 
     A route with a parameter is also added under each literal that the parameter can match.
     """
-    longer = [(segments, route) for segments, route in routes if len(segments) > depth]
-    parametrized = [item for item in longer if "{" in item[0][depth]]
-    literals = {segments[depth] for segments, _ in longer if "{" not in segments[depth]}
+    longer_routes = [(segments, route) for segments, route in routes if len(segments) > depth]
+    parameter_routes = [entry for entry in longer_routes if "{" in entry[0][depth]]
+    literals = {segments[depth] for segments, _ in longer_routes if "{" not in segments[depth]}
     return _Node(
         [route for segments, route in routes if len(segments) == depth],
         {
             literal: _build_tree(
-                [item for item in longer if item[0][depth] == literal or "{" in item[0][depth]],
+                [
+                    (segments, route)
+                    for segments, route in longer_routes
+                    if segments[depth] == literal or "{" in segments[depth]
+                ],
                 depth + 1,
             )
             for literal in literals
         },
-        _build_tree(parametrized, depth + 1) if parametrized else None,
+        _build_tree(parameter_routes, depth + 1) if parameter_routes else None,
     )

@@ -29,7 +29,7 @@ _UUID = re.compile(
 
 
 class Decoder(Protocol[T_co]):
-    def decode(self, encoded: bytes, /) -> T_co:
+    def decode(self, json_bytes: bytes, /) -> T_co:
         """Decode JSON; raises `msgspec.DecodeError` if it is invalid."""
         ...
 
@@ -42,7 +42,7 @@ class WrongContentTypeError(Exception):
     """The body's content type is not JSON."""
 
 
-async def read_raw(request: Request, bytes_max: int) -> bytes:
+async def read_body(request: Request, bytes_max: int) -> bytes:
     """Read a whole body, or raise `BodyTooLargeError` if it exceeds `bytes_max`.
 
     Raises `BAD_REQUEST` if the length differs from `Content-Length`, or if a chunked body is empty:
@@ -78,51 +78,51 @@ def _read_length(headers: Mapping[str, str]) -> int | None:
 
 
 async def read_json(
-    request: Request, decoder: Decoder[T], bytes_max: int, empty: T | None = None
+    request: Request, decoder: Decoder[T], bytes_max: int, default: T | None = None
 ) -> T:
     """Read and decode a JSON body; raises `BAD_REQUEST` with the name of an invalid field.
 
-    Returns `empty` if there is no body; if `empty` is None, a body is required. `null` is decoded
-    as `{}`.
+    Returns `default` if there is no body; if `default` is None, a body is required. `null` is
+    decoded as `{}`.
     """
-    raw = await read_raw(request, bytes_max)
-    if not raw and empty is not None:
-        return empty
-    if raw.strip(_JSON_SPACE) == b"null":
-        raw = b"{}"
+    body = await read_body(request, bytes_max)
+    if not body and default is not None:
+        return default
+    if body.strip(_JSON_SPACE) == b"null":
+        body = b"{}"
     content_type = request.headers.get("content-type", "")
-    if raw and content_type.partition(";")[0].strip().lower() != "application/json":
+    if body and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongContentTypeError
-    if raw.count(b"{") + raw.count(b"[") > DEPTH_MAX and nesting_depth(raw) > DEPTH_MAX:
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX and nesting_depth(body) > DEPTH_MAX:
         # Checked before decoding, because the decoder's own depth limit varies between processes.
         raise BadRequestError(f"the body must not be nested deeper than {DEPTH_MAX} levels")
     try:
-        raw.decode()  # the decoder does not validate UTF-8 in skipped and raw fields
-        return decoder.decode(raw)
+        body.decode()  # the decoder does not validate UTF-8 in skipped and raw fields
+        return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequestError(_describe_error(error)) from error
 
 
-def nesting_depth(encoded: bytes) -> int:
+def nesting_depth(json_bytes: bytes) -> int:
     """Return the nesting depth of objects and arrays in a JSON text.
 
     Runs in linear time for any input, including hostile or invalid JSON.
     """
-    without_escapes = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
+    without_escapes = json_bytes.replace(rb"\\", b"").replace(rb"\"", b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
     brackets = outside_strings.translate(None, delete=_NO_BRACKETS)
     return max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets)), default=0)
 
 
 def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
-    """Return the UUID in the `Idempotency-Key` header, which may be quoted; None if it is missing.
+    """Return the UUID in the `Idempotency-Key` header; None if the header is missing.
 
-    Raises `BAD_REQUEST` if it is invalid.
+    The value may be quoted. Raises `BAD_REQUEST` if it is invalid.
     """
-    raw = headers.get("idempotency-key")
-    if raw is None:
+    value = headers.get("idempotency-key")
+    if value is None:
         return None
-    text = raw.strip(" \t")
+    text = value.strip(" \t")
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
     if _UUID.fullmatch(text) is None:
@@ -135,12 +135,12 @@ def _describe_error(error: Exception) -> str:
     return f"invalid request body: {error}".replace("`$.", "`")[:300]
 
 
-def content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+def get_content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """Return `Content-Length`, or 0 if it is missing. The parser has already validated it."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
-def head_bytes(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
+def count_head_bytes(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
     return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
@@ -164,12 +164,12 @@ class MetadataDecoder(Generic[MetadataT]):
     def __init__(self, body_type: type[MetadataT]) -> None:
         self._decoder = msgspec.json.Decoder(body_type)
 
-    def decode(self, encoded: bytes) -> MetadataT:
-        if b"\\ud" not in encoded and b"\\uD" not in encoded:
-            return self._decoder.decode(encoded)
+    def decode(self, json_bytes: bytes) -> MetadataT:
+        if b"\\ud" not in json_bytes and b"\\uD" not in json_bytes:
+            return self._decoder.decode(json_bytes)
         placeholder = b"~%b~" % secrets.token_hex(_PLACEHOLDER_BYTES).encode()
-        replaced, count = _replace_unpaired(encoded, placeholder)
-        body = self._decoder.decode(replaced)
+        json_bytes, count = _replace_unpaired(json_bytes, placeholder)
+        body = self._decoder.decode(json_bytes)
         metadata = bytes(body.metadata)
         if metadata.count(placeholder) != count:
             raise msgspec.DecodeError("unpaired surrogates are only allowed in `metadata`")
@@ -177,8 +177,8 @@ class MetadataDecoder(Generic[MetadataT]):
         return body
 
 
-def _replace_unpaired(encoded: bytes, placeholder: bytes) -> tuple[bytes, int]:
-    r"""Replace the `\u` of each unpaired surrogate; returns the text and the replacement count."""
+def _replace_unpaired(json_bytes: bytes, placeholder: bytes) -> tuple[bytes, int]:
+    r"""Replace the `\u` of each unpaired surrogate; return the JSON and the replacement count."""
     count = 0
 
     def replace(match: re.Match[bytes]) -> bytes:
@@ -189,4 +189,4 @@ def _replace_unpaired(encoded: bytes, placeholder: bytes) -> tuple[bytes, int]:
         count += 1
         return placeholder + surrogate
 
-    return _ESCAPE.sub(replace, encoded), count
+    return _ESCAPE.sub(replace, json_bytes), count

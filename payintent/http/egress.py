@@ -36,7 +36,7 @@ Lookup = Callable[[str], Awaitable[Sequence[str]]]  # returns the addresses of a
 
 
 class EgressRefusedError(PermissionError):
-    """The URL or address is forbidden; `reason` is a readable explanation.
+    """The URL or address is forbidden. `reason` explains why.
 
     This is an OSError, so that the HTTP client treats it as a connection failure.
     """
@@ -77,17 +77,17 @@ def check_callback_url(url: str, rules: "EgressRules | None" = None) -> Callback
     return CallbackTarget(url=url, host=host, port=port, address=address)
 
 
-def address_refusal(address: str | Address, rules: "EgressRules | None" = None) -> str | None:
+def find_address_refusal(address: str | Address, rules: "EgressRules | None" = None) -> str | None:
     """Return why an address is forbidden, or None if it is allowed.
 
     Private networks are allowed if the rules include them. Metadata addresses are never allowed.
     """
     ip = ip_address(address)
-    if reason := _find_reason(ip, _FORBIDDEN):
+    if reason := _find_group_name(ip, _FORBIDDEN_NETWORKS):
         return reason
     if rules is not None and rules.allows_private(ip):
         return None
-    if reason := _find_reason(ip, _NOT_PUBLIC):
+    if reason := _find_group_name(ip, _NON_PUBLIC_NETWORKS):
         return reason
     # Addresses that are not on any list must be in public address space.
     is_public = ip in _PUBLIC_IPV6 if ip.version == 6 else ip.is_global and not ip.is_reserved  # noqa: PLR2004
@@ -115,7 +115,8 @@ async def check_callback_registration(
 class CheckedResolver:
     """Resolves host names for the HTTP client, which connects only to the returned addresses.
 
-    The client does not resolve IP literals; `check_callback_url` and `checked_socket` check them.
+    The client does not resolve IP literals: `check_callback_url` and `open_checked_socket` check
+    them.
     """
 
     def __init__(
@@ -147,9 +148,9 @@ class CheckedResolver:
         if not addresses:
             raise OSError(errno.ENOENT, "the host name has no address")
         for address in addresses:
-            if reason := address_refusal(address, self._rules):
+            if reason := find_address_refusal(address, self._rules):
                 raise EgressRefusedError(f"{host} has an address that is not allowed: {reason}")
-        return [_resolve_result(host, address, port) for address in addresses]
+        return [_make_resolve_result(host, address, port) for address in addresses]
 
     async def close(self) -> None:
         for task in self._lookups.values():
@@ -177,18 +178,20 @@ class CheckedResolver:
             # A separate pool, so that slow lookups cannot block the loop's default pool.
             self._threads = ThreadPoolExecutor(DNS_THREADS_MAX, thread_name_prefix="dns")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _system_addresses, host)
+        return await loop.run_in_executor(self._threads, _query_system_addresses, host)
 
 
-def checked_socket(info: AddressInfo, rules: "EgressRules | None" = None) -> socket.socket:
+def open_checked_socket(
+    address_info: AddressInfo, rules: "EgressRules | None" = None
+) -> socket.socket:
     """Open a connection's socket; raises `EgressRefusedError` if its address is forbidden.
 
     Every socket for a merchant's URL is opened here.
     """
-    family, kind, protocol, _, address = info
-    if reason := address_refusal(str(address[0]), rules):
+    family, socket_type, protocol, _, address = address_info
+    if reason := find_address_refusal(str(address[0]), rules):
         raise EgressRefusedError(f"the address is not allowed: {reason}")
-    return socket.socket(family, kind, protocol)
+    return socket.socket(family, socket_type, protocol)
 
 
 _Network = IPv4Network | IPv6Network
@@ -197,7 +200,7 @@ _NetworkGroups = tuple[tuple[str, tuple[_Network, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressRules:
-    """Networks and ports that are allowed in addition to public addresses and default ports."""
+    """Networks and ports that are allowed in addition to public addresses."""
 
     sandbox: bool = False  # allows any port, loopback and all private networks
     networks: tuple[_Network, ...] = ()
@@ -206,11 +209,11 @@ class EgressRules:
     def allows_private(self, ip: Address) -> bool:
         if self.sandbox and any(ip in network for network in _SANDBOX_NETWORKS):
             return True
-        may_be_allowed = any(ip in network for network in _ALLOWABLE)
-        return may_be_allowed and any(ip in network for network in self.networks)
+        is_allowable = any(ip in network for network in _ALLOWABLE_NETWORKS)
+        return is_allowable and any(ip in network for network in self.networks)
 
 
-def egress_rules(settings: Settings) -> EgressRules:
+def make_egress_rules(settings: Settings) -> EgressRules:
     return EgressRules(
         sandbox=settings.sandbox,
         networks=tuple(map(parse_ip_network, split_list(settings.webhook_networks))),
@@ -218,16 +221,16 @@ def egress_rules(settings: Settings) -> EgressRules:
     )
 
 
-def _networks(*texts: str) -> tuple[_Network, ...]:
+def _parse_networks(*texts: str) -> tuple[_Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
 # `is_global` accepts multicast, NAT64, 6to4 and some metadata addresses, and its result varies
 # between Python patch releases. These ranges come from the IANA special-purpose registries.
-_FORBIDDEN: _NetworkGroups = (
+_FORBIDDEN_NETWORKS: _NetworkGroups = (
     (
         "cloud metadata",
-        _networks(
+        _parse_networks(
             "169.254.169.254",
             "168.63.129.16",
             "100.100.100.200",
@@ -237,30 +240,30 @@ _FORBIDDEN: _NetworkGroups = (
             "fd20:ce::254",
         ),
     ),
-    ("link-local", _networks("169.254.0.0/16", "fe80::/10")),
-    ("unspecified", _networks("0.0.0.0/8", "::/128")),
-    ("multicast", _networks("224.0.0.0/4", "ff00::/8")),
-    ("broadcast", _networks("255.255.255.255")),
-    ("IPv4 inside IPv6", _networks("::ffff:0:0/96")),
+    ("link-local", _parse_networks("169.254.0.0/16", "fe80::/10")),
+    ("unspecified", _parse_networks("0.0.0.0/8", "::/128")),
+    ("multicast", _parse_networks("224.0.0.0/4", "ff00::/8")),
+    ("broadcast", _parse_networks("255.255.255.255")),
+    ("IPv4 inside IPv6", _parse_networks("::ffff:0:0/96")),
 )
-_SANDBOX_NETWORKS = _networks(
+_SANDBOX_NETWORKS = _parse_networks(
     "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "::1"
 )
 #: Networks that settings can allow. IPv4 addresses embedded in IPv6, such as NAT64, are excluded.
-_ALLOWABLE = (*_SANDBOX_NETWORKS, *_networks("100.64.0.0/10"))
-_NOT_PUBLIC: _NetworkGroups = (
-    ("loopback", _networks("127.0.0.0/8", "::1")),
-    ("private", _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
-    ("carrier-grade NAT", _networks("100.64.0.0/10")),
-    ("reserved", _networks("192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4")),
+_ALLOWABLE_NETWORKS = (*_SANDBOX_NETWORKS, *_parse_networks("100.64.0.0/10"))
+_NON_PUBLIC_NETWORKS: _NetworkGroups = (
+    ("loopback", _parse_networks("127.0.0.0/8", "::1")),
+    ("private", _parse_networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
+    ("carrier-grade NAT", _parse_networks("100.64.0.0/10")),
+    ("reserved", _parse_networks("192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4")),
     (
         "for documentation",
-        _networks("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
-        + _networks("2001:db8::/32", "3fff::/20"),
+        _parse_networks("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+        + _parse_networks("2001:db8::/32", "3fff::/20"),
     ),
-    ("6to4", _networks("192.88.99.0/24", "2002::/16")),
-    ("NAT64", _networks("64:ff9b::/96", "64:ff9b:1::/48")),
-    ("reserved", _networks("2001::/23", "2620:4f:8000::/48")),  # Teredo, ORCHID, AS112
+    ("6to4", _parse_networks("192.88.99.0/24", "2002::/16")),
+    ("NAT64", _parse_networks("64:ff9b::/96", "64:ff9b:1::/48")),
+    ("reserved", _parse_networks("2001::/23", "2620:4f:8000::/48")),  # Teredo, ORCHID, AS112
 )
 _PUBLIC_IPV6 = ip_network("2000::/3")
 
@@ -268,10 +271,10 @@ _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
-def _find_reason(ip: Address, groups: _NetworkGroups) -> str | None:
-    for reason, networks in groups:
+def _find_group_name(ip: Address, groups: _NetworkGroups) -> str | None:
+    for name, networks in groups:
         if any(ip in network for network in networks):
-            return reason
+            return name
     return None
 
 
@@ -299,7 +302,7 @@ def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address 
         if not all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split(".")):
             raise EgressRefusedError("the host is not a valid name")
         return host, None
-    if reason := address_refusal(address, rules):
+    if reason := find_address_refusal(address, rules):
         raise EgressRefusedError(f"the address is not allowed: {reason}")
     return f"[{address}]" if address.version == 6 else str(address), address  # noqa: PLR2004
 
@@ -321,13 +324,13 @@ def _parse_literal(host: str) -> Address | None:
     raise EgressRefusedError("the IP address must be written in its standard form")
 
 
-def _system_addresses(host: str) -> list[str]:
+def _query_system_addresses(host: str) -> list[str]:
     # Pass bytes, because the codec for str would convert non-ASCII digits to ASCII digits.
-    infos = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
-    return [str(info[4][0]) for info in infos]
+    address_infos = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
+    return [str(address_info[4][0]) for address_info in address_infos]
 
 
-def _resolve_result(host: str, address: str, port: int) -> "ResolveResult":
+def _make_resolve_result(host: str, address: str, port: int) -> "ResolveResult":
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return {

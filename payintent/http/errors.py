@@ -45,43 +45,43 @@ class RefusalLog:
         self._period_s = period_s
         self._counts: dict[tuple[ErrorCode, str], int] = {}  # not yet logged
 
-    def record(self, code: ErrorCode, why: str) -> None:
+    def record(self, code: ErrorCode, reason: str) -> None:
         REFUSALS.labels(code).inc()
-        if (code, why) in self._counts:
-            self._counts[code, why] += 1
+        if (code, reason) in self._counts:
+            self._counts[code, reason] += 1
         else:
-            self._log_count(code, why, 1)
+            self._log_count(code, reason, 1)
 
     def flush(self) -> None:
-        """Log all counts that are not yet logged. Call before the process stops."""
+        """Log the remaining counts. Call before the process stops."""
         counts, self._counts = self._counts, {}
-        for (code, why), count in counts.items():
+        for (code, reason), count in counts.items():
             if count:
-                _log.error("storage_down", code=code, why=why, count=count)
+                _log.error("storage_down", code=code, why=reason, count=count)
 
-    def _log_count(self, code: ErrorCode, why: str, count: int) -> None:
-        _log.error("storage_down", code=code, why=why, count=count)
-        self._counts[code, why] = 0
+    def _log_count(self, code: ErrorCode, reason: str, count: int) -> None:
+        _log.error("storage_down", code=code, why=reason, count=count)
+        self._counts[code, reason] = 0
         # Use an empty context, because the next log line does not belong to this request.
         asyncio.get_running_loop().call_later(
-            self._period_s, self._end_period, code, why, context=Context()
+            self._period_s, self._end_period, code, reason, context=Context()
         )
 
-    def _end_period(self, code: ErrorCode, why: str) -> None:
-        count = self._counts.pop((code, why), 0)
+    def _end_period(self, code: ErrorCode, reason: str) -> None:
+        count = self._counts.pop((code, reason), 0)
         if count:
-            self._log_count(code, why, count)
+            self._log_count(code, reason, count)
 
 
 #: Scope key: the code of an error response, for the merchants' API call log.
 ERROR_CODE = "payintent.error_code"
 _log = get_logger("api")
 
-BUGS = Counter("payintent_bugs_total", "Requests answered with 500 because of a bug")
+BUGS = Counter("payintent_bugs_total", "Requests that got status 500 because of a bug")
 
-STATUS: dict[ErrorCode, int] = {
+STATUS_BY_CODE: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,
-    ErrorCode.INVALID_AMOUNT: 422,  # 400 if the amount is malformed; see `http_status`
+    ErrorCode.INVALID_AMOUNT: 422,  # 400 if the amount is malformed; see `get_http_status`
     ErrorCode.INVALID_CURRENCY: 400,
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.FORBIDDEN: 403,
@@ -115,9 +115,9 @@ _RETRY_MAX_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The response to an exception. HTML pages replace some of the messages."""
+    """The response to an exception. HTML pages replace some messages."""
 
-    kind: type[Exception]
+    exception_type: type[Exception]
     code: ErrorCode
     status: int
     message: str
@@ -126,7 +126,7 @@ class Failure:
 
 #: Failures by exception class. `Exception` covers bugs in the service.
 FAILURES: Mapping[type[Exception], Failure] = {
-    failure.kind: failure
+    failure.exception_type: failure
     for failure in (
         Failure(
             StorageUnavailableError,
@@ -164,8 +164,8 @@ def random_retry_s() -> int:
     return 1 + secrets.randbelow(_RETRY_MAX_S)
 
 
-def http_status(refused: RefusedError) -> int:
-    return _MALFORMED_STATUS if refused.is_malformed else STATUS[refused.code]
+def get_http_status(error: RefusedError) -> int:
+    return _MALFORMED_STATUS if error.is_malformed else STATUS_BY_CODE[error.code]
 
 
 def report_failure(request: Request, error: Exception) -> Failure:
@@ -174,15 +174,15 @@ def report_failure(request: Request, error: Exception) -> Failure:
     If the database is unavailable, the request may or may not have been stored.
     """
     if isinstance(error, RefusedError):
-        status = http_status(error)
+        status = get_http_status(error)
         return Failure(RefusedError, error.code, status, error.message, error.retry_after_s)
-    failure = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
-    if failure.kind is StorageUnavailableError:
+    failure = next(FAILURES[base] for base in type(error).__mro__ if base in FAILURES)
+    if failure.exception_type is StorageUnavailableError:
         cast("RefusalLog", request.app.state.refusals).record(failure.code, str(error))
         return replace(failure, retry_after_s=random_retry_s())
-    if failure.kind is EncryptionKeyError:
+    if failure.exception_type is EncryptionKeyError:
         _log.error("sealed_unreadable", method=request.method, why=str(error))
-    elif failure.kind is Exception:
+    elif failure.exception_type is Exception:
         _report_bug(request, error)
     return failure
 
@@ -212,7 +212,9 @@ def error_response(
 ) -> Response:
     """Build an error response (spec section 7.1)."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    return _ErrorResponse(code, message, STATUS[code] if status is None else status, headers)
+    return _ErrorResponse(
+        code, message, STATUS_BY_CODE[code] if status is None else status, headers
+    )
 
 
 class _ErrorResponse(Response):

@@ -25,16 +25,16 @@ class Readiness:
             self._find_reason, "", settings.readiness_cache_s, time.monotonic
         )
 
-    async def unready_reason(self) -> str:
-        """Return why the process is not ready; "" if it is ready."""
+    async def find_unready_reason(self) -> str:
+        """Return why the process is not ready, or "" if it is ready."""
         return "the process is stopping" if self.is_stopping else await self._reason.get()
 
     async def _find_reason(self, _: str) -> str:
         try:
-            missing = await migrations_runner.list_pending_migrations(self._url)
+            pending_migrations = await migrations_runner.list_pending_migrations(self._url)
         except StorageUnavailableError:
             return "the database is unreachable"
-        return f"{len(missing)} migrations are missing" if missing else ""
+        return f"{len(pending_migrations)} migrations are pending" if pending_migrations else ""
 
 
 async def _get_liveness(_: Request) -> Response:
@@ -55,6 +55,6 @@ class HealthRoutes:
 
     async def _get_readiness(self, _: Request) -> Response:
         """`GET /readyz`: check that the database is reachable and fully migrated."""
-        if reason := await self.readiness.unready_reason():
+        if reason := await self.readiness.find_unready_reason():
             return json_response({"code": ErrorCode.SERVICE_UNAVAILABLE, "message": reason}, 503)
         return json_response({"status": "ok"})

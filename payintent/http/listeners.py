@@ -18,22 +18,24 @@ from payintent.http.middleware import CommonHeaders, content_security_policy
 from payintent.runtime.json_format import encode_json
 from payintent.runtime.processes.board import ConnectionShare
 
-#: Status line, without the HTTP version, and JSON body.
+#: The status line without the HTTP version, and the JSON body.
 ErrorResponse = tuple[bytes, bytes]
 
 
-def _error(status: str, message: str, code: ErrorCode = ErrorCode.BAD_REQUEST) -> ErrorResponse:
+def _make_error(
+    status: str, message: str, code: ErrorCode = ErrorCode.BAD_REQUEST
+) -> ErrorResponse:
     return status.encode(), encode_json({"code": code, "message": message})
 
 
-MALFORMED = _error("400 Bad Request", "malformed HTTP request")
-AMBIGUOUS_HOST = _error("400 Bad Request", "a request must have exactly one valid Host header")
-TOO_MANY_PIPELINED = _error("400 Bad Request", "too many pipelined requests")
-HEADERS_TOO_LARGE = _error("431 Request Header Fields Too Large", "the headers are too large")
-HEADERS_TOO_SLOW = _error("408 Request Timeout", "the headers took too long")
-BODY_TOO_LARGE = _error("413 Content Too Large", "the body is too large")
-BODY_TOO_SLOW = _error("408 Request Timeout", "the body took too long")
-TOO_MANY_CONNECTIONS = _error(
+MALFORMED_REQUEST = _make_error("400 Bad Request", "malformed HTTP request")
+AMBIGUOUS_HOST = _make_error("400 Bad Request", "a request must have exactly one valid Host header")
+TOO_MANY_PIPELINED = _make_error("400 Bad Request", "too many pipelined requests")
+HEADERS_TOO_LARGE = _make_error("431 Request Header Fields Too Large", "the headers are too large")
+HEADERS_TOO_SLOW = _make_error("408 Request Timeout", "the headers took too long")
+BODY_TOO_LARGE = _make_error("413 Content Too Large", "the body is too large")
+BODY_TOO_SLOW = _make_error("408 Request Timeout", "the body took too long")
+TOO_MANY_CONNECTIONS = _make_error(
     "503 Service Unavailable",
     "too many connections; try again later",
     ErrorCode.SERVICE_UNAVAILABLE,
@@ -138,7 +140,7 @@ async def stop_listening(servers: Iterable[Listener]) -> None:
 
 
 def _drop_new_connections(sockets: Sequence[socket.socket]) -> None:
-    """Drop the first packet of each new connection, if the operating system supports it."""
+    """Drop the first packet of each new connection if the operating system supports it."""
     if sys.platform != "linux":
         return
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_NEW_CONNECTIONS)
@@ -156,7 +158,7 @@ _RETRY_S = 1.0  # after a failed accept, for example when file descriptors run o
 class SharedListener:
     """Accepts connections from sockets that may be shared with other processes.
 
-    A process with more connections than another process briefly leaves new ones to that process.
+    A process that has more connections than another briefly leaves new connections to the other.
     """
 
     def __init__(
@@ -166,17 +168,17 @@ class SharedListener:
         self._backlog = backlog
         self._share = share
         self._delays = 0
-        self._accepting: set[asyncio.Task[object]] = set()
+        self._accept_tasks: set[asyncio.Task[object]] = set()
 
     def start(
-        self, make_protocol: Callable[[], asyncio.Protocol], count: Callable[[], int]
+        self, make_protocol: Callable[[], asyncio.Protocol], count_connections: Callable[[], int]
     ) -> None:
-        """Start listening; `count` returns this process's number of connections."""
+        """Start listening; `count_connections` returns this process's number of connections."""
         self._make_protocol = make_protocol
-        self._count_connections = count
+        self._count_connections = count_connections
         for listener in self.sockets:
             listener.listen(self._backlog)
-            self._resume(listener)
+            self._resume_accepting(listener)
         if self._share is not None:
             self._share.publish(0)
 
@@ -198,32 +200,33 @@ class SharedListener:
         self.sockets = []
 
     async def wait_closed(self) -> None:
-        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await asyncio.gather(*self._accept_tasks, return_exceptions=True)
 
     def _accept_or_delay(self, listener: socket.socket) -> None:
-        if self._has_more_connections() and self._delays < _DELAYS_MAX:
+        if self._is_above_minimum() and self._delays < _DELAYS_MAX:
             self._delays += 1
-            self._pause(listener, _DELAY_S)
+            self._pause_accepting(listener, _DELAY_S)
             return
         self._delays = 0
         try:
             self._accept(listener)
         except OSError:
-            self._pause(listener, _RETRY_S)
+            self._pause_accepting(listener, _RETRY_S)
 
-    def _has_more_connections(self) -> bool:
+    def _is_above_minimum(self) -> bool:
+        """Return whether another process has fewer connections."""
         if self._share is None:
             return False
-        count = self._count_connections() + len(self._accepting)
+        count = self._count_connections() + len(self._accept_tasks)
         self._share.publish(count)
         return self._share.is_above_minimum(count)
 
-    def _pause(self, listener: socket.socket, seconds: float) -> None:
+    def _pause_accepting(self, listener: socket.socket, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
-        loop.call_later(seconds, self._resume, listener)
+        loop.call_later(seconds, self._resume_accepting, listener)
 
-    def _resume(self, listener: socket.socket) -> None:
+    def _resume_accepting(self, listener: socket.socket) -> None:
         if listener in self.sockets:
             asyncio.get_running_loop().add_reader(listener, self._accept_or_delay, listener)
 
@@ -236,10 +239,10 @@ class SharedListener:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         loop = asyncio.get_running_loop()
-        opening = loop.connect_accepted_socket(self._make_protocol, connection)
-        task: asyncio.Task[object] = loop.create_task(opening)
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
+        coroutine = loop.connect_accepted_socket(self._make_protocol, connection)
+        task: asyncio.Task[object] = loop.create_task(coroutine)
+        self._accept_tasks.add(task)
+        task.add_done_callback(self._accept_tasks.discard)
         if self._share is not None:
-            self._share.publish(self._count_connections() + len(self._accepting))
+            self._share.publish(self._count_connections() + len(self._accept_tasks))
         return True

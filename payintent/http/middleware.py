@@ -30,7 +30,7 @@ class ScriptSources:
     scripts: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()
-    inline: tuple[str, ...] = ()  # hashes of inline scripts
+    inline_hashes: tuple[str, ...] = ()  # of inline scripts
 
 
 def content_security_policy(
@@ -42,34 +42,36 @@ def content_security_policy(
 ) -> str:
     """Build a policy that allows these sources and, except for frames, our own origin.
 
-    `scripts` is None for pages without scripts. `styles` are hashes of inline styles; if given, no
-    other styles are allowed.
+    `scripts` is None for pages without scripts. `styles` are hashes of inline styles. If there are
+    any, no other styles are allowed.
     """
     directives = {
         "default-src": _NONE,
         "style-src": " ".join(styles) or _SELF,
         "img-src": f"{_SELF} data:",
         "base-uri": _NONE,
-        "frame-ancestors": _join_sources(others=frame_ancestors) or _NONE,
-        # Browsers apply this to the form's target, and to any redirects that follow.
-        "form-action": _join_sources(_SELF, others=form_targets),
+        "frame-ancestors": _join_sources(external=frame_ancestors) or _NONE,
+        # Browsers apply this to the form's target and to any redirects that follow.
+        "form-action": _join_sources(_SELF, external=form_targets),
     }
     if scripts is not None:
-        directives["script-src"] = _join_sources(_SELF, *scripts.inline, others=scripts.scripts)
-        directives["connect-src"] = _join_sources(_SELF, others=scripts.connections)
+        directives["script-src"] = _join_sources(
+            _SELF, *scripts.inline_hashes, external=scripts.scripts
+        )
+        directives["connect-src"] = _join_sources(_SELF, external=scripts.connections)
         if scripts.frames:
-            directives["frame-src"] = _join_sources(others=scripts.frames)
+            directives["frame-src"] = _join_sources(external=scripts.frames)
     return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
 
-def _join_sources(*own_sources: str, others: Iterable[str | None]) -> str:
-    sources = {source for source in others if source and _ALLOWED_SOURCE.fullmatch(source)}
+def _join_sources(*own_sources: str, external: Iterable[str | None]) -> str:
+    sources = {source for source in external if source and _ALLOWED_SOURCE.fullmatch(source)}
     return " ".join([*own_sources, *sorted(sources)])
 
 
-DURATION = Histogram(
+REQUEST_DURATION = Histogram(
     "payintent_http_request_seconds",
-    "Time from the head of a request to the head of its response",
+    "Time from a request's headers to its response's headers",
     ["route", "method", "status"],
     buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
@@ -89,21 +91,23 @@ class RequestTimes:
         key = (scope.get(ROUTE, NO_ROUTE), scope["method"], status)
         series = self._series.get(key)
         if series is None:
-            series = self._add(*key)
+            series = self._create_series(*key)
         series.observe(time.monotonic() - started_s)
 
-    def _add(self, route: str, method: str, status: int) -> Histogram:
+    def _create_series(self, route: str, method: str, status: int) -> Histogram:
         if method not in _METHODS:  # clients may send arbitrary methods
-            return DURATION.labels(route, "other", status)
-        series = self._series[route, method, status] = DURATION.labels(route, method, status)
+            return REQUEST_DURATION.labels(route, "other", status)
+        series = self._series[route, method, status] = REQUEST_DURATION.labels(
+            route, method, status
+        )
         return series
 
 
-def metrics_route(write: Callable[[], bytes]) -> Route:
-    """Return the `GET /metrics` route; `write` formats the metrics of all processes."""
+def metrics_route(format_metrics: Callable[[], bytes]) -> Route:
+    """Return the `GET /metrics` route; `format_metrics` includes the metrics of all processes."""
 
     async def metrics(_: Request) -> Response:
-        return Response(write(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(format_metrics(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
     return Route("/metrics", metrics, methods=["GET"])
 
@@ -121,7 +125,7 @@ _UNCACHED_PATHS = (
 _CORS_PATHS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
 _PORTAL = "/merchant"
 _STATIC_PATHS = ("/c/static/", "/merchant/static/")
-_ADDED_HEADERS = "payintent.added_headers"  # scope key
+_EXTRA_HEADERS = "payintent.extra_headers"  # scope key
 
 # Request IDs consist of this prefix and a counter, so that requests need no random bytes.
 _PROCESS_PREFIX = secrets.token_hex(8).encode()
@@ -148,7 +152,7 @@ RecordCall = Callable[[Scope, int, bytes, float], None]
 
 def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
     """Set headers on the response to this request, even if it is an error."""
-    scope[_ADDED_HEADERS] = [
+    scope[_EXTRA_HEADERS] = [
         (name.lower().encode(), value.encode()) for name, value in headers.items()
     ]
 
@@ -175,10 +179,10 @@ class CommonHeaders:
             return
         started_s = time.monotonic()
         path: str = scope["path"]
-        common = common_headers(scope)
-        request_id = common[0][1]
+        shared_headers = common_headers(scope)
+        request_id = shared_headers[0][1]
         if scope["method"] == "OPTIONS" and path.startswith(_CORS_PATHS):
-            await _respond_to_preflight(send, [common[0], *_PREFLIGHT])
+            await _respond_to_preflight(send, [shared_headers[0], *_PREFLIGHT])
             return
 
         is_complete, status = False, 0
@@ -188,8 +192,8 @@ class CommonHeaders:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 challenge = _CHALLENGE if status == HTTPStatus.UNAUTHORIZED else ()
-                added = (*common, *challenge, *scope.get(_ADDED_HEADERS, ()))
-                message["headers"] = [*message["headers"], *added]
+                extra_headers = (*shared_headers, *challenge, *scope.get(_EXTRA_HEADERS, ()))
+                message["headers"] = [*message["headers"], *extra_headers]
                 if self._record_call is not None:
                     self._record_call(scope, status, request_id, started_s)
                 if self._times is not None:
@@ -209,11 +213,11 @@ class CommonHeaders:
                 raise
         finally:
             if tracing.is_enabled() and self._times is not None:
-                _trace(scope.get(ROUTE, NO_ROUTE), scope["method"], status, started_s)
+                _record_span(scope.get(ROUTE, NO_ROUTE), scope["method"], status, started_s)
 
 
-def _trace(route: str, method: str, status: int, started_s: float) -> None:
-    """Trace a request under its route, because its path may contain a capability."""
+def _record_span(route: str, method: str, status: int, started_s: float) -> None:
+    """Record a span named by the route, because the path may contain a capability."""
     attributes = {"http.request.method": method, "http.route": route}
     tracing.end_request(f"{method} {route}", status, time.monotonic() - started_s, attributes)
 

@@ -17,27 +17,27 @@ NUMBER_BYTES = 8
 ID_BYTES = 16
 
 
-def read_limit(raw: str | None) -> int:
+def read_limit(text: str | None) -> int:
     """Parse the `limit` parameter; raises `BAD_REQUEST` unless it is from 1 to 100."""
-    limit = _PAGE_SIZE_DEFAULT if raw is None else parse_number(raw, PAGE_SIZE_MAX)
+    limit = _PAGE_SIZE_DEFAULT if text is None else parse_number(text, PAGE_SIZE_MAX)
     if not limit:
         raise BadRequestError(f"`limit` must be from 1 to {PAGE_SIZE_MAX}")
     return limit
 
 
-def parse_number(raw: str, maximum: int) -> int | None:
+def parse_number(text: str, maximum: int) -> int | None:
     """Parse a whole number from 0 to `maximum`; return None if it is invalid."""
-    is_number = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(maximum))
-    return int(raw) if is_number and int(raw) <= maximum else None
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
+    return int(text) if is_number and int(text) <= maximum else None
 
 
 def write_id_cursor(last_id: UUID) -> str:
     return encode_cursor(last_id.bytes)
 
 
-def read_id_cursor(raw: str | None) -> UUID | None:
+def read_id_cursor(text: str | None) -> UUID | None:
     """Parse a cursor that contains an ID; raises `BAD_REQUEST` if it is invalid."""
-    return None if raw is None else UUID(bytes=decode_cursor(raw, ID_BYTES))
+    return None if text is None else UUID(bytes=decode_cursor(text, ID_BYTES))
 
 
 def write_time_cursor(created_at: datetime, last_id: UUID) -> str:
@@ -45,14 +45,14 @@ def write_time_cursor(created_at: datetime, last_id: UUID) -> str:
     return encode_cursor(microseconds.to_bytes(NUMBER_BYTES, "big") + last_id.bytes)
 
 
-def read_time_cursor(raw: str) -> tuple[datetime, UUID]:
+def read_time_cursor(text: str) -> tuple[datetime, UUID]:
     """Parse a cursor that contains a time and an ID; raises `BAD_REQUEST` if it is invalid."""
-    position = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
-    since_epoch = timedelta(microseconds=int.from_bytes(position[:NUMBER_BYTES], "big"))
+    position = decode_cursor(text, NUMBER_BYTES + ID_BYTES)
+    time_since_epoch = timedelta(microseconds=int.from_bytes(position[:NUMBER_BYTES], "big"))
     try:
-        return _EPOCH + since_epoch, UUID(bytes=position[NUMBER_BYTES:])
+        return _EPOCH + time_since_epoch, UUID(bytes=position[NUMBER_BYTES:])
     except OverflowError as error:
-        raise _invalid_cursor() from error
+        raise _cursor_error() from error
 
 
 def write_offset_cursor(offset: int) -> str:
@@ -60,33 +60,33 @@ def write_offset_cursor(offset: int) -> str:
     return encode_cursor(offset.to_bytes(NUMBER_BYTES, "big"))
 
 
-def read_offset_cursor(raw: str | None) -> int:
+def read_offset_cursor(text: str | None) -> int:
     """Parse a cursor that contains an offset; raises `BAD_REQUEST` if it is invalid."""
-    return 0 if raw is None else decode_number(decode_cursor(raw, NUMBER_BYTES))
+    return 0 if text is None else decode_number(decode_cursor(text, NUMBER_BYTES))
 
 
 def encode_cursor(position: bytes) -> str:
     return base64.urlsafe_b64encode(position).decode()
 
 
-def decode_cursor(raw: str, length: int) -> bytes:
+def decode_cursor(text: str, length: int) -> bytes:
     try:
-        position = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
+        position = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise _invalid_cursor() from error
+        raise _cursor_error() from error
     if len(position) != length:
-        raise _invalid_cursor()
+        raise _cursor_error()
     return position
 
 
-def decode_number(encoded: bytes) -> int:
-    number = int.from_bytes(encoded, "big", signed=True)
+def decode_number(position: bytes) -> int:
+    number = int.from_bytes(position, "big", signed=True)
     if number < 0:
-        raise _invalid_cursor()
+        raise _cursor_error()
     return number
 
 
-def _invalid_cursor() -> BadRequestError:
+def _cursor_error() -> BadRequestError:
     return BadRequestError("`cursor` is not valid; use the `next_cursor` of a list")
 
 
@@ -101,7 +101,7 @@ _TIME_MIN = datetime.min.replace(tzinfo=UTC)
 _TIME_MAX = datetime.max.replace(tzinfo=UTC)
 
 
-def read_time(name: str, raw: str) -> datetime:
+def read_time(name: str, text: str) -> datetime:
     """Parse an RFC 3339 time to UTC, rounded up to microseconds.
 
     The offset's colon is optional, and its `+` may be a space, because query strings decode `+` as
@@ -109,7 +109,7 @@ def read_time(name: str, raw: str) -> datetime:
     times are below it. Times outside the range of `datetime` are clamped. Raises `BAD_REQUEST` for
     an invalid time.
     """
-    match = _TIME_FORMAT.fullmatch(raw)
+    match = _TIME_FORMAT.fullmatch(text)
     if match is not None:
         try:
             return _add_fraction(_parse_seconds(match), match["fraction"] or "")
@@ -124,14 +124,14 @@ def _parse_seconds(match: re.Match[str]) -> datetime:
     sign = "-" if match["sign"] == "-" else "+"
     offset = f"{sign}{match['hours']}:{match['minutes']}" if match["hours"] else "+00:00"
     second = "59" if is_leap_second else match["second"]
-    local = datetime.fromisoformat(f"{match['date']}T{match['minute']}:{second}{offset}")
+    local_time = datetime.fromisoformat(f"{match['date']}T{match['minute']}:{second}{offset}")
     try:
-        time = local.astimezone(UTC)
+        time = local_time.astimezone(UTC)
         if not is_leap_second:
             return time
         next_second = time + timedelta(seconds=1)
     except OverflowError:
-        return _TIME_MIN if local.year == _TIME_MIN.year else _TIME_MAX
+        return _TIME_MIN if local_time.year == _TIME_MIN.year else _TIME_MAX
     if next_second.time() != _TIME_MIN.time():
         raise ValueError("a leap second is the last second of a UTC day")
     return next_second

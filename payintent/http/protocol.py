@@ -17,7 +17,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from payintent.http.admission import Admission, QueuedRequest, Slot, run_in_slot
-from payintent.http.bodies import content_length, head_bytes
+from payintent.http.bodies import count_head_bytes, get_content_length
 from payintent.http.errors import random_retry_s
 from payintent.http.listeners import (
     AMBIGUOUS_HOST,
@@ -25,7 +25,7 @@ from payintent.http.listeners import (
     BODY_TOO_SLOW,
     HEADERS_TOO_LARGE,
     HEADERS_TOO_SLOW,
-    MALFORMED,
+    MALFORMED_REQUEST,
     TOO_MANY_CONNECTIONS,
     TOO_MANY_PIPELINED,
     BufferedTransport,
@@ -45,13 +45,15 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 @dataclass(slots=True)
 class SharedState:
-    """Limits and state shared by all connections of a server."""
+    """The settings, limits and idle connections of a server."""
 
     settings: Settings
     admission: Admission
     connections_max: int
-    is_draining: bool = False  # if true, connections close after their next response
-    idle: "dict[LimitedProtocol, None]" = field(default_factory=dict["LimitedProtocol", None])
+    is_draining: bool = False  # connections close after their next response
+    idle_connections: "dict[LimitedProtocol, None]" = field(
+        default_factory=dict["LimitedProtocol", None]
+    )
 
 
 def make_protocol_class(settings: Settings, connections_max: int) -> "type[LimitedProtocol]":
@@ -61,7 +63,7 @@ def make_protocol_class(settings: Settings, connections_max: int) -> "type[Limit
 
 
 class _RequestRejectedError(Exception):
-    """Stops the parser; the connection's `_error` is the response."""
+    """Stops the parser. The connection responds with its `_error`."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -76,17 +78,19 @@ class LimitedProtocol(HttpToolsProtocol):
         self._header_bytes = 0  # of the current message: headers, trailers and chunk framing
         self._body_bytes = 0
         self._header_bytes_bound = 0  # upper bound on the headers that this input completes
-        self._in_headers = True
-        self._is_upgrade = False  # if true, the parser assumes that the message has no body
+        self._is_in_headers = True
+        self._is_upgrade = False  # the parser assumes that an upgrade request has no body
         self._discards_input = False
         self._receive_timer: asyncio.TimerHandle | None = None  # for headers or a body
         self._close_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None  # while the client does not read
-        self._error = MALFORMED
+        self._error = MALFORMED_REQUEST
         self._final_error: bytes | None = None  # to send after the pending responses
-        self._current_cycle: RequestResponseCycle | None = None  # the oldest unanswered request
+        self._current_cycle: RequestResponseCycle | None = (
+            None  # the oldest request without a complete response
+        )
         self._incoming_cycle: RequestResponseCycle | None = None  # its body is incomplete
-        self._slot: Slot | None = None  # held by the running request
+        self._slot: Slot | None = None  # the running request's slot
 
     # Connection lifecycle
 
@@ -97,16 +101,16 @@ class LimitedProtocol(HttpToolsProtocol):
             len(self.connections) > self.shared.connections_max
             and not self._close_idle_connection()
         ):
-            wait = (b"retry-after", b"%d" % random_retry_s())
-            self.transport.write(encode_error(TOO_MANY_CONNECTIONS, [wait]))
+            retry_header = (b"retry-after", b"%d" % random_retry_s())
+            self.transport.write(encode_error(TOO_MANY_CONNECTIONS, [retry_header]))
             self._discards_input = True
             self._close_now()
             return
-        self.shared.idle[self] = None
+        self.shared.idle_connections[self] = None
         self._start_timer(self._settings.header_timeout_s, self._reject_slow_headers)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.shared.idle.pop(self, None)
+        self.shared.idle_connections.pop(self, None)
         self._stop_timer()
         for timer in (self._close_timer, self._stall_timer):
             if timer is not None:
@@ -115,7 +119,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Abandon unanswered requests, because the client has disconnected."""
+        """Abandon pending requests, because the client has disconnected."""
         self._abandon_requests()
 
     def shutdown(self) -> None:
@@ -128,7 +132,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def expects_request(self) -> bool:
-        """Whether the first request, or the rest of a partial request, is still to arrive."""
+        """Whether the first request, or the rest of a partial request, has not yet arrived."""
         is_open = not self.transport.is_closing()
         return is_open and (self._current_cycle is None or self._header_bytes > 0)
 
@@ -143,7 +147,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._discards_input or self.transport.is_closing():
             return
-        self.shared.idle.pop(self, None)
+        self.shared.idle_connections.pop(self, None)
         self._unset_keepalive_if_required()
         self._header_bytes += len(data)
         self._header_bytes_bound = self._header_bytes
@@ -159,7 +163,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._reject(HEADERS_TOO_LARGE)
         elif self._incoming_cycle is not None:
             self._await_body()
-        elif self._in_headers and self._header_bytes and self._receive_timer is None:
+        elif self._is_in_headers and self._header_bytes and self._receive_timer is None:
             self._start_timer(self._settings.header_timeout_s, self._reject_slow_headers)
 
     def _parse(self, data: bytes) -> None:
@@ -196,7 +200,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._stop_timer()
         limit = self._settings.header_bytes_max
-        if self._header_bytes_bound > limit and head_bytes(self.url, self.headers) > limit:
+        if self._header_bytes_bound > limit and count_head_bytes(self.url, self.headers) > limit:
             self._error = HEADERS_TOO_LARGE
             raise _RequestRejectedError
         if not is_host_unambiguous(self.parser.get_http_version(), self.url, self.headers):
@@ -206,7 +210,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._error = TOO_MANY_PIPELINED
             raise _RequestRejectedError
         super().on_headers_complete()
-        self._in_headers = False
+        self._is_in_headers = False
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes -= len(body)
@@ -222,7 +226,7 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         cycle.more_body = False
         cycle.message_event.set()
-        self._in_headers = True
+        self._is_in_headers = True
         self._header_bytes = self._body_bytes = 0
         self._discards_input = not self.parser.should_keep_alive()
         if cycle is self._incoming_cycle:
@@ -242,7 +246,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._admit(cycle)
 
     def _admit(self, cycle: RequestResponseCycle) -> None:
-        lane = self.shared.admission.lane(cycle.scope["path"])
+        lane = self.shared.admission.find_lane(cycle.scope["path"])
         if lane is None:
             self._start_request(cycle, self._application)
             return
@@ -271,13 +275,13 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         super().on_response_complete()
         if self._discards_input or self.transport.is_closing():
-            if self._final_error is not None and self._has_answered_all():
+            if self._final_error is not None and self._has_responded_to_all():
                 self.transport.write(self._final_error)
                 self._close_gracefully()
         elif self._incoming_cycle is not None:
             self._await_body()
-        elif self._has_answered_all():
-            self.shared.idle[self] = None
+        elif self._has_responded_to_all():
+            self.shared.idle_connections[self] = None
 
     def pause_writing(self) -> None:
         """Release the request's slot, because the client does not read the response."""
@@ -302,7 +306,7 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle = self._incoming_cycle
         if cycle is None or self._receive_timer is not None:
             return
-        if content_length(cycle.scope["headers"]) > self._body_bytes_max():
+        if get_content_length(cycle.scope["headers"]) > self._body_bytes_max():
             self._reject(BODY_TOO_LARGE)
             return
         if cycle.waiting_for_100_continue:
@@ -328,17 +332,17 @@ class LimitedProtocol(HttpToolsProtocol):
     # Closing
 
     def _reject(self, error: ErrorResponse) -> None:
-        """Stop parsing, and send the error once all earlier requests have been answered."""
+        """Stop parsing, and send the error after the responses to all earlier requests."""
         if self.transport.is_closing():
             return
         self._stop_timer()
         self._discards_input = True
-        if self._in_headers:
+        if self._is_in_headers:
             response = encode_error(error, [(b"x-request-id", secrets.token_hex(16).encode())])
         else:
             response = encode_error(error, common_headers(cast("Scope", self.cycle.scope)))
             self._drop_request(self.cycle)
-        if self._has_answered_all():
+        if self._has_responded_to_all():
             self.transport.write(response)
             self._close_gracefully()
         else:
@@ -351,18 +355,18 @@ class LimitedProtocol(HttpToolsProtocol):
         if cycle is self._current_cycle:
             self._current_cycle = None
         else:
-            remaining = (entry for entry in self.pipeline if entry[0] is not cycle)
-            self.pipeline = type(self.pipeline)(remaining)
+            entries = (entry for entry in self.pipeline if entry[0] is not cycle)
+            self.pipeline = type(self.pipeline)(entries)
 
-    def _has_answered_all(self) -> bool:
+    def _has_responded_to_all(self) -> bool:
         return not self.pipeline and (
             self._current_cycle is None or self._current_cycle.response_complete
         )
 
     def _close_gracefully(self) -> None:
-        """Close our side, but keep discarding input, because a reset could lose our response."""
+        """Close our side and discard further input, because a reset could lose our response."""
         self._discards_input = True
-        if self._close_timer is not None or (self._in_headers and not self._header_bytes):
+        if self._close_timer is not None or (self._is_in_headers and not self._header_bytes):
             self._close_now()
         elif not self.transport.is_closing():
             self._output.flush()
@@ -387,10 +391,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._slot.release()
 
     def _close_idle_connection(self) -> bool:
-        """Close the connection that has been idle longest; return False if none is idle."""
-        for idle in self.shared.idle:
-            del self.shared.idle[idle]
-            idle.transport.close()
+        """Close the connection that has been idle longest; False if no connection is idle."""
+        for connection in self.shared.idle_connections:
+            del self.shared.idle_connections[connection]
+            connection.transport.close()
             return True
         return False
 
@@ -415,8 +419,8 @@ def is_host_unambiguous(
     hosts = [value for name, value in headers if name == b"host"]
     if not hosts:
         return version == "1.0"
-    [host, *more] = hosts
-    if more or not _HOST.fullmatch(host):
+    [host, *duplicates] = hosts
+    if duplicates or not _HOST.fullmatch(host):
         return False
     scheme = next((name for name in _SCHEME_PREFIXES if target[: len(name)].lower() == name), None)
     if scheme is None:

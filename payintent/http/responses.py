@@ -49,9 +49,9 @@ STREAM_KEEP_ALIVE = b": here\n\n"
 
 
 def encode_event(name: str, data: Mapping[str, Any], event_id: int | None = None) -> bytes:
-    """Encode a server-sent event. Browsers return its ID as `Last-Event-ID` on reconnection."""
-    number = b"" if event_id is None else b"id: %d\n" % event_id
-    return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), encode_json(data))
+    """Encode a server-sent event. Browsers send its ID as `Last-Event-ID` when they reconnect."""
+    id_line = b"" if event_id is None else b"id: %d\n" % event_id
+    return b"%bevent: %b\ndata: %b\n\n" % (id_line, name.encode(), encode_json(data))
 
 
 #: Scope key: the ID of the authenticated merchant.
@@ -59,10 +59,13 @@ MERCHANT_ID = "payintent.merchant_id"
 
 
 def page_response(
-    rows: Sequence[T], limit: int, fields: Callable[[T], object], cursor: Callable[[T], str]
+    rows: Sequence[T],
+    limit: int,
+    to_fields: Callable[[T], object],
+    to_cursor: Callable[[T], str],
 ) -> Response:
     """Build a list page. Pass `limit + 1` rows if there is a next page."""
-    page: dict[str, object] = {"data": [fields(row) for row in rows[:limit]]}
+    page: dict[str, object] = {"data": [to_fields(row) for row in rows[:limit]]}
     if len(rows) > limit:
-        page["next_cursor"] = cursor(rows[limit - 1])
+        page["next_cursor"] = to_cursor(rows[limit - 1])
     return json_response(page)

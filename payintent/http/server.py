@@ -25,7 +25,7 @@ _KEEP_ALIVE_S = 75
 _STOP_WAIT_S = 20  # from SIGTERM to the last response, including the drain
 _POLL_S, _POLLS_MAX = 0.02, 100  # while the last requests arrive
 _BACKLOG = 2_048
-_STARTUP_FAILED = 3  # uvicorn's exit status for a failed startup
+_STARTUP_FAILURE_STATUS = 3  # uvicorn's exit status for a failed startup
 RETIRE_SIGNAL = signal.SIGUSR1  # another process has taken over
 _SILENT_LOGGER = logging.getLogger("payintent.start")
 _SILENT_LOGGER.addHandler(logging.NullHandler())
@@ -33,7 +33,7 @@ _SILENT_LOGGER.propagate = False
 _SPARE_FILES = 256  # file descriptors for the database, gateways and files
 
 
-class Stoppable(Protocol):
+class StoppableApplication(Protocol):
     """An application that is notified before the process stops."""
 
     def on_drain(self) -> None:
@@ -41,12 +41,12 @@ class Stoppable(Protocol):
         ...
 
     def on_stop(self) -> None:
-        """End streaming responses, which would otherwise stay open."""
+        """End streaming responses, which would otherwise remain open."""
         ...
 
 
 def serve_until_stopped(
-    servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+    servers: "Sequence[DrainingServer]", application: StoppableApplication, drain_s: float
 ) -> None:
     """Serve on all ports until SIGTERM or Ctrl-C, then finish the running requests.
 
@@ -59,11 +59,11 @@ def serve_until_stopped(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(servers, application, drain_s))
     if not all(server.started for server in servers):
-        raise SystemExit(_STARTUP_FAILED)
+        raise SystemExit(_STARTUP_FAILURE_STATUS)
 
 
 async def _serve(
-    servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+    servers: "Sequence[DrainingServer]", application: StoppableApplication, drain_s: float
 ) -> None:
     group = _ServerGroup(servers, application, drain_s)
     loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ class _ServerGroup:
     """The servers of a process, which start and stop together."""
 
     def __init__(
-        self, servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+        self, servers: "Sequence[DrainingServer]", application: StoppableApplication, drain_s: float
     ) -> None:
         self._servers = servers
         self._application = application
@@ -101,10 +101,11 @@ class _ServerGroup:
             server.should_exit = True
 
     def drain(self) -> None:
-        """Keep serving for `drain_s`, so that clients move to a new process. A second call stops.
+        """Continue serving for `drain_s`, so that clients move to a new process.
 
-        With several processes, a second call has no effect, because systemd and the supervisor both
-        signal each process. The supervisor ends a drain with SIGINT.
+        A second call stops the process. With several processes, a second call has no effect,
+        because systemd and the supervisor both signal each process. The supervisor ends a drain
+        with SIGINT.
         """
         is_first = not any(server.is_draining for server in self._servers)
         is_started = all(server.started for server in self._servers)
@@ -170,9 +171,9 @@ class DrainingServer(uvicorn.Server):
         if isinstance(self.lifespan, LifespanOn):
             self.lifespan.logger = logging.getLogger("uvicorn.error")
 
-    def _listen(self, shared: SharedListener) -> None:
+    def _listen(self, listener: SharedListener) -> None:
         protocol = cast("type[LimitedProtocol]", self.config.http_protocol_class)
-        shared.start(
+        listener.start(
             lambda: protocol(
                 config=self.config,
                 server_state=self.server_state,
@@ -180,7 +181,7 @@ class DrainingServer(uvicorn.Server):
             ),
             lambda: len(self.server_state.connections),
         )
-        self.servers = [cast("asyncio.Server", shared)]
+        self.servers = [cast("asyncio.Server", listener)]
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -188,7 +189,7 @@ class DrainingServer(uvicorn.Server):
     def drain(self) -> None:
         """Close each connection after its next response. Idle connections stay open."""
         self._protocol_state.is_draining = True
-        for connection in self._connections():
+        for connection in self._list_connections():
             connection.drain()
 
     def retire(self) -> None:
@@ -206,11 +207,11 @@ class DrainingServer(uvicorn.Server):
     async def _wait_for_last_requests(self) -> None:
         """Wait for the first requests on connections that have just been accepted."""
         for _ in range(_POLLS_MAX):
-            if not any(connection.expects_request for connection in self._connections()):
+            if not any(connection.expects_request for connection in self._list_connections()):
                 return
             await asyncio.sleep(_POLL_S)
 
-    def _connections(self) -> list[LimitedProtocol]:
+    def _list_connections(self) -> list[LimitedProtocol]:
         return [cast("LimitedProtocol", protocol) for protocol in self.server_state.connections]
 
 
@@ -239,12 +240,12 @@ def make_server(
     )
 
 
-def _raise_file_limit(count: int) -> int:
+def _raise_file_limit(connection_count: int) -> int:
     """Raise the open file limit if necessary, and return how many connections it allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = count + _SPARE_FILES
-    if hard != resource.RLIM_INFINITY:
-        needed = min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    return max(1, needed - _SPARE_FILES)
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    new_limit = connection_count + _SPARE_FILES
+    if hard_limit != resource.RLIM_INFINITY:
+        new_limit = min(new_limit, hard_limit)
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < new_limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
+    return max(1, new_limit - _SPARE_FILES)

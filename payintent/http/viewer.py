@@ -26,8 +26,8 @@ from payintent.runtime.settings import Settings
 _QUOTE = '"'
 _SPACE = " \t"
 _PORT = r"(?::(?:[0-9]{1,5}|_[0-9A-Za-z._-]{1,64}))?"
-_BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\]" + _PORT, re.ASCII)
-_IPV4 = re.compile(r"([0-9.]{7,15})" + _PORT, re.ASCII)
+_BRACKETED_NODE = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\]" + _PORT, re.ASCII)
+_IPV4_NODE = re.compile(r"([0-9.]{7,15})" + _PORT, re.ASCII)
 _PAIR = re.compile(
     r"[ \t]*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=(?:\"((?:[^\"\\]|\\.)*)\"|([^\",; \t]*))[ \t]*", re.ASCII
 )
@@ -67,10 +67,10 @@ def split_forwarded(values: Sequence[str]) -> list[str] | None:
 
 
 def parse_forwarded_node(text: str) -> Address | None:
-    """Parse a hop with optional port, brackets and quotes; return None if it has no address."""
+    """Parse a hop with optional port, brackets and quotes; None if it is not an address."""
     if len(text) > 1 and text[0] == text[-1] == _QUOTE:
         text = text[1:-1]
-    match = _BRACKETED.fullmatch(text) or _IPV4.fullmatch(text)
+    match = _BRACKETED_NODE.fullmatch(text) or _IPV4_NODE.fullmatch(text)
     return parse_ip_address(match[1] if match else text)
 
 
@@ -80,7 +80,7 @@ _LOG_INTERVAL_S = 60.0  # per reason, because a misconfigured proxy affects ever
 _HOP_CHARS_MAX = 64
 _log = get_logger("api")
 
-UNREADABLE = Counter(
+UNREADABLE_VIEWERS = Counter(
     "payintent_viewer_addresses_unreadable_total",
     "Requests from a declared proxy without a readable viewer address",
     ["reason"],
@@ -110,18 +110,18 @@ class ViewerReader:
         self._monotonic = monotonic
         self._next_log_at: dict[str, float] = {}  # by reason
 
-    def viewer_country(self, request: Request) -> str | None:
+    def get_viewer_country(self, request: Request) -> str | None:
         """Return the viewer's country, or None if there is no trusted header.
 
-        `XX` means that the edge sent no valid country, `T1` means Tor.
+        `XX` means that the edge network did not send a valid country. `T1` means Tor.
         """
         return _read_cached(request, "viewer_country", self._read_country)
 
-    def viewer_address(self, request: Request) -> str | None:
+    def get_viewer_address(self, request: Request) -> str | None:
         """Return the viewer's address, or `UNREADABLE_ADDRESS` if the headers are unclear.
 
-        Returns None if no proxy is declared, because the address may then be a proxy's, or if a
-        trusted proxy sends no address, as in its own requests. In `X-Forwarded-For` and
+        Returns None if no proxy is declared, because the address may then be a proxy's, and if a
+        trusted proxy does not send an address, as in its own requests. In `X-Forwarded-For` and
         `Forwarded`, the last address that is not a trusted proxy's is used, because a client can
         forge everything before it.
         """
@@ -130,7 +130,7 @@ class ViewerReader:
     def _read_country(self, request: Request) -> str | None:
         if not self._secret or request.client is None:
             return None
-        if not self._trusts(parse_ip_address(request.client.host)):
+        if not self._is_trusted(parse_ip_address(request.client.host)):
             return None
         values = request.headers.getlist(self._secret_header)
         if len(values) != 1 or not hmac.compare_digest(values[0].encode(), self._secret):
@@ -155,16 +155,16 @@ class ViewerReader:
         peer = parse_ip_address(request.client.host) if request.client else None
         if peer is None:
             raise _UnreadableError("peer")
-        if not self._trusts(peer):
+        if not self._is_trusted(peer):
             return peer
-        addresses = {self._last_untrusted(hops) for hops in self._hop_lists(request)}
+        addresses = {self._find_last_untrusted(hops) for hops in self._read_hop_lists(request)}
         if len(addresses) > 1:  # the client set a header that the proxy does not overwrite
             raise _UnreadableError("contradictory")
         if not addresses:
             raise _UnreadableError("missing")
         return addresses.pop()
 
-    def _hop_lists(self, request: Request) -> list[list[str]]:
+    def _read_hop_lists(self, request: Request) -> list[list[str]]:
         """Return the hops of each header that is not empty."""
         hop_lists: list[list[str]] = []
         if _X_FORWARDED_FOR in self._address_headers:
@@ -176,17 +176,17 @@ class ViewerReader:
             hop_lists.append(hops)
         return [hops for hops in hop_lists if hops]
 
-    def _last_untrusted(self, hops: Sequence[str]) -> Address:
+    def _find_last_untrusted(self, hops: Sequence[str]) -> Address:
         for hop in reversed(hops):
             address = parse_forwarded_node(hop)
             if address is None:
                 raise _UnreadableError("malformed", hop)
-            if not self._trusts(address):
+            if not self._is_trusted(address):
                 return address
         raise _UnreadableError("proxies_only")
 
     def _record_unreadable(self, error: _UnreadableError) -> None:
-        UNREADABLE.labels(error.reason).inc()
+        UNREADABLE_VIEWERS.labels(error.reason).inc()
         now = self._monotonic()
         if now >= self._next_log_at.get(error.reason, now):
             self._next_log_at[error.reason] = now + _LOG_INTERVAL_S
@@ -194,16 +194,16 @@ class ViewerReader:
                 "viewer_address_unreadable", reason=error.reason, hop=error.hop[:_HOP_CHARS_MAX]
             )
 
-    def caller_address(self, request: Request) -> str | None:
+    def get_caller_address(self, request: Request) -> str | None:
         """Return the viewer's address, or the peer's if it is unknown.
 
         Several clients may share a peer's address.
         """
         peer = request.client.host if request.client else None
-        address = self.viewer_address(request)
+        address = self.get_viewer_address(request)
         return peer or address if address in {None, UNREADABLE_ADDRESS} else address
 
-    def _trusts(self, address: Address | None) -> bool:
+    def _is_trusted(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._trusted_networks)
 
 

@@ -1,4 +1,4 @@
-"""E-mail addresses, the kinds of mail, their retry schedule, and composition of messages."""
+"""Compose e-mail messages, normalize addresses, and define the retry schedule."""
 
 import re
 import unicodedata
@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from payintent.core.addresses import is_mail_address
 
-#: Unsent mail is deleted after this time, for example if the mail server was removed.
+#: Unsent mail is deleted after this period, for example if the mail server was removed.
 RETENTION_DAYS = 3
-#: Delay before each of nine attempts, over about two days in total.
+#: Delay before each of nine attempts, which span about two days.
 _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600)
 
 
@@ -32,8 +32,8 @@ def retry_delay_s(attempts_made: int) -> int | None:
 
 def to_header_line(text: str, length_max: int = 200) -> str:
     """Convert a text to a single header line, truncated and without control characters."""
-    plain = "".join(char if char.isprintable() else " " for char in text)
-    return " ".join(plain.split())[:length_max]
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(printable.split())[:length_max]
 
 
 def to_encodable_text(text: str) -> str:
@@ -43,7 +43,7 @@ def to_encodable_text(text: str) -> str:
 
 _POLICY = SMTP.clone(cte_type="7bit")  # some servers do not accept 8-bit text
 _UTF8_POLICY = _POLICY.clone(utf8=True)  # for non-ASCII local parts (RFC 6531)
-_NAME_MAX = 60
+_NAME_CHARS_MAX = 60
 
 
 class Mail(Struct, frozen=True):
@@ -67,19 +67,20 @@ def compose(mail: Mail, sender: str, message_id: str) -> EmailMessage:
     if mailbox is None:
         raise UnsendableMailError("the recipient's address is not valid")
     try:
-        message = _build(mail, mailbox, sender, message_id)
-        message.as_bytes()  # so that an encoding error is raised here, not while sending a batch
+        message = _build_message(mail, mailbox, sender, message_id)
+        message.as_bytes()  # raises encoding errors now, not while a batch is being sent
     except (MessageError, ValueError) as error:
         raise UnsendableMailError(type(error).__name__) from error
     return message
 
 
-def _build(mail: Mail, mailbox: str, sender: str, message_id: str) -> EmailMessage:
+def _build_message(mail: Mail, mailbox: str, sender: str, message_id: str) -> EmailMessage:
     name, _, host = sender.rpartition("@")
     message = EmailMessage(policy=_POLICY if mailbox.isascii() else _UTF8_POLICY)
-    message["From"] = Address(to_header_line(mail.sender_name, _NAME_MAX), name, host)
-    local, _, domain = mailbox.rpartition("@")
-    message["To"] = Address("", local, domain)  # parsing rejects addresses that RFC 6531 allows
+    message["From"] = Address(to_header_line(mail.sender_name, _NAME_CHARS_MAX), name, host)
+    local_part, _, domain = mailbox.rpartition("@")
+    # The parts are passed separately, because parsing rejects addresses that RFC 6531 allows.
+    message["To"] = Address("", local_part, domain)
     message["Subject"] = to_header_line(mail.subject)
     message["Date"] = formatdate()
     message["Message-ID"] = f"<{message_id}@{host}>"
@@ -91,29 +92,31 @@ def _build(mail: Mail, mailbox: str, sender: str, message_id: str) -> EmailMessa
 _LOCAL_BYTES_MAX = 64  # RFC 5321, section 4.5.3.1.1
 #: RFC 6532's dot-atom: characters that RFC 5322 allows without quotes, and non-ASCII characters.
 _ATOM = r"[\w!#$%&'*+/=?^`{|}~-]+"
-_LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
+_LOCAL_PART = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
 
 
 def to_mailbox(address: str) -> str | None:
-    """Return an address with its domain in ASCII, for SMTP; None if it is invalid.
+    """Convert an address for SMTP, with its domain in ASCII; None if it is invalid.
 
-    The local part is unchanged; if it is not ASCII, the server must support SMTPUTF8.
+    The local part is unchanged. If it is not ASCII, the server must support SMTPUTF8.
     """
-    local, _, domain = address.rpartition("@")
+    local_part, _, domain = address.rpartition("@")
     ascii_domain = _to_ascii(domain)
     if ascii_domain is None:
         return None
-    mailbox = f"{local}@{ascii_domain}"
-    if local.isascii():
+    mailbox = f"{local_part}@{ascii_domain}"
+    if local_part.isascii():
         return mailbox if is_mail_address(mailbox) else None
-    is_local = _LOCAL.fullmatch(local) and len(local.encode()) <= _LOCAL_BYTES_MAX
-    return mailbox if is_local and is_mail_address(f"x@{ascii_domain}") else None
+    is_valid_local = (
+        _LOCAL_PART.fullmatch(local_part) and len(local_part.encode()) <= _LOCAL_BYTES_MAX
+    )
+    return mailbox if is_valid_local and is_mail_address(f"x@{ascii_domain}") else None
 
 
 def to_comparable(address: str) -> str:
-    """Return a form that is equal for all spellings of an address, or of `@domain`."""
-    local, _, domain = unicodedata.normalize("NFC", address).rpartition("@")
-    return f"{local}@{_to_ascii(domain) or domain}".lower()
+    """Normalize an address or `@domain`, so that different spellings of it are equal."""
+    local_part, _, domain = unicodedata.normalize("NFC", address).rpartition("@")
+    return f"{local_part}@{_to_ascii(domain) or domain}".lower()
 
 
 def _to_ascii(domain: str) -> str | None:

@@ -13,14 +13,14 @@ from payintent.mail import store as mail_store
 from payintent.mail.message import Mail, MailKind, UnsendableMailError, compose, retry_delay_s
 from payintent.mail.smtp_client import SendOutcome, SendResult, SmtpClient
 from payintent.mail.store import MailRecord
-from payintent.runtime.encryption import Encryption, EncryptionKeyError, mail_context
+from payintent.runtime.encryption import Encryption, EncryptionKeyError, make_mail_context
 from payintent.runtime.log import get_logger
 
 _log = get_logger("mail")
 _BATCH_SIZE = 10
-_LEASE_S = 900  # enough for ten mails with at most four server round trips each
+_LEASE_S = 900  # enough for ten mails, each with at most four server round trips
 MAILS = Counter("payintent_mails_total", "Attempts to send a mail", ["kind", "outcome"])
-#: Composes the receipt for a payment, or returns None if there is no recipient.
+#: Composes the receipt for a payment. Returns None if there is no recipient.
 ComposeReceipt = Callable[[UUID], Awaitable[Mail | None]]
 
 
@@ -44,28 +44,28 @@ class MailSender:
     async def step(self) -> bool:
         """Send a batch; return whether more mail may be due."""
         records = await mail_store.claim_due(self._database, _BATCH_SIZE, _LEASE_S)
-        to_send = list[tuple[MailRecord, EmailMessage]]()
+        messages = list[tuple[MailRecord, EmailMessage]]()
         for record in records:
             message = await self._compose(record)
             if isinstance(message, SendResult):
                 await self._finish(record, message)
             else:
-                to_send.append((record, message))
-        results = await self._client.send([message for _, message in to_send]) if to_send else []
-        for (record, _), result in zip(to_send, results, strict=True):
+                messages.append((record, message))
+        results = await self._client.send([message for _, message in messages]) if messages else []
+        for (record, _), result in zip(messages, results, strict=True):
             await self._finish(record, result)
         return len(records) == _BATCH_SIZE
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
-        """Compose a mail. Failures are returned as results, so they do not block other mails."""
+        """Compose a mail. Failures are returned as results, so that other mails can be sent."""
         try:
-            mail = await self._load(record)
+            mail = await self._load_mail(record)
             if mail is None:
                 return SendResult(SendOutcome.NO_RECIPIENT)
             return compose(mail, self._sender, str(record.id))
         except (UnsendableMailError, msgspec.DecodeError) as error:
             return SendResult(SendOutcome.REFUSED, type(error).__name__)
-        except EncryptionKeyError as error:  # this process may have an older key ring
+        except EncryptionKeyError as error:  # this process may have an outdated key ring
             return SendResult(SendOutcome.RETRY, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
             raise  # affects all mails; the next step tries again
@@ -73,12 +73,12 @@ class MailSender:
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
             return SendResult(SendOutcome.RETRY, type(error).__name__)
 
-    async def _load(self, record: MailRecord) -> Mail | None:
+    async def _load_mail(self, record: MailRecord) -> Mail | None:
         if record.kind is MailKind.RECEIPT:
             assert record.payment_id is not None  # noqa: S101 - the constraint `mail_content`
             return await self._compose_receipt(record.payment_id)
         assert record.sealed is not None  # noqa: S101 - the constraint `mail_content`
-        content = self._encryption.decrypt(record.sealed, mail_context(record.id))
+        content = self._encryption.decrypt(record.sealed, make_mail_context(record.id))
         return msgspec.json.decode(content, type=Mail)
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:

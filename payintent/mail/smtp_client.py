@@ -25,7 +25,7 @@ class SendOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The outcome of an attempt. The reason does not contain addresses."""
+    """The outcome of an attempt. `reason` does not contain addresses."""
 
     outcome: SendOutcome
     reason: str = ""
@@ -38,12 +38,12 @@ class SmtpClient:
         self._settings = settings
 
     async def send(self, messages: Sequence[EmailMessage]) -> list[SendResult]:
-        """Send mails over a single connection; return a result for each. Never raises."""
+        """Send mails over a single connection, and return a result for each mail."""
         release_slot()
         return await asyncio.to_thread(self._send, messages)
 
     async def check_connection(self) -> str | None:
-        """Connect and sign in without sending mail. Return the problem, or None on success."""
+        """Connect and sign in without sending mail; return the problem, or None on success."""
         release_slot()
         return await asyncio.to_thread(self._check_connection)
 
@@ -54,8 +54,8 @@ class SmtpClient:
                 for message in messages:
                     results.append(_send_message(server, message))  # noqa: PERF401 - partial results
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            remaining = len(messages) - len(results)
-            results += [SendResult(SendOutcome.RETRY, _describe(error))] * remaining
+            unsent_count = len(messages) - len(results)
+            results += [SendResult(SendOutcome.RETRY, _describe_error(error))] * unsent_count
         return results
 
     def _check_connection(self) -> str | None:
@@ -63,14 +63,14 @@ class SmtpClient:
             with self._connect() as server:
                 server.noop()
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            return _describe(error)
+            return _describe_error(error)
         return None
 
     def _connect(self) -> smtplib.SMTP:
         """Connect, encrypt the connection, and sign in if a user is configured."""
         settings = self._settings
         context = settings.client_tls or ssl.create_default_context()
-        # EHLO with the domain of our sender address keeps this machine's name private.
+        # EHLO uses the domain of our sender address, to keep this machine's name private.
         domain = settings.smtp_from.rpartition("@")[2]
         address = settings.smtp_host, settings.smtp_port, domain
         server: smtplib.SMTP
@@ -83,7 +83,7 @@ class SmtpClient:
                 server.starttls(context=context)  # raises if the server does not support STARTTLS
             if settings.smtp_user:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
-            server.ehlo_or_helo_if_needed()  # so that a rejection fails before the first mail
+            server.ehlo_or_helo_if_needed()  # raises a rejection before the first mail is sent
         except BaseException:
             server.close()
             raise
@@ -98,7 +98,7 @@ def _send_message(server: smtplib.SMTP, message: EmailMessage) -> SendResult:
         return _failure_result(code)
     except smtplib.SMTPSenderRefused as error:  # a problem with our account, not with this mail
         return SendResult(
-            SendOutcome.RETRY, f"the server returned {error.smtp_code} for our address"
+            SendOutcome.RETRY, f"the server returned {error.smtp_code} for our sender address"
         )
     except smtplib.SMTPResponseException as error:
         return _failure_result(error.smtp_code)
@@ -112,7 +112,7 @@ def _failure_result(code: int) -> SendResult:
     return SendResult(outcome, f"the server returned {code}")
 
 
-def _describe(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Describe an error without the server's message, which may contain addresses or passwords."""
     if isinstance(error, smtplib.SMTPResponseException):
         return f"{type(error).__name__} {error.smtp_code}"

@@ -8,12 +8,12 @@ import msgspec
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.mail.message import RETENTION_DAYS, Mail, MailKind
-from payintent.runtime.encryption import Encryption, mail_context
+from payintent.runtime.encryption import Encryption, make_mail_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailRecord:
-    """An unsent mail. Receipts refer to their payment; all other mail has encrypted content."""
+    """An unsent mail. Receipts refer to their payment. All other mail has encrypted content."""
 
     id: UUID
     kind: MailKind
@@ -23,7 +23,7 @@ class MailRecord:
 
 
 async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRecord]:
-    """Lease due mail for `lease_s` seconds, longest overdue first, and count the attempts."""
+    """Lease due mail for `lease_s` seconds, most overdue first, and count the attempts."""
     rows = await database.fetch(
         """
         UPDATE mail
@@ -44,11 +44,11 @@ async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRe
     return [_to_record(row) for row in rows]
 
 
-async def schedule_retry(database: Executor, mail_id: UUID, wait_s: int) -> None:
+async def schedule_retry(database: Executor, mail_id: UUID, delay_s: int) -> None:
     await database.fetch(
         "UPDATE mail SET next_at = clock() + make_interval(secs => $2) WHERE id = $1",
         mail_id,
-        wait_s,
+        delay_s,
     )
 
 
@@ -56,7 +56,7 @@ async def delete(database: Executor, mail_id: UUID) -> None:
     await database.fetch("DELETE FROM mail WHERE id = $1", mail_id)
 
 
-async def delete_old(database: Executor, limit: int) -> int:
+async def delete_old_mail(database: Executor, limit: int) -> int:
     """Delete mail older than `RETENTION_DAYS`; return how many mails were deleted."""
     rows = await database.fetch(
         """
@@ -77,7 +77,7 @@ async def delete_old(database: Executor, limit: int) -> int:
     return len(rows)
 
 
-async def oldest_age_s(database: Executor) -> float:
+async def get_oldest_age_s(database: Executor) -> float:
     """Return the age of the oldest unsent mail in seconds, or 0 if all mail is sent."""
     return await database.value(
         "SELECT greatest(0, extract(epoch FROM clock() - min(created_at)))::float8 FROM mail"
@@ -102,7 +102,6 @@ async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]
 
 
 async def replace_sealed(tx: Tx, mail_id: UUID, sealed: bytes) -> None:
-    """Replace a mail's encrypted content, which was re-encrypted with another key."""
     await tx.fetch("UPDATE mail SET sealed = $2 WHERE id = $1", mail_id, sealed)
 
 
@@ -114,5 +113,5 @@ async def add_mail(
     tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, mail: Mail
 ) -> None:
     """Store a mail, to be sent once the transaction has committed."""
-    sealed = encryption.encrypt(msgspec.json.encode(mail), mail_context(mail_id))
+    sealed = encryption.encrypt(msgspec.json.encode(mail), make_mail_context(mail_id))
     await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)

@@ -1,14 +1,14 @@
-"""Roles and rights of merchant portal members."""
+"""The roles and rights of merchant portal members."""
 
 from enum import StrEnum
 
 LINK_HOURS = 72  # how long a sign-in link is valid
 SESSION_HOURS = 12
-EMAIL_MAX = 150  # so that member names fit into the audit log
+EMAIL_CHARS_MAX = 150  # so that member names fit into the audit log
 
 
 class MemberRole(StrEnum):
-    """A member's role. Neither role includes the other's rights."""
+    """A member's role. Neither role has all rights of the other role."""
 
     DEVELOPER = "developer"
     FINANCE = "finance"
@@ -45,13 +45,20 @@ def has_right(role: MemberRole, right: MemberRight) -> bool:
 
 
 def member_name(merchant_id: int, email: str) -> str:
-    """Return the member's name for the audit log and refunds. No operator name has this prefix."""
+    """Return a member's name for the audit log and refunds. Operator names have other prefixes."""
     return f"merchant:{merchant_id}:{email}"
 
 
 def is_email(text: str) -> bool:
-    local_part, at, host = text.rpartition("@")
-    is_short = len(text) <= EMAIL_MAX
-    is_plain = text.isprintable() and not set(text) & set(' ,;<>"()[]\\')
-    is_dotted = "." in host and not host.startswith(".") and not host.endswith(".")
-    return bool(local_part and at and is_dotted and "@" not in local_part and is_short and is_plain)
+    local_part, separator, host = text.rpartition("@")
+    is_short = len(text) <= EMAIL_CHARS_MAX
+    has_plain_chars = text.isprintable() and not set(text) & set(' ,;<>"()[]\\')
+    is_host_dotted = "." in host and not host.startswith(".") and not host.endswith(".")
+    return bool(
+        local_part
+        and separator
+        and is_host_dotted
+        and "@" not in local_part
+        and is_short
+        and has_plain_chars
+    )

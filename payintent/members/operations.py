@@ -12,7 +12,7 @@ from payintent.db.encryption_keys import ensure_writing_key
 from payintent.mail.message import Mail, MailKind
 from payintent.mail.store import add_mail
 from payintent.members import store as member_store
-from payintent.members.model import EMAIL_MAX, LINK_HOURS, MemberRole, is_email, member_name
+from payintent.members.model import EMAIL_CHARS_MAX, LINK_HOURS, MemberRole, is_email, member_name
 from payintent.members.store import MemberRecord
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
@@ -35,12 +35,12 @@ Open this link to sign in. It works once, within {hours} hours:
 
 If you did not expect this invitation, do not open the link. It was probably sent by mistake.
 """
-_Email = Annotated[str, argument("The person's e-mail address.")]
+_Email = Annotated[str, argument("The member's e-mail address.")]
 
 
 @dataclass(frozen=True, slots=True)
 class InvitedMember:
-    """An invited member. A link that is not mailed is shown only in this result."""
+    """An invited member. If the link is not mailed, it is shown only in this result."""
 
     merchant_id: int
     email: str
@@ -57,10 +57,10 @@ class RemovedMember:
 
 
 class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
-    """Invite a person to the merchant portal. Mails a sign-in link, or prints it once.
+    """Invite a person to the merchant portal. The sign-in link is mailed, or printed once.
 
     The link is mailed if a mail server is configured. It works once, within 72 hours. Inviting a
-    member again replaces the earlier link.
+    member again replaces the previous link.
     """
 
     action: ClassVar[str] = "merchant.invite"
@@ -72,7 +72,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval over HTTP, because the link grants access to the portal."""
-        return context.actor.over_http
+        return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
@@ -104,13 +104,13 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
             raise ConflictError("the member has just been removed; try again")
         self._check_role(member)
         token = secrets.token_urlsafe(_LINK_BYTES)
-        expires_at = await member_store.set_link(tx, member.id, link_digest(context, token))
+        expires_at = await member_store.set_link(tx, member.id, digest_link(context, token))
         return await _deliver_link(context, tx, member, token, expires_at)
 
     def _check_role(self, member: MemberRecord) -> None:
         if member.role is not self.role:
             raise ConflictError(
-                f"{quote_input(member.email)} is already a member with the role {member.role}: "
+                f"{quote_input(member.email)} is already a member with the role {member.role}; "
                 "remove the member first"
             )
 
@@ -130,7 +130,7 @@ class ListMembers(ReadOperation[list[MemberRecord]], frozen=True, kw_only=True):
 
 
 class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
-    """Remove a member with their passkeys, and end their sessions immediately."""
+    """Remove a member and their passkeys, and end their sessions immediately."""
 
     action: ClassVar[str] = "merchant.remove-member"
     is_destructive: ClassVar[bool] = True
@@ -154,10 +154,12 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
 
 def _check_email(email: str) -> None:
     if not is_email(email):
-        raise BadRequestError(f"email must be an e-mail address of at most {EMAIL_MAX} characters")
+        raise BadRequestError(
+            f"email must be an e-mail address with at most {EMAIL_CHARS_MAX} characters"
+        )
 
 
-def link_digest(context: OperationContext, token: str) -> bytes:
+def digest_link(context: OperationContext, token: str) -> bytes:
     return context.encryption.digest(f"member link:{token}")
 
 

@@ -9,7 +9,7 @@ from payintent.members.model import SESSION_HOURS, MemberRole
 from payintent.merchants.model import ActivationStatus
 
 _SESSIONS_MAX = 10  # per member, to allow several devices
-_ROTATED_AFTER_S = 3_600
+_ROTATE_AFTER_S = 3_600
 #: How long the previous cookie is still accepted, for concurrent requests.
 _GRACE_S = 60
 
@@ -29,7 +29,7 @@ class MemberSession:
 
 
 async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
-    """Store a session at sign-in, and delete the member's oldest sessions above the limit."""
+    """Store a new session, and delete the member's oldest sessions above the limit."""
     await tx.fetch("UPDATE member SET last_signed_in_at = clock() WHERE id = $1", member_id)
     await tx.fetch(
         """
@@ -73,7 +73,7 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
             AND s.expires_at > clock()
         """,
         digest,
-        _ROTATED_AFTER_S,
+        _ROTATE_AFTER_S,
         _GRACE_S,
     )
     if row is None:
@@ -86,8 +86,10 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
     )
 
 
-async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -> bool:
-    """Replace a session's cookie digest; return False if a concurrent request already did."""
+async def rotate(
+    database: Executor, session_id: UUID, old_digest: bytes, new_digest: bytes
+) -> bool:
+    """Replace a session's cookie digest; False if a concurrent request has already replaced it."""
     row = await database.row(
         """
         UPDATE member_session
@@ -96,8 +98,8 @@ async def rotate(database: Executor, session_id: UUID, old: bytes, new: bytes) -
         RETURNING id
         """,
         session_id,
-        old,
-        new,
+        old_digest,
+        new_digest,
     )
     return row is not None
 

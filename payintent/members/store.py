@@ -40,7 +40,7 @@ class PasskeyUse:
 
     credential_id: bytes
     sign_count: int
-    challenged_at: datetime  # when its challenge was created
+    challenged_at: datetime  # when the challenge was created
 
 
 async def add(tx: Tx, merchant_id: int, email: str, role: MemberRole, invited_by: str) -> None:
@@ -60,7 +60,7 @@ async def add(tx: Tx, merchant_id: int, email: str, role: MemberRole, invited_by
 
 
 async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
-    """Replace a member's link with a new one and return its expiry."""
+    """Set a member's sign-in link, replacing the previous link, and return its expiry."""
     return await tx.value(
         """
         INSERT INTO member_link (member_id, digest, expires_at)
@@ -76,7 +76,7 @@ async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
 
 
 async def consume_link(tx: Tx, digest: bytes) -> UUID | None:
-    """Delete a link and return its member, or None if it was used or replaced, or has expired."""
+    """Delete a link and return its member; None if it was used or replaced or has expired."""
     row = await tx.row(
         """
         DELETE FROM member_link
@@ -88,7 +88,7 @@ async def consume_link(tx: Tx, digest: bytes) -> UUID | None:
     return row["member_id"] if row and row["is_valid"] else None
 
 
-_SELECT = """
+_SELECT_MEMBER = """
     SELECT m.id, m.merchant_id, m.email, m.role, m.invited_by, m.created_at, m.last_signed_in_at,
         (SELECT count(*) FROM member_passkey WHERE member_id = m.id) AS passkeys
     FROM member m
@@ -98,20 +98,22 @@ _SELECT = """
 async def find_by_email(database: Executor, merchant_id: int, email: str) -> MemberRecord | None:
     """Find a member by e-mail address, ignoring case."""
     row = await database.row(
-        _SELECT + "WHERE m.merchant_id = $1 AND lower(m.email) = lower($2)", merchant_id, email
+        _SELECT_MEMBER + "WHERE m.merchant_id = $1 AND lower(m.email) = lower($2)",
+        merchant_id,
+        email,
     )
     return _to_record(row) if row else None
 
 
 async def list_members(database: Executor, merchant_id: int, limit: int) -> list[MemberRecord]:
     rows = await database.fetch(
-        _SELECT + "WHERE m.merchant_id = $1 ORDER BY m.id DESC LIMIT $2", merchant_id, limit
+        _SELECT_MEMBER + "WHERE m.merchant_id = $1 ORDER BY m.id DESC LIMIT $2", merchant_id, limit
     )
     return [_to_record(row) for row in rows]
 
 
 async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
-    """Remove a member with all sign-in data; return False if there is no such member."""
+    """Remove a member and all sign-in data; return False if the member does not exist."""
     row = await tx.row(
         """
         DELETE FROM member
@@ -132,7 +134,7 @@ async def list_passkeys(database: Executor, member_id: UUID) -> list[Passkey]:
 
 
 async def find_passkey(database: Executor, credential_id: bytes) -> Passkey | None:
-    """Find a passkey by the id that the authenticator assigned."""
+    """Find a passkey by the id that its authenticator assigned."""
     row = await database.row(_SELECT_PASSKEY + "WHERE credential_id = $1", credential_id)
     return Passkey(**row) if row else None
 
@@ -140,9 +142,9 @@ async def find_passkey(database: Executor, credential_id: bytes) -> Passkey | No
 async def add_passkey(
     tx: Tx, passkey_id: UUID, member_id: UUID, public_key: bytes, use: PasskeyUse
 ) -> bool:
-    """Store a passkey; return False if it already exists or the member has too many.
+    """Store a passkey; return False if it already exists or the member has too many passkeys.
 
-    The challenge time is stored because each challenge must be accepted only once.
+    The challenge time is stored so that each challenge is accepted only once.
     """
     row = await tx.row(
         """
@@ -171,7 +173,7 @@ async def add_passkey(
 
 
 async def use_passkey(tx: Tx, use: PasskeyUse) -> UUID | None:
-    """Record a use and return the member, or None if the challenge or sign count is not newer."""
+    """Record a use and return the member; None if the challenge or sign count is not newer."""
     return await tx.value(
         """
         UPDATE member_passkey

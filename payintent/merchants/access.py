@@ -1,4 +1,4 @@
-"""Authenticates merchants by their API keys."""
+"""Authenticate merchants by their API keys."""
 
 import hmac
 import time
@@ -17,7 +17,7 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.http.address_limits import (
     AuthenticationAttempts,
     UnauthorizedError,
-    mismatch_reason,
+    find_mismatch_reason,
     read_bearer_key,
 )
 from payintent.http.middleware import add_headers
@@ -34,9 +34,9 @@ _CACHE_SIZE = 10_000
 
 
 class Authenticator:
-    """Authenticates API keys: finds a key by its public part and compares the digest.
+    """Authenticates API keys, which it finds by their public part and compares by digest.
 
-    Merchants are cached for `cache_s` seconds, so a revocation may take that long to take effect.
+    Merchants are cached for `cache_s` seconds, so a revocation may take this long to take effect.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Authenticator:
         cache_s: float,
         monotonic: Callable[[], float] = time.monotonic,
         *,
-        uses: KeyUses,
+        key_uses: KeyUses,
     ) -> None:
         self._database = database
         self._encryption = encryption
         self._accounts = accounts
         self._attempts = attempts
-        self._uses = uses
+        self._key_uses = key_uses
         # Keyed by the digest of the `Authorization` header.
         self._merchants: TtlMap[bytes, AuthenticatedMerchant] = TtlMap(
             cache_s, _CACHE_SIZE, monotonic
@@ -70,18 +70,22 @@ class Authenticator:
         merchant = self._merchants.get(digest)
         if merchant is None:
             async with self._attempts.attempt(request, api_key.MERCHANT):
-                merchant = await self._look_up(digest, request.headers)
-        self._uses.record(merchant.public_id)
+                merchant = await self._find_merchant(digest, request.headers)
+        self._key_uses.record(merchant.public_id)
         request.scope[MERCHANT_ID] = merchant.merchant_id
         return merchant
 
-    async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
+    async def _find_merchant(
+        self, digest: bytes, headers: Mapping[str, str]
+    ) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT, api_key.MERCHANT_TEST)
         merchant = await access_store.find_by_public_id(self._database, key.public_id)
         key_digest = self._encryption.digest(key.text)
         if merchant is None or not hmac.compare_digest(merchant.digest, key_digest):
             self._merchants.remove(digest)
-            raise UnauthorizedError(api_key.MERCHANT, mismatch_reason(merchant and merchant.digest))
+            raise UnauthorizedError(
+                api_key.MERCHANT, find_mismatch_reason(merchant and merchant.digest)
+            )
         methods = [
             apply_capabilities(method, self._accounts.capabilities(method.provider))
             for method in merchant.methods
@@ -102,7 +106,7 @@ class MerchantApi:
     limiter: MerchantRateLimiter
 
     def route(self, method: str, path: str, handler: MerchantHandler) -> Route:
-        """Return a route that authenticates the merchant and counts against its read limit."""
+        """Return a route that authenticates the merchant and applies the read limit."""
 
         @wraps(handler)
         async def handle(request: Request) -> Response:

@@ -37,7 +37,7 @@ from payintent.runtime.id_generator import generate_key_text
 class IssuedApiKey:
     merchant_id: int
     api_key: str
-    callback_secret: str | None = None  # set if a test side was created along with the key
+    callback_secret: str | None = None  # set if a test merchant was created along with the key
 
 
 class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
@@ -47,19 +47,19 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     merchant_id: MerchantId
     name: Purpose = ""
     test: Annotated[
-        bool, option("Issue a test key (sk_test_…). Creates the test side if it is missing.")
+        bool, option("Issue a test key (sk_test_…). Creates the test merchant if it is missing.")
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP, so that a stolen token alone does not yield a key."""
-        return context.actor.over_http
+        """Require approval over HTTP, so that a stolen token alone does not reveal a key."""
+        return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
-        kind = "test key" if self.test else "API key"
+        key_type = "test key" if self.test else "API key"
         name = f", named {quote_input(self.name)}" if self.name else ""
         return [
-            f"{merchant.title} gets a new {kind}{name}",
+            f"{merchant.title} gets a new {key_type}{name}",
             "the key is shown to the approver, who must pass it on",
         ]
 
@@ -70,8 +70,8 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedApiKey:
         merchant_id, secret = self.merchant_id, None
         if self.test:
-            side = await ensure_test_side(context, tx, merchant_id)
-            merchant_id, secret = side.merchant_id, side.callback_secret
+            test_side = await ensure_test_side(context, tx, merchant_id)
+            merchant_id, secret = test_side.merchant_id, test_side.callback_secret
         key = await issue_api_key(context, tx, merchant_id, self.name)
         return IssuedApiKey(merchant_id, key, secret)
 
@@ -91,7 +91,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
 
 
 class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
-    """Revoke a key permanently. It is rejected everywhere within a second."""
+    """Revoke a key permanently. All processes reject it within a second."""
 
     action: ClassVar[str] = "key.revoke"
     is_destructive: ClassVar[bool] = True
@@ -109,7 +109,9 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Add a key and return its text. Only its digest is stored."""
     merchant = await require_merchant(tx, merchant_id)
-    key = generate_key_text(api_key.merchant_prefix(merchant.livemode), context.settings.key_mark)
+    key = generate_key_text(
+        api_key.get_merchant_prefix(merchant.livemode), context.settings.key_mark
+    )
     await access_store.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )
@@ -129,7 +131,7 @@ async def revoke_own_key(
 
 
 def key_actor(merchant_id: int, public_id: str) -> Actor:
-    """Return an actor for changes that a merchant makes over the API with this key."""
+    """Return the actor for changes that a merchant makes over the API with a key."""
     return Actor(f"merchant:{merchant_id}:{public_id}", "over the API")
 
 
@@ -148,7 +150,7 @@ class _RateLimitChange(ChangeOperation[R], Generic[R], frozen=True, kw_only=True
 
 
 class SetRateLimit(_RateLimitChange[RateLimitSetting], frozen=True, kw_only=True):
-    """Set a merchant's rate limit. It applies within a second."""
+    """Set a merchant's rate limit. It takes effect within a second."""
 
     action: ClassVar[str] = "limit.set"
     per_s: Annotated[int, option("Requests per second.")]
@@ -173,7 +175,7 @@ class SetRateLimit(_RateLimitChange[RateLimitSetting], frozen=True, kw_only=True
 
 
 class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only=True):
-    """List the limits of individual merchants. All other merchants have the default limits."""
+    """List the merchants that have their own limits. All other merchants have the defaults."""
 
     action: ClassVar[str] = "limit.list"
     columns = ("merchant_id", "kind", "per_s", "burst")
@@ -187,7 +189,7 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
 
 
 class ClearRateLimit(_RateLimitChange[None], frozen=True, kw_only=True):
-    """Remove a merchant's own limit. The default then applies."""
+    """Remove a merchant's own limit, so that the default applies."""
 
     action: ClassVar[str] = "limit.clear"
     is_destructive: ClassVar[bool] = True

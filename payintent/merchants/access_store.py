@@ -30,7 +30,7 @@ class AuthenticatedMerchant:
     digest: bytes
     market: Market
     methods: tuple[Acceptance, ...]
-    limits: Mapping[RateLimitClass, RateLimit]  # the operator's overrides of the defaults
+    limits: Mapping[RateLimitClass, RateLimit]  # limits that replace the defaults
     #: Payable currencies, each with the most decimals that any method supports.
     payable_currencies: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # public part of the key
@@ -76,7 +76,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
         activation=ActivationStatus(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
-        market=method_store.market_of(row),
+        market=method_store.to_market(row),
         methods=method_store.decode_methods(row),
         limits={
             kind: RateLimit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
@@ -105,7 +105,7 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
 
 
 async def merchant_owns_key(database: Executor, merchant_id: int, public_id: str) -> bool:
-    """Return whether a key, possibly revoked, belongs to a merchant."""
+    """Return whether a key belongs to a merchant, even if the key is revoked."""
     row = await database.row(
         "SELECT FROM api_key WHERE public_id = $2 AND merchant_id = $1", merchant_id, public_id
     )
@@ -113,7 +113,7 @@ async def merchant_owns_key(database: Executor, merchant_id: int, public_id: str
 
 
 async def record_uses(database: Executor, public_ids: Sequence[str]) -> None:
-    """Record that keys were just used. A key's last use is accurate to the minute."""
+    """Record that keys were just used. The time is accurate to the minute."""
     await database.fetch(
         """
         UPDATE api_key
@@ -126,7 +126,7 @@ async def record_uses(database: Executor, public_ids: Sequence[str]) -> None:
 
 
 async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
-    """Revoke a key. Revoking it again keeps the original revocation time."""
+    """Revoke a key. A repeated call does not change the revocation time."""
     row = await tx.row(
         """
         UPDATE api_key
@@ -141,9 +141,9 @@ async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitGrant:
-    """The number of requests granted, and the seconds until the bucket is full again."""
+    """The number of tokens taken, and the seconds until the bucket is full again."""
 
-    granted: int
+    token_count: int
     full_in_s: float
 
 
@@ -155,18 +155,18 @@ class RateLimitSetting:
     burst: int
 
 
-#: The current time, derived from the row to insert so that INSERT and UPDATE use the same time.
+#: The current time, derived from the inserted row so that INSERT and UPDATE use the same time.
 _NOW = "(excluded.full_at - excluded.granted::numeric / $3)"
-#: Capped at the value of an empty bucket, because the clock may be set back or the limit changed.
+#: Capped at the value of an empty bucket, in case the clock was set back or the limit was changed.
 _BASE = f"least(greatest(s.full_at, {_NOW}), {_NOW} + $4::numeric / $3)"
-#: The 0.0005 compensates for timestamp rounding, which must not cost a request.
+#: The 0.0005 compensates for timestamp rounding, which must not reduce the number of tokens.
 _GRANTABLE = f"greatest(0, least($5, floor($4 - ({_BASE} - {_NOW}) * $3 + 0.0005)::int))"
 
 
 async def take_tokens(
-    database: Executor, merchant_id: int, kind: str, limit: RateLimit, requests: int
+    database: Executor, merchant_id: int, kind: str, limit: RateLimit, tokens_max: int
 ) -> RateLimitGrant:
-    """Take up to `requests` tokens from a merchant's bucket (GCRA).
+    """Take up to `tokens_max` tokens from a merchant's bucket (GCRA).
 
     The bucket is stored as the time at which it will be full. Each token taken delays that time by
     `1 / per_s`, to at most `burst / per_s` from now.
@@ -190,7 +190,7 @@ async def take_tokens(
         kind,
         limit.per_s,
         limit.burst,
-        requests,
+        tokens_max,
     )
     assert row is not None  # noqa: S101 - the statement always returns a row
     return RateLimitGrant(row["granted"], row["full_in_s"])
@@ -214,7 +214,7 @@ async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
 
 
 async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
-    """Remove a merchant's own limit; return False if there was none."""
+    """Remove a merchant's own limit; return False if it has no limit."""
     row = await tx.row(
         "DELETE FROM rate_limit WHERE merchant_id = $1 AND class = $2 RETURNING class",
         merchant_id,

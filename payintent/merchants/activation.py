@@ -1,4 +1,4 @@
-"""Merchant activation: its operations, and a checklist of its steps (spec section 1)."""
+"""Operations that activate merchants, and a checklist of the steps (spec section 1)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from payintent.operators.fields import (
 )
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
 
-_FILE_REFERENCE_MAX = 500
+_FILE_REFERENCE_CHARS_MAX = 500
 
 
 class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
 
 
 class ActivationStep(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """A step of the activation; raises `CONFLICT` if the merchant's status does not allow it."""
+    """An activation step. Raises `CONFLICT` if the merchant's status does not allow it."""
 
     step: ClassVar[ActivationAction]
     merchant_id: MerchantId
@@ -77,8 +77,8 @@ class RequestActivation(ActivationStep, frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         check_market(self.countries, self.currencies)
-        check_name("contract", self.contract, _FILE_REFERENCE_MAX)
-        check_name("kyc", self.kyc, _FILE_REFERENCE_MAX)
+        check_name("contract", self.contract, _FILE_REFERENCE_CHARS_MAX)
+        check_name("kyc", self.kyc, _FILE_REFERENCE_CHARS_MAX)
 
     def update(self, record: ActivationRecord) -> ActivationRecord:
         return replace(
@@ -105,7 +105,7 @@ class ApplyActivation(ActivationStep, frozen=True, kw_only=True):
 
 
 class ValidateActivation(ActivationStep, frozen=True, kw_only=True):
-    """Record that the integration was validated. State in the reason how it was validated."""
+    """Record that the integration was validated. Explain in the reason how it was validated."""
 
     action: ClassVar[str] = "merchant.validate"
     step = ActivationAction.VALIDATE
@@ -140,7 +140,7 @@ _MESSAGE_CURRENCIES_MAX = 10
 class ChecklistStep:
     step: str
     done: bool
-    says: str  # the current state, or what is missing
+    says: str  # the current status, or the missing data
     action: str  # the operation that completes the step
 
 
@@ -174,8 +174,8 @@ class ShowChecklist(ReadOperation[list[ChecklistStep]], frozen=True, kw_only=Tru
 
 
 def _key_step(active_keys: int) -> ChecklistStep:
-    says = f"{active_keys} active" if active_keys else "no active key"
-    return ChecklistStep(step="API key", done=active_keys > 0, says=says, action="key.issue")
+    summary = f"{active_keys} active" if active_keys else "no active key"
+    return ChecklistStep(step="API key", done=active_keys > 0, says=summary, action="key.issue")
 
 
 def _webhook_step(merchant: Merchant) -> ChecklistStep:
@@ -188,19 +188,19 @@ def _webhook_step(merchant: Merchant) -> ChecklistStep:
 
 
 def _profile_step(merchant: Merchant) -> ChecklistStep:
-    missing = _describe_missing(
+    problem = _describe_missing(
         {
             "a support link": merchant.support_url,
             "a return URL or allowed origins": merchant.return_url or merchant.allowed_origins,
         }
     )
     return ChecklistStep(
-        step="Profile", done=not missing, says=missing or "complete", action="merchant.profile"
+        step="Profile", done=not problem, says=problem or "complete", action="merchant.profile"
     )
 
 
 def _request_step(record: ActivationRecord) -> ChecklistStep:
-    missing = _describe_missing(
+    problem = _describe_missing(
         {
             "the contract": record.contract,
             "the KYC file": record.kyc,
@@ -210,39 +210,39 @@ def _request_step(record: ActivationRecord) -> ChecklistStep:
     )
     return ChecklistStep(
         step="Contract and KYC filed",
-        done=not missing,
-        says=missing or f"contract {record.contract}, KYC {record.kyc}",
+        done=not problem,
+        says=problem or f"contract {record.contract}, KYC {record.kyc}",
         action="merchant.request",
     )
 
 
 def _describe_missing(values: Mapping[str, object]) -> str:
-    missing = [name for name, value in values.items() if not value]
-    return f"missing: {', '.join(missing)}" if missing else ""
+    missing_names = [name for name, value in values.items() if not value]
+    return f"missing: {', '.join(missing_names)}" if missing_names else ""
 
 
 def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) -> ChecklistStep:
     """Report whether the usable methods cover the requested currencies and countries."""
-    usable = [method for method in methods if method.enabled and method.account_enabled]
+    usable_methods = [method for method in methods if method.enabled and method.account_enabled]
     currencies = record.requested_currencies or record.currencies
     countries = record.requested_countries or record.countries
     unsupported_codes = [
         code
         for code in currencies or ()
-        if not any(_accepts(method, code, countries) for method in usable)
+        if not any(_accepts(method, code, countries) for method in usable_methods)
     ]
-    says = f"{len(usable)} of {len(methods)} methods are usable"
+    summary = f"{len(usable_methods)} of {len(methods)} methods are usable"
     if not methods:
-        says = "the merchant has no methods"
-    elif not usable:
-        says = "no method is usable: accounts, gateways or chains are disabled"
+        summary = "the merchant has no methods"
+    elif not usable_methods:
+        summary = "no method is usable: accounts, gateways or chains are disabled"
     elif unsupported_codes:
         codes = ", ".join(unsupported_codes[:_MESSAGE_CURRENCIES_MAX])
-        says = f"no method accepts {codes} in the requested countries"
+        summary = f"no method accepts {codes} in the requested countries"
     return ChecklistStep(
         step="Accounts and methods",
-        done=bool(usable) and not unsupported_codes,
-        says=says,
+        done=bool(usable_methods) and not unsupported_codes,
+        says=summary,
         action="method.add",
     )
 
@@ -262,19 +262,21 @@ def _market_step(record: ActivationRecord) -> ChecklistStep:
         and record.requested_countries is not None
         and requested_market != (record.countries, record.currencies)
     )
-    says = "the requested market is applied" if is_applied else "payments are not accepted yet"
+    summary = "the requested market is applied" if is_applied else "payments are not accepted yet"
     return ChecklistStep(
         step="Market applied",
         done=is_applied and not is_pending,
-        says="another market has since been requested" if is_pending else says,
+        says="another market has since been requested" if is_pending else summary,
         action="merchant.apply",
     )
 
 
 def _payment_step(*, has_paid_payment: bool) -> ChecklistStep:
-    says = "at least one payment was paid" if has_paid_payment else "no payment was paid yet"
+    summary = (
+        "at least one payment has been paid" if has_paid_payment else "no payment has been paid yet"
+    )
     return ChecklistStep(
-        step="A payment was made", done=has_paid_payment, says=says, action="payment.list"
+        step="A payment was made", done=has_paid_payment, says=summary, action="payment.list"
     )
 
 
@@ -284,10 +286,10 @@ def _status_step(record: ActivationRecord, status: ActivationStatus, action: str
     done = current in {status, ActivationStatus.ACTIVE} or (
         was_active and status is ActivationStatus.VALIDATED
     )
-    says = f"the merchant is {current}"
+    summary = f"the merchant is {current}"
     if current is ActivationStatus.SUSPENDED:
-        says += "; resume it"
+        summary += "; resume it"
         action = "merchant.resume"
     elif not accepts_payments(current):
-        says += "; complete the earlier steps first"
-    return ChecklistStep(step=status.capitalize(), done=done, says=says, action=action)
+        summary += "; complete the earlier steps first"
+    return ChecklistStep(step=status.capitalize(), done=done, says=summary, action=action)

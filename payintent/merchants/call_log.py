@@ -1,7 +1,7 @@
 """Log merchants' API calls, without bodies, query strings or secrets.
 
-Calls are buffered in memory and written once per second. The buffer holds the last hundred calls of
-each merchant.
+Calls are buffered in memory and written once per second. The buffer contains the last hundred calls
+of each merchant.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ _WRITE_INTERVAL_S = 1.0
 _KEY_USES_WRITE_INTERVAL_S = 10.0
 _CALLS_MAX = 100  # per merchant; the portal does not show more
 _MERCHANTS_MAX = 200
-_US = 1_000_000
-DROPPED = Counter(
+_MICROSECONDS_PER_S = 1_000_000
+DROPPED_CALLS = Counter(
     "payintent_api_calls_dropped_total",
     "API calls missing from the log because the buffer was full or the database failed",
 )
@@ -78,11 +78,11 @@ class CallLog:
         calls = self._buffers.get(merchant_id)
         if calls is None:
             if len(self._buffers) >= _MERCHANTS_MAX:
-                DROPPED.inc()
+                DROPPED_CALLS.inc()
                 return
             self._buffers[merchant_id] = calls = deque[_Call](maxlen=_CALLS_MAX)
         elif len(calls) == _CALLS_MAX:
-            DROPPED.inc()  # the deque drops its oldest call
+            DROPPED_CALLS.inc()  # the deque drops its oldest call
         now = self._monotonic()
         route, code = scope.get(ROUTE, ""), scope.get(ERROR_CODE)
         calls.append((scope["method"], route, status, code, request_id, now, now - started_s))
@@ -99,7 +99,7 @@ class CallLog:
                 status=status,
                 error_code=code,
                 request_id=request_id.decode(),
-                duration_us=min(round(duration_s * _US), 2**31 - 1),
+                duration_us=min(round(duration_s * _MICROSECONDS_PER_S), 2**31 - 1),
                 age_s=now - at,
             )
             for merchant_id, calls in buffers.items()
@@ -122,7 +122,7 @@ class CallLogWriter:
         try:
             await add_api_calls(self._database, calls)
         except (StorageUnavailableError, LockTimeoutError):
-            DROPPED.inc(len(calls))
+            DROPPED_CALLS.inc(len(calls))
 
     async def run(self) -> None:
         while True:
@@ -131,7 +131,7 @@ class CallLogWriter:
 
 
 class KeyUses:
-    """Buffers which API keys were used. A key's use is stored at most once a minute."""
+    """Buffers the API keys that were used. Each key's use is stored at most once per minute."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -141,7 +141,7 @@ class KeyUses:
         self._public_ids.add(public_id)
 
     async def flush(self) -> None:
-        """Write the uses, or drop them if the database is unreachable."""
+        """Write the buffered uses, or drop them if the database is unreachable."""
         public_ids, self._public_ids = self._public_ids, set()
         if public_ids:
             with suppress(StorageUnavailableError, LockTimeoutError):
@@ -176,10 +176,10 @@ async def add_api_calls(database: Executor, calls: Sequence[NewApiCall]) -> None
 
 
 async def list_api_calls(
-    database: Executor, merchant_id: int, limit: int, *, failed: bool = False
+    database: Executor, merchant_id: int, limit: int, *, only_failed: bool = False
 ) -> list[ApiCallRecord]:
-    """List a merchant's latest calls, newest first; only with a status >= 400 if `failed`."""
-    if failed:
+    """List a merchant's latest calls, newest first. Failed calls have a status of 400 or more."""
+    if only_failed:
         rows = await database.fetch(_SELECT + "AND status >= 400" + _NEWEST, merchant_id, limit)
     else:
         rows = await database.fetch(_SELECT + _NEWEST, merchant_id, limit)

@@ -14,7 +14,7 @@ from payintent.merchants.model import encode_secret
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import LIST_LIMIT_MAX, MerchantId, option
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
-from payintent.runtime.encryption import callback_secret_context
+from payintent.runtime.encryption import make_callback_secret_context
 
 _SECRET_BYTES = 32
 _OVERLAP_DEFAULT_S = 24 * 3600
@@ -37,7 +37,9 @@ class CallbackSecretTimes:
     signs: bool
 
 
-async def list_times(database: Executor, merchant_id: int, limit: int) -> list[CallbackSecretTimes]:
+async def list_secret_times(
+    database: Executor, merchant_id: int, limit: int
+) -> list[CallbackSecretTimes]:
     """List a merchant's secrets, newest first."""
     rows = await database.fetch(
         """
@@ -54,7 +56,7 @@ async def list_times(database: Executor, merchant_id: int, limit: int) -> list[C
 
 
 async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
-    """Let the current secrets expire in `overlap_s` seconds, unless they expire earlier."""
+    """Make the current secrets expire in `overlap_s` seconds, unless they expire earlier."""
     await tx.fetch(
         """
         UPDATE callback_secret
@@ -96,14 +98,14 @@ async def list_secrets(
 
 
 async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
-    """Store a new secret encrypted and return its text (`whsec_…`), which is shown only once."""
+    """Store an encrypted new secret and return its text (`whsec_…`), which is shown only once."""
     secret_id = tx.id_generator.new_id()
     secret = generate_secret()
     await tx.fetch(
         "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
         secret_id,
         merchant_id,
-        context.encryption.encrypt(secret, callback_secret_context(merchant_id, secret_id)),
+        context.encryption.encrypt(secret, make_callback_secret_context(merchant_id, secret_id)),
     )
     return encode_secret(secret)
 
@@ -121,19 +123,19 @@ class IssuedCallbackSecret:
 class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
     """Add a callback secret, which is shown only once.
 
-    Until the overlap ends, webhooks are also signed with the previous secrets.
+    During the overlap, webhooks are also signed with the previous secrets.
     """
 
     action: ClassVar[str] = "merchant.rotate-secret"
     is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
-    overlap_s: Annotated[int, option("Seconds for which the previous secrets also sign.")] = (
-        _OVERLAP_DEFAULT_S
-    )
+    overlap_s: Annotated[
+        int, option("The number of seconds during which the previous secrets also sign webhooks.")
+    ] = _OVERLAP_DEFAULT_S
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval over HTTP, so that a stolen token alone does not reveal a secret."""
-        return context.actor.over_http
+        return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
@@ -164,4 +166,4 @@ class ListCallbackSecrets(ReadOperation[list[CallbackSecretTimes]], frozen=True,
 
     async def read(self, context: OperationContext) -> list[CallbackSecretTimes]:
         await require_merchant(context.database, self.merchant_id)
-        return await list_times(context.database, self.merchant_id, LIST_LIMIT_MAX)
+        return await list_secret_times(context.database, self.merchant_id, LIST_LIMIT_MAX)

@@ -1,7 +1,7 @@
 """Rate limits for merchants (across all processes) and for client addresses (per process).
 
 Each merchant has token buckets in the database. A process takes tokens in batches that last a
-fiftieth of a second, so with a limit of 500/s, one request in ten costs a statement. Below 100/s a
+fiftieth of a second. With a limit of 500/s, one request in ten requires a statement. Below 100/s, a
 process takes single tokens, and the limit is exact.
 """
 
@@ -22,20 +22,20 @@ from payintent.runtime.settings import Settings
 _BATCHES_PER_S = 50
 _LOCAL_TTL_S = 1.0  # unused local tokens expire after this time
 _BUCKETS_MAX = 20_000
-_UNAVAILABLE = "the rate limits are unavailable"
-_LOOKUP = "lookup"  # bucket for idempotency key lookups once the create limit is exceeded
+_UNAVAILABLE_MESSAGE = "the rate limits are unavailable"
+_LOOKUP_KIND = "lookup"  # for idempotency key lookups after the create limit is exceeded
 _LOOKUP_DIVISOR = 10  # the lookup limit is a tenth of the create limit
 _LOOKUP_BURST_MIN = 10
-_ROUNDING = 1e-6  # tolerance for floating-point sums
+_ROUNDING_TOLERANCE = 1e-6  # tolerance for floating-point sums
 
 
 class RateLimitExceededError(RefusedError):
-    """The rate limit is exceeded; `headers` belong in the response."""
+    """The rate limit is exceeded. `headers` must be added to the response."""
 
     def __init__(self, kind: str, limit: RateLimit, wait_s: float) -> None:
         wait = max(1, round_up_s(wait_s))
         super().__init__(ErrorCode.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
-        self.headers = limit_headers(kind, limit, RateLimitStatus(0, wait_s))
+        self.headers = make_limit_headers(kind, limit, RateLimitStatus(0, wait_s))
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Bucket:
     tokens: int = 0
     expires_at: float = 0.0
     empty_until: float = 0.0
-    remaining: int = 0  # left in the database at the last statement
+    remaining: int = 0  # tokens left in the database at the last statement
     full_at: float = 0.0
     failures: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -64,7 +64,7 @@ class MerchantRateLimiter:
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
 
     def get_limit(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
-        """Return the merchant's own limit, or the default; None means unlimited."""
+        """Return the merchant's own limit or the default limit. None means unlimited."""
         return merchant.limits.get(kind, self._default_limits.get(kind))
 
     async def take_token(
@@ -72,10 +72,10 @@ class MerchantRateLimiter:
     ) -> Mapping[str, str]:
         """Take a token and return the response headers; raises `RateLimitExceededError`."""
         limit = self.get_limit(merchant, kind)
-        return {} if limit is None else await self._spend(merchant.merchant_id, kind, limit)
+        return {} if limit is None else await self._spend_token(merchant.merchant_id, kind, limit)
 
     async def take_lookup_token(self, merchant: AuthenticatedMerchant) -> None:
-        """Take a token to look up an idempotency key although the create limit is exceeded.
+        """Take a token to look up an idempotency key after the create limit is exceeded.
 
         Lookups have a separate, smaller bucket. Raises `RateLimitExceededError`.
         """
@@ -83,22 +83,24 @@ class MerchantRateLimiter:
         if limit is not None:
             burst = max(limit.burst // _LOOKUP_DIVISOR, _LOOKUP_BURST_MIN)
             lookup_limit = RateLimit(max(limit.per_s // _LOOKUP_DIVISOR, 1), burst)
-            await self._spend(merchant.merchant_id, _LOOKUP, lookup_limit)
+            await self._spend_token(merchant.merchant_id, _LOOKUP_KIND, lookup_limit)
 
-    async def _spend(self, merchant_id: int, kind: str, limit: RateLimit) -> Mapping[str, str]:
-        bucket = self._bucket(merchant_id, kind, limit)
+    async def _spend_token(
+        self, merchant_id: int, kind: str, limit: RateLimit
+    ) -> Mapping[str, str]:
+        bucket = self._get_bucket(merchant_id, kind, limit)
         if not self._has_tokens(bucket):
             await self._refill(bucket, merchant_id, kind, limit)
         bucket.tokens -= 1
         remaining = bucket.remaining + bucket.tokens
         status = RateLimitStatus(remaining, bucket.full_at - self._monotonic())
-        return limit_headers(kind, limit, status)
+        return make_limit_headers(kind, limit, status)
 
     async def _refill(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
         failures = bucket.failures
         async with bucket.lock:
             if bucket.failures != failures:  # a query failed while this caller was waiting
-                raise StorageUnavailableError(_UNAVAILABLE)
+                raise StorageUnavailableError(_UNAVAILABLE_MESSAGE)
             if not self._has_tokens(bucket):
                 await self._take_batch(bucket, merchant_id, kind, limit)
 
@@ -106,10 +108,10 @@ class MerchantRateLimiter:
         """Return the token of a request that counts against a different limit."""
         limit = self.get_limit(merchant, kind)
         if limit is not None:
-            self._bucket(merchant.merchant_id, kind, limit).tokens += 1
+            self._get_bucket(merchant.merchant_id, kind, limit).tokens += 1
 
-    def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
-        key = (merchant_id, kind, limit)  # a changed limit gets a new bucket
+    def _get_bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
+        key = (merchant_id, kind, limit)  # a new limit gets a new bucket
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= _BUCKETS_MAX:
@@ -124,7 +126,7 @@ class MerchantRateLimiter:
         self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit
     ) -> None:
         now = self._monotonic()
-        if bucket.empty_until > now + _ROUNDING:
+        if bucket.empty_until > now + _ROUNDING_TOLERANCE:
             raise RateLimitExceededError(kind, limit, bucket.empty_until - now)
         # At most half a burst, so that the bucket can refill while the batch is being used.
         size = max(1, min(limit.per_s // _BATCHES_PER_S, limit.burst // 2))
@@ -132,36 +134,36 @@ class MerchantRateLimiter:
             grant = await access_store.take_tokens(self._database, merchant_id, kind, limit, size)
         except (StorageUnavailableError, LockTimeoutError) as error:
             bucket.failures += 1
-            raise StorageUnavailableError(_UNAVAILABLE) from error
+            raise StorageUnavailableError(_UNAVAILABLE_MESSAGE) from error
         bucket.full_at = now + grant.full_in_s
-        missing_tokens = (grant.full_in_s - _ROUNDING) * limit.per_s
+        missing_tokens = (grant.full_in_s - _ROUNDING_TOLERANCE) * limit.per_s
         bucket.remaining = math.floor(limit.burst - missing_tokens)
-        if grant.granted == 0:
-            # Wait until a whole batch is available, so that not every rejection costs a statement.
+        if grant.token_count == 0:
+            # Wait until a whole batch is available, so that a rejection rarely needs a statement.
             wait_s = grant.full_in_s - (limit.burst - size) / limit.per_s
             bucket.empty_until = now + wait_s
             raise RateLimitExceededError(kind, limit, wait_s)
-        bucket.tokens = grant.granted
+        bucket.tokens = grant.token_count
         bucket.expires_at = now + _LOCAL_TTL_S
 
 
 class AddressRateLimiter:
-    """Limits requests per client address in this process. None is not limited."""
+    """Limits requests per client address in this process. Unknown addresses are not limited."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
         self._buckets = AddressBuckets(limit, monotonic)
 
     def take_token(self, address: str | None) -> None:
-        """Take a token of an address; raises `RATE_LIMITED` if the bucket is empty."""
-        wait_s = self._buckets.wait_s(address)
+        """Take a token for an address; raises `RATE_LIMITED` if its bucket is empty."""
+        wait_s = self._buckets.get_wait_s(address)
         if wait_s:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
-        self._buckets.spend(address)
+        self._buckets.spend_token(address)
 
 
-def limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:
-    """Return the response headers that draft-ietf-httpapi-ratelimit-headers defines."""
+def make_limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:
+    """Build the response headers that draft-ietf-httpapi-ratelimit-headers defines."""
     full_in = round_up_s(status.full_in_s)
     return {
         "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',

@@ -1,11 +1,13 @@
 """Operations on merchants' payment methods."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from payintent.chains import store as chain_store
 from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.core.languages import LOCALES
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateways.amount_limits import parse_limits
@@ -35,7 +37,8 @@ from payintent.operators.operation import (
 
 _POSITION_MAX = 10_000
 _LIMITS = "Limits on the total that replace the gateway's, such as USD:0.50:1000,THB:20:"
-_MethodId = Annotated[int, argument("The payment method's number.")]
+_TRANSLATIONS = "Labels in other languages of the checkout, such as th:บัตรเครดิต,ja:カード"
+_MethodId = Annotated[int, argument("The payment method ID.")]
 
 
 class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -58,9 +61,10 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     fee_rate: Annotated[Decimal, option("The fee rate; 0.029 means 2.9 %.")] = Decimal(0)
     position: Annotated[int, option("Lower positions are offered first.")] = 0
     limits: Annotated[list[str] | None, option(_LIMITS)] = None
+    label_translations: Annotated[list[str] | None, option(_TRANSLATIONS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval once the merchant has gone live; a method determines fee and payee."""
+        """Require approval after the merchant has gone live: a method sets the fee and payee."""
         await require_merchant(context.database, self.merchant_id)
         return await merchant_store.has_gone_live(context.database, self.merchant_id)
 
@@ -78,15 +82,17 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
 
     async def check(self, context: OperationContext) -> None:
         _check_limits(self.limits)
+        parse_translations(self.label_translations or ())
         merchant = await require_merchant(context.database, self.merchant_id)
         _check_terms(self.label, self.currencies, self.countries, self.fee_rate, self.position)
-        is_id = is_database_id(self.account_id)
-        account = await account_store.get(context.database, self.account_id) if is_id else None
+        account = None
+        if is_database_id(self.account_id):
+            account = await account_store.get(context.database, self.account_id)
         if account is None or account.merchant_id not in {None, self.merchant_id}:
             raise NotFoundError(f"this merchant has no account {self.account_id}")
         if account.livemode != merchant.livemode:
             raise BadRequestError(
-                f"account {account.id} and merchant {merchant.id} must both be live, or both test"
+                f"account {account.id} and merchant {merchant.id} must both be live or both be test"
             )
         await self._check_token(context)
 
@@ -98,7 +104,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             )
         if contract is None:
             if self.token is not None:
-                raise BadRequestError("only on-chain methods have a token")
+                raise BadRequestError("only on-chain methods can have a token")
             return
         symbols = {
             token.symbol
@@ -113,7 +119,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         has_gone_live = await merchant_store.has_gone_live(tx, self.merchant_id)
         check_approved(context, needs_approval=has_gone_live)
         contract = await chain_store.get_contract(tx, self.account_id)
-        new = NewPaymentMethod(
+        method = NewPaymentMethod(
             kind=self.kind,
             label=self.label,
             currencies=self.currencies,
@@ -123,9 +129,10 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             chain=contract and contract.chain,
             token=self.token,
             limits=self.limits or (),
+            label_translations=parse_translations(self.label_translations or ()),
         )
         method_id = await method_store.add(
-            tx, self.merchant_id, self.account_id, new, self.position
+            tx, self.merchant_id, self.account_id, method, self.position
         )
         return await _lock_method(tx, method_id)
 
@@ -147,7 +154,7 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Change a method. Omitted fields and selected quotes are unchanged."""
+    """Change a method. Omitted fields and quotes that buyers have selected do not change."""
 
     action: ClassVar[str] = "method.change"
     method_id: _MethodId
@@ -158,46 +165,52 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     fee_rate: Annotated[Decimal | None, option("The fee rate; 0.029 means 2.9 %.")] = None
     position: Annotated[int | None, option("Lower positions are offered first.")] = None
     limits: Annotated[list[str] | None, option(f'{_LIMITS}; "" for none')] = None
+    label_translations: Annotated[list[str] | None, option(f'{_TRANSLATIONS}; "" for none')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval for a fee change once the merchant has gone live."""
-        before = await _require_method(context.database, self.method_id)
-        return await self._needs_approval(context.database, before)
+        """Require approval for a fee change after the merchant has gone live."""
+        method = await _require_method(context.database, self.method_id)
+        return await self._needs_approval(context.database, method)
 
-    async def _needs_approval(self, database: Executor, before: PaymentMethod) -> bool:
-        changes_mode = self.fee_mode not in (None, before.fee_mode)
-        changes_fee = changes_mode or self.fee_rate not in (None, before.fee_rate)
-        return changes_fee and await merchant_store.has_gone_live(database, before.merchant_id)
+    async def _needs_approval(self, database: Executor, method: PaymentMethod) -> bool:
+        changes_mode = self.fee_mode not in (None, method.fee_mode)
+        changes_fee = changes_mode or self.fee_rate not in (None, method.fee_rate)
+        return changes_fee and await merchant_store.has_gone_live(database, method.merchant_id)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        before = await _require_method(context.database, self.method_id)
-        values = to_json_value(before)
+        method = await _require_method(context.database, self.method_id)
+        values = to_json_value(method)
+        values["label_translations"] = format_translations(method.label_translations)
         return [
-            f"{name} of method {before.id} ({quote_input(before.label)}) of merchant "
-            f"{before.merchant_id} changes from {values[name]} to {value}"
+            f"{name} of method {method.id} ({quote_input(method.label)}) of merchant "
+            f"{method.merchant_id} changes from {values[name]} to {value}"
             for name, value in details(self).items()
             if name != "method_id"
         ]
 
     async def check(self, context: OperationContext) -> None:
         _check_limits(self.limits)
+        parse_translations(self.label_translations or ())
         countries = self.countries or None
         _check_terms(self.label, self.currencies, countries, self.fee_rate, self.position)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         merchant_id = (await _require_method(tx, self.method_id)).merchant_id
         await merchant_store.lock(tx, merchant_id)  # waits for a concurrent activation
-        before = await _lock_method(tx, self.method_id)
-        check_approved(context, needs_approval=await self._needs_approval(tx, before))
+        method = await _lock_method(tx, self.method_id)
+        check_approved(context, needs_approval=await self._needs_approval(tx, method))
         method = replace(
-            before,
-            label=self.label or before.label,
-            currencies=tuple(self.currencies or before.currencies),
-            countries=before.countries if self.countries is None else tuple(self.countries) or None,
-            fee_mode=self.fee_mode or before.fee_mode,
-            fee_rate=before.fee_rate if self.fee_rate is None else self.fee_rate,
-            position=before.position if self.position is None else self.position,
-            limits=before.limits if self.limits is None else tuple(self.limits),
+            method,
+            label=self.label or method.label,
+            currencies=tuple(self.currencies or method.currencies),
+            countries=method.countries if self.countries is None else tuple(self.countries) or None,
+            fee_mode=self.fee_mode or method.fee_mode,
+            fee_rate=method.fee_rate if self.fee_rate is None else self.fee_rate,
+            position=method.position if self.position is None else self.position,
+            limits=method.limits if self.limits is None else tuple(self.limits),
+            label_translations=method.label_translations
+            if self.label_translations is None
+            else parse_translations(self.label_translations),
         )
         await method_store.update(tx, method)
         return method
@@ -265,3 +278,24 @@ def _check_terms(
         check_rate("fee_rate", fee_rate)
     if position is not None and not 0 <= position <= _POSITION_MAX:
         raise BadRequestError(f"position must be from 0 to {_POSITION_MAX}")
+
+
+def parse_translations(entries: Iterable[str]) -> dict[str, str]:
+    """Parse entries such as `th:บัตรเครดิต`, at most one per language of the checkout."""
+    translations: dict[str, str] = {}
+    for entry in entries:
+        language, _, label = entry.partition(":")
+        if language not in LOCALES:
+            raise BadRequestError(
+                "label_translations must be LANGUAGE:LABEL with a language of "
+                f"{', '.join(LOCALES)}, not {quote_input(entry)}"
+            )
+        if language in translations:
+            raise BadRequestError(f"label_translations must have at most one entry for {language}")
+        check_name(f"label_translations for {language}", label)
+        translations[language] = label
+    return translations
+
+
+def format_translations(translations: Mapping[str, str]) -> list[str]:
+    return sorted(f"{language}:{label}" for language, label in translations.items())

@@ -1,7 +1,7 @@
 """Merchants' payment methods, the catalogs shown to buyers, and the configuration version."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from payintent.chains.watch_store import WATCHED
+from payintent.chains.watch_store import IS_WATCHED
 from payintent.core.errors import LockTimeoutError
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.amount_limits import parse_limits
@@ -17,21 +17,21 @@ from payintent.merchants.model import Acceptance, ExpectedToken, FeeMode, Market
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
-_ATTEMPTS_MAX = 3  # attempts to record a catalog while other processes do the same
+_ATTEMPTS_MAX = 3  # for recording a catalog that other processes also record
 
-#: Columns for `Acceptance`, except the fields that depend on the gateway.
+#: Columns for `Acceptance`, except for fields that depend on the gateway.
 _ACCEPTANCE = """
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
     m.enabled,
     a.enabled AND v.enabled AND (m.chain IS NULL OR {watched}) AS account_enabled
 """
-_ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=WATCHED)
+_ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=IS_WATCHED)
 _COLUMNS = """
     m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
     m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
     coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position,
-    m.limits
+    m.limits, m.label_translations
 """
 _FROM = """
     FROM payment_method m
@@ -40,8 +40,8 @@ _FROM = """
     LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
     LEFT JOIN chain_cursor k ON k.chain = m.chain
 """
-_BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
-#: Expression for the payment methods of a row of `merchant` as JSON, in display order.
+_SELECT_BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
+#: SQL expression: the payment methods of a `merchant` row as JSON, in display order.
 METHODS_JSON = f"""
     (
         SELECT json_agg(row_to_json(acceptance))
@@ -67,13 +67,14 @@ class NewPaymentMethod:
     chain: str | None = None
     token: str | None = None
     limits: Sequence[str] = ()
+    label_translations: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogRecord:
     """The catalog shown to viewers from a country, and the time when it was first shown."""
 
-    viewer: str  # the viewers' country; empty for the catalog of all other viewers
+    viewer: str  # the viewers' country; empty for viewers from all other countries
     content_hash: bytes
     since: datetime
 
@@ -82,29 +83,30 @@ _methods_decoder = msgspec.json.Decoder(tuple[Acceptance, ...])
 
 
 async def add(
-    tx: Tx, merchant_id: int, account_id: int, new: NewPaymentMethod, position: int
+    tx: Tx, merchant_id: int, account_id: int, method: NewPaymentMethod, position: int
 ) -> int:
     return await tx.value(
         """
         INSERT INTO payment_method
             (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
-             position, chain, token, limits, livemode)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+             position, chain, token, limits, label_translations, livemode)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
             (SELECT livemode FROM merchant WHERE id = $1))
         RETURNING id
         """,
         merchant_id,
         account_id,
-        new.kind,
-        new.label,
-        list(new.currencies),
-        None if new.countries is None else list(new.countries),
-        new.fee_mode,
-        new.fee_rate,
+        method.kind,
+        method.label,
+        list(method.currencies),
+        None if method.countries is None else list(method.countries),
+        method.fee_mode,
+        method.fee_rate,
         position,
-        new.chain,
-        new.token,
-        list(new.limits),
+        method.chain,
+        method.token,
+        list(method.limits),
+        msgspec.json.encode(method.label_translations).decode(),
     )
 
 
@@ -128,22 +130,22 @@ async def list_for_merchant(
 
 
 async def get(database: Executor, method_id: int) -> PaymentMethod | None:
-    row = await database.row(_BY_ID, method_id)
+    row = await database.row(_SELECT_BY_ID, method_id)
     return _to_method(row) if row else None
 
 
 async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
-    row = await tx.row(_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
+    row = await tx.row(_SELECT_BY_ID + "FOR NO KEY UPDATE OF m", method_id)
     return _to_method(row) if row else None
 
 
 async def update(tx: Tx, method: PaymentMethod) -> None:
-    """Update a method. Existing sessions keep their quotes."""
+    """Update a method. The quotes of existing sessions do not change."""
     await tx.fetch(
         """
         UPDATE payment_method
         SET label = $2, currencies = $3, countries = $4, fee_mode = $5, fee_rate = $6,
-            position = $7, enabled = $8, limits = $9
+            position = $7, enabled = $8, limits = $9, label_translations = $10
         WHERE id = $1
         """,
         method.id,
@@ -155,11 +157,12 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
         method.position,
         method.enabled,
         list(method.limits),
+        msgspec.json.encode(method.label_translations).decode(),
     )
 
 
 async def list_catalogs(database: Executor, merchant_id: int, viewer: str) -> list[CatalogRecord]:
-    """List the catalogs of a country's viewers and of all other viewers, if recorded."""
+    """List the recorded catalogs for viewers from a country and for all other viewers."""
     rows = await database.fetch(
         """
         SELECT viewer, content_hash, since
@@ -178,10 +181,10 @@ async def record_catalog(
 ) -> datetime:
     """Record the catalog shown to viewers from a country; return when it was first shown.
 
-    For a country's first catalog, the result is `since` if the catalog for all other viewers
-    already had the same content. Otherwise it is the current time.
+    For a country's first catalog, this is `since` if the catalog for all other viewers already had
+    the same content. Otherwise, it is the current time.
     """
-    for _ in range(_ATTEMPTS_MAX):  # retried after a concurrent insertion
+    for _ in range(_ATTEMPTS_MAX):  # retry after a concurrent insertion
         row = await database.row(
             """
             WITH changed AS (
@@ -217,10 +220,10 @@ async def record_catalog(
         )
         if row is not None:
             return row["since"]
-    raise LockTimeoutError("other processes keep changing this catalog")
+    raise LockTimeoutError("other processes are changing this catalog repeatedly")
 
 
-def market_of(row: Row) -> Market:
+def to_market(row: Row) -> Market:
     """Build a market from a row with the columns `countries` and `currencies`."""
     return Market(_to_tuple(row["countries"]), _to_tuple(row["currencies"]))
 
@@ -241,6 +244,7 @@ def _to_method(row: Row) -> PaymentMethod:
         "account_countries": _to_tuple(row["account_countries"]),
         "limits": tuple(row["limits"]),
         "amount_limits": parse_limits(row["limits"]),
+        "label_translations": msgspec.json.decode(row["label_translations"], type=dict[str, str]),
         "fee_mode": FeeMode(row["fee_mode"]),
         "token_minimum": int(row["token_minimum"]),
     }
@@ -255,8 +259,8 @@ class ConfigurationVersion:
     """The configuration version, and the chains that are currently watched.
 
     Triggers update the version in every transaction that changes merchants, methods, accounts,
-    providers, tokens, tax rates or catalogs. Whether a chain is watched depends on the clock, so it
-    is not versioned.
+    providers, tokens, tax rates or catalogs. The version does not cover the watched chains, because
+    they depend on the clock.
     """
 
     version: UUID
@@ -269,7 +273,7 @@ async def get_version(database: Executor) -> ConfigurationVersion:
         SELECT version, ARRAY(
             SELECT k.chain
             FROM chain_cursor k
-            WHERE {WATCHED}
+            WHERE {IS_WATCHED}
             ORDER BY k.chain
             LIMIT 1000
         ) AS watched_chains

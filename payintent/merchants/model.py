@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import ConflictError, UnprocessableError, quote_input
 from payintent.gateways.amount_limits import AmountLimits
 
@@ -22,20 +22,20 @@ class FeeMode(StrEnum):
 
 
 class TaxManager(StrEnum):
-    """Who manages tax: this service, at the operator's rates, or (`NONE`) the merchant."""
+    """Whether this service manages tax at the operator's rates, or the merchant does (`NONE`)."""
 
     NONE = "NONE"
     SERVICE = "SERVICE"
 
 
 class TaxCountry(StrEnum):
-    SELECTION = "selection"  # the country that the buyer selects, otherwise the merchant's default
+    SELECTION = "selection"  # the country that the buyer selects; default: the merchant's country
     MERCHANT = "merchant"  # always the merchant's default country
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The price of a payment with a given method. Amounts and rates are plain decimals."""
+    """The price of a payment with a given method. Amounts and rates are decimal strings."""
 
     currency: str
     amount: str
@@ -48,7 +48,7 @@ class Price:
 
 class ActivationStatus(StrEnum):
     NEW = "NEW"
-    REQUESTED = "REQUESTED"  # contract, KYC and the requested market are on file
+    REQUESTED = "REQUESTED"  # the contract, KYC file and requested market are stored
     APPLIED = "APPLIED"  # payments are possible, to validate the integration
     VALIDATED = "VALIDATED"
     ACTIVE = "ACTIVE"
@@ -64,7 +64,11 @@ class ActivationAction(StrEnum):
     RESUME = "resume"
 
 
-_ACCEPTING = (ActivationStatus.APPLIED, ActivationStatus.VALIDATED, ActivationStatus.ACTIVE)
+_ACCEPTING_STATUSES = (
+    ActivationStatus.APPLIED,
+    ActivationStatus.VALIDATED,
+    ActivationStatus.ACTIVE,
+)
 
 #: An active merchant stays active while it requests a new market.
 TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
@@ -96,12 +100,12 @@ def next_activation_status(
 
 def require_accepting_payments(activation: ActivationStatus) -> None:
     """Raise `UNPROCESSABLE` if the merchant does not accept payments."""
-    if activation not in _ACCEPTING:
+    if activation not in _ACCEPTING_STATUSES:
         raise UnprocessableError(f"this merchant does not accept payments: it is {activation}")
 
 
 def accepts_payments(activation: ActivationStatus) -> bool:
-    return activation in _ACCEPTING
+    return activation in _ACCEPTING_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,7 @@ class Quote:
     price: Price
     total_minor: int  # in minor units of the currency, or base units of the token
     expected_token: ExpectedToken | None = None
+    label_translations: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,30 +162,32 @@ class Merchant:
     return_url: str | None
     allowed_origins: tuple[str, ...]
     tax_country: TaxCountry = TaxCountry.SELECTION
-    auto_refund: bool = True  # whether money that belongs to no payment is refunded automatically
+    auto_refund: bool = (
+        True  # whether money that does not belong to a payment is refunded automatically
+    )
     allow_http: bool = False  # whether the callback URL may use http
     accent_colour: str | None = None  # for the checkout page, such as `#0b5bd3`
     terms_url: str | None = None
     mail_receipts: bool = False  # whether receipts are sent to buyers with an e-mail address
-    livemode: bool = True  # False for a test side, where no money moves
-    live_merchant: int | None = None  # a test side's live merchant
+    livemode: bool = True  # False for a test merchant, where no money moves
+    live_merchant: int | None = None  # a test merchant's live merchant
     time_zone: str = "UTC"  # defines the days of the merchant's statements
     #: The daily total of gateway refunds, per currency, above which refunds need approval.
     refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def title(self) -> str:
-        """How messages to operators refer to the merchant."""
+        """The merchant's name in messages to operators."""
         return f"merchant {self.id} ({quote_input(self.name)})"
 
     @property
     def origins(self) -> frozenset[str]:
-        return frozenset(filter(None, map(web_origin, self.allowed_origins)))
+        return frozenset(filter(None, map(parse_web_origin, self.allowed_origins)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """The properties of a payment method that decide where it can be used."""
+    """The properties of a payment method that determine where it can be used."""
 
     provider: str
     currencies: tuple[str, ...]
@@ -190,9 +197,9 @@ class Acceptance:
     token_decimals: int | None  # on-chain decimals; None without a supported token
     enabled: bool
     account_enabled: bool  # whether account and provider are enabled and the chain is watched
-    #: The gateway's decimals per currency; None: the same as `TENDER`.
+    #: The gateway's decimals per currency. None: the same as in `TENDER`.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
-    #: Limits on the total per currency: the method's own, otherwise the gateway's.
+    #: Limits on the total, per currency. The method's own limits replace the gateway's limits.
     amount_limits: Mapping[str, AmountLimits] = field(
         default_factory=dict[str, AmountLimits], repr=False
     )
@@ -205,18 +212,19 @@ class PaymentMethod(Acceptance):
     account_id: int
     provider_name: str  # the name shown by the API
     kind: str
-    label: str
+    label: str  # for languages without a translation
     chain: str | None
     fee_mode: FeeMode
     fee_rate: Decimal
     position: int  # lower positions are offered first
     limits: tuple[str, ...] = ()  # as entered by the operator: USD:0.50:1000
+    label_translations: Mapping[str, str] = field(default_factory=dict[str, str])  # by language
     expected_token: ExpectedToken | None = field(default=None, repr=False)
-    token_minimum: int = field(default=1, repr=False)  # set by the contract
+    token_minimum: int = field(default=1, repr=False)  # the contract's minimum
 
 
 def encode_secret(key: bytes) -> str:
-    """Encode a key in the form that merchants receive (`whsec_…`)."""
+    """Encode a key in the format that merchants receive (`whsec_…`)."""
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
         raise ValueError(f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
     return SECRET_PREFIX + base64.b64encode(key).decode()

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 from zoneinfo import available_timezones
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import BadRequestError
 from payintent.core.money import TENDER
@@ -16,7 +16,7 @@ from payintent.http.egress import (
     EgressRefusedError,
     EgressRules,
     check_callback_registration,
-    egress_rules,
+    make_egress_rules,
 )
 from payintent.merchants import store as merchant_store
 from payintent.merchants.access_operations import issue_api_key
@@ -32,8 +32,8 @@ from payintent.operators.fields import (
     check_colour,
     check_list_limit,
     check_name,
+    check_optional_text,
     check_origin,
-    check_text_if_given,
     check_web_url,
     option,
     quote_input,
@@ -47,15 +47,15 @@ from payintent.operators.operation import (
     to_json_value,
 )
 
-_NAME_MAX = 200
+_NAME_CHARS_MAX = 200
 _ORIGINS_MAX = 20
 #: Profile fields that redirect buyers or determine their tax.
-_REDIRECTING_FIELDS = (
+_SENSITIVE_FIELDS = (
     *("return_url", "support_url", "terms_url"),
     *("tax_manager", "tax_country", "default_country"),
 )
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
-_AUTO_REFUND = option("Automatically refund money that belongs to no payment.")
+_AUTO_REFUND = option("Automatically refund money that does not belong to a payment.")
 _ALLOW_HTTP = option("Allow an http callback URL. The sandbox always allows http.")
 
 
@@ -73,7 +73,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     """
 
     action: ClassVar[str] = "merchant.create"
-    name: Annotated[str, option("The name shown to buyers, as in Pay NAME.")]
+    name: Annotated[str, option("The name shown to buyers, as in `Pay NAME`.")]
     callback_url: Annotated[str | None, option("The URL that receives webhooks.")] = None
     methods: Annotated[
         Literal["none", "all"],
@@ -87,7 +87,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval over HTTP, so that a stolen token alone does not reveal secrets."""
-        return context.actor.over_http
+        return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [
@@ -96,10 +96,10 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         ]
 
     async def check(self, context: OperationContext) -> None:
-        check_name("name", self.name, _NAME_MAX)
+        check_name("name", self.name, _NAME_CHARS_MAX)
         allow_http = self.allow_http or context.settings.sandbox
         await check_merchant_callback_url(
-            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+            self.callback_url, make_egress_rules(context.settings), allow_http=allow_http
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
@@ -120,7 +120,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
             await add_platform_methods(tx, merchant.id, livemode=True)
         return CreatedMerchant(merchant, key, secret)
 
-    def merchant_id_of(self, result: CreatedMerchant) -> int:
+    def get_merchant_id(self, result: CreatedMerchant) -> int:
         return result.merchant.id
 
 
@@ -139,14 +139,14 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "merchant.list"
     columns = ("id", "name", "livemode", "activation", "callback_url", "tax_manager")
-    name: Annotated[str | None, option("Part of the name.")] = None
+    name: Annotated[str | None, option("Text that the name contains.")] = None
     activation: Annotated[ActivationStatus | None, option("The activation status.")] = None
-    after: Annotated[int, option("The last merchant number of the previous page.", min=0)] = 0
+    after: Annotated[int, option("The last merchant ID of the previous page.", min=0)] = 0
     limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[Merchant]:
         check_list_limit(self.limit)
-        check_text_if_given("name", self.name, _NAME_MAX)
+        check_optional_text("name", self.name, _NAME_CHARS_MAX)
         check_after(self.after)
         return await merchant_store.list_merchants(
             context.database,
@@ -162,27 +162,28 @@ class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
     merchant_id: MerchantId
 
-    def is_sensitive(self, before: Merchant) -> bool:
+    def is_sensitive(self, merchant: Merchant) -> bool:
         raise NotImplementedError
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        before = await require_merchant(context.database, self.merchant_id)
-        return await self._needs_approval(context.database, before)
+        merchant = await require_merchant(context.database, self.merchant_id)
+        return await self._needs_approval(context.database, merchant)
 
     async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Lock the merchant; raise `CONFLICT` if the change now needs an approval that it lacks."""
+        """Lock the merchant; raise `CONFLICT` if the change now needs approval and has none."""
         await require_merchant(tx, self.merchant_id)
-        before = await merchant_store.lock(tx, self.merchant_id)
-        assert before is not None  # noqa: S101 - merchants are never deleted
-        check_approved(context, needs_approval=await self._needs_approval(tx, before))
-        return before
+        merchant = await merchant_store.lock(tx, self.merchant_id)
+        assert merchant is not None  # noqa: S101 - merchants are never deleted
+        check_approved(context, needs_approval=await self._needs_approval(tx, merchant))
+        return merchant
 
-    async def _needs_approval(self, database: Executor, before: Merchant) -> bool:
-        return self.is_sensitive(before) and await merchant_store.has_gone_live(database, before.id)
+    async def _needs_approval(self, database: Executor, merchant: Merchant) -> bool:
+        is_sensitive = self.is_sensitive(merchant)
+        return is_sensitive and await merchant_store.has_gone_live(database, merchant.id)
 
 
 class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
-    """Change a merchant's profile. Omitted fields are unchanged; an empty URL clears its field."""
+    """Change a merchant's profile. Omitted fields do not change. An empty URL clears its field."""
 
     action: ClassVar[str] = "merchant.profile"
     name: Annotated[str | None, option("The name shown to buyers.")] = None
@@ -224,7 +225,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
         if self.mail_receipts and not context.settings.sends_mail:
             raise BadRequestError("mail_receipts requires a mail server: set PAYINTENT_SMTP_HOST")
         if self.name is not None:
-            check_name("name", self.name, _NAME_MAX)
+            check_name("name", self.name, _NAME_CHARS_MAX)
         for field in ("logo_url", "support_url", "terms_url", "return_url"):
             if url := getattr(self, field):
                 check_web_url(field, url, sandbox=context.settings.sandbox)
@@ -236,19 +237,20 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
             check_origin(origin, sandbox=context.settings.sandbox)
         await self._check_locale(context)
 
-    def is_sensitive(self, before: Merchant) -> bool:
+    def is_sensitive(self, merchant: Merchant) -> bool:
         """Return whether buyers could be redirected elsewhere or taxed differently."""
-        origins = frozenset(filter(None, map(web_origin, self.allowed_origins or ())))
-        return not origins <= before.origins or any(
-            getattr(self, name) and getattr(self, name) != getattr(before, name)
-            for name in _REDIRECTING_FIELDS
+        origins = frozenset(filter(None, map(parse_web_origin, self.allowed_origins or ())))
+        return not origins <= merchant.origins or any(
+            getattr(self, name) and getattr(self, name) != getattr(merchant, name)
+            for name in _SENSITIVE_FIELDS
         )
 
     async def changes(self, context: OperationContext) -> list[str]:
-        before = await require_merchant(context.database, self.merchant_id)
-        values = to_json_value(before)
+        merchant = await require_merchant(context.database, self.merchant_id)
+        values = to_json_value(merchant)
         return [
-            f"{name} of {before.title} changes from {values[name] or 'empty'} to {value or 'empty'}"
+            f"{name} of {merchant.title} changes from "
+            f"{values[name] or 'empty'} to {value or 'empty'}"
             for name, value in details(self).items()
             if name != "merchant_id"
         ]
@@ -258,15 +260,15 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
             raise BadRequestError(f"country {quote_input(self.default_country)} is not supported")
         if self.locale is not None and not _LOCALE.fullmatch(self.locale):
             raise BadRequestError(f"locale {quote_input(self.locale)} is not a language tag")
-        # Both Python and PostgreSQL must know the time zone, because both compute days with it.
+        # Both Python and PostgreSQL compute days in the time zone, so both must support it.
         if self.time_zone is not None and not (
             self.time_zone in available_timezones()
-            and await merchant_store.has_time_zone(context.database, self.time_zone)
+            and await merchant_store.time_zone_exists(context.database, self.time_zone)
         ):
             raise BadRequestError(f"time_zone {quote_input(self.time_zone)} is not a time zone")
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        before = await self.lock_merchant(context, tx)
+        merchant = await self.lock_merchant(context, tx)
         changes = {
             name: value or None if name.endswith("_url") or name == "accent_colour" else value
             for name in self.__struct_fields__
@@ -276,18 +278,20 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
             changes["accent_colour"] = self.accent_colour.lower()
         if self.allowed_origins is not None:
             # Browsers send origins in this normalized form.
-            changes["allowed_origins"] = tuple(filter(None, map(web_origin, self.allowed_origins)))
-        merchant = replace(before, **changes)
+            changes["allowed_origins"] = tuple(
+                filter(None, map(parse_web_origin, self.allowed_origins))
+            )
+        merchant = replace(merchant, **changes)
         await merchant_store.set_profile(tx, merchant)
         return merchant
 
 
 class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
-    """Set a merchant's callback URL. `webhooks replay-missed` sends events skipped until now."""
+    """Set a merchant's callback URL. `webhooks replay-missed` sends the events skipped before."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
     callback_url: Annotated[
-        str | None, argument("Default: none; events are then stored but not sent.")
+        str | None, argument("The URL. Default: none; events are then stored but not sent.")
     ] = None
     allow_http: Annotated[bool | None, _ALLOW_HTTP] = None
 
@@ -295,11 +299,11 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         merchant = await require_merchant(context.database, self.merchant_id)
         allow_http = self._allows_http(merchant) or context.settings.sandbox
         await check_merchant_callback_url(
-            self.callback_url, egress_rules(context.settings), allow_http=allow_http
+            self.callback_url, make_egress_rules(context.settings), allow_http=allow_http
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Set the URL; raise `BAD_REQUEST` if http has since been disallowed."""
+        """Set the URL; raise `BAD_REQUEST` if http is no longer allowed."""
         merchant = await self.lock_merchant(context, tx)
         allow_http = self._allows_http(merchant) or (
             context.settings.sandbox and _is_http(self.callback_url)
@@ -309,18 +313,18 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         await merchant_store.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
         return replace(merchant, callback_url=url, allow_http=allow_http)
 
-    def is_sensitive(self, before: Merchant) -> bool:
+    def is_sensitive(self, merchant: Merchant) -> bool:
         """Return whether events would be redirected or could be sent unencrypted."""
-        redirects = self.callback_url not in (None, before.callback_url)
-        return redirects or (bool(self.allow_http) and not before.allow_http)
+        redirects_events = self.callback_url not in (None, merchant.callback_url)
+        return redirects_events or (bool(self.allow_http) and not merchant.allow_http)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        before = await require_merchant(context.database, self.merchant_id)
-        url, current = self.callback_url or "none", before.callback_url or "none"
-        changes = [f"the callback URL of {before.title} changes from {current} to {url}"]
+        merchant = await require_merchant(context.database, self.merchant_id)
+        old_url, new_url = merchant.callback_url or "none", self.callback_url or "none"
+        changes = [f"the callback URL of {merchant.title} changes from {old_url} to {new_url}"]
         if self.allow_http is not None:
-            change = f"changes from {before.allow_http} to {self.allow_http}"
-            changes.append(f"allow_http of {before.title} {change}")
+            change = f"changes from {merchant.allow_http} to {self.allow_http}"
+            changes.append(f"allow_http of {merchant.title} {change}")
         return changes
 
     def _allows_http(self, merchant: Merchant) -> bool:
@@ -359,17 +363,17 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
     currency: Annotated[str, argument("A currency such as THB.")]
     above: Annotated[str | None, argument("The amount per day. Default: no threshold.")] = None
 
-    def is_sensitive(self, before: Merchant) -> bool:
+    def is_sensitive(self, merchant: Merchant) -> bool:
         """Return whether larger refunds would become possible without approval."""
-        threshold = before.refund_approval_above.get(self.currency)
+        threshold = merchant.refund_approval_above.get(self.currency)
         if threshold is None:
             return False
         return self.above is None or Decimal(self.above) > Decimal(threshold)
 
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
-        before = merchant.refund_approval_above.get(self.currency, "none")
-        change = f"changes from {before} to {self.above or 'none'}"
+        threshold = merchant.refund_approval_above.get(self.currency, "none")
+        change = f"changes from {threshold} to {self.above or 'none'}"
         return [f"the {self.currency} refund threshold of {merchant.title} {change}"]
 
     async def check(self, context: OperationContext) -> None:
@@ -387,10 +391,10 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Store the threshold. Refunds that already await approval are not affected."""
-        before = await self.lock_merchant(context, tx)
-        thresholds = dict(before.refund_approval_above)
+        merchant = await self.lock_merchant(context, tx)
+        thresholds = dict(merchant.refund_approval_above)
         thresholds.pop(self.currency, None)
         if self.above is not None:
             thresholds[self.currency] = self.above
         await merchant_store.set_refund_thresholds(tx, self.merchant_id, thresholds)
-        return replace(before, refund_approval_above=thresholds)
+        return replace(merchant, refund_approval_above=thresholds)

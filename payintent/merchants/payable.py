@@ -24,7 +24,7 @@ class Restrictions:
     crypto_listed: frozenset[str] = frozenset()  # countries restricted now or in the past
 
     def allows_crypto(self, country: str | None, viewer: str | None) -> bool:
-        """Return whether crypto is allowed in both the quotes' country and the viewer's country.
+        """Return whether crypto is allowed in the quotes' country and in the viewer's country.
 
         An unknown country (None) is not restricted.
         """
@@ -64,18 +64,18 @@ def payable_by_country(
     return {
         country: tuple(
             code
-            for code in accepted
+            for code in currencies
             if market.includes(code, country)
             and any(method.includes(code, country) for method in methods)
         )
-        for country, accepted in TENDER_BY_COUNTRY.items()
+        for country, currencies in TENDER_BY_COUNTRY.items()
     }
 
 
 def _filter_currencies(
     country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
-    """Remove settle-only tokens, and crypto currencies if crypto is restricted."""
+    """Remove tokens that are only used for settlement, and crypto currencies if restricted."""
     allows_crypto = restrictions.allows_crypto(country, viewer)
     return [
         code
@@ -94,7 +94,7 @@ class PayableMethods:
 
 
 def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A:
-    """Restrict a method to its gateway's capabilities; None (no adapter) disables it."""
+    """Restrict a method to its gateway's capabilities. If they are None, disable the method."""
     if capabilities is None:
         return replace(method, account_enabled=False)
     return replace(
@@ -106,15 +106,17 @@ def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A
 
 
 def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> PayableMethods:
-    usable = tuple(
-        (method, accepted) for method in methods if (accepted := usable_market(method)) is not None
+    usable_methods = tuple(
+        (method, method_market)
+        for method in methods
+        if (method_market := find_usable_market(method)) is not None
     )
-    by_country = payable_by_country(market, tuple(accepted for _, accepted in usable))
-    return PayableMethods(usable, by_country)
+    method_markets = tuple(method_market for _, method_market in usable_methods)
+    return PayableMethods(usable_methods, payable_by_country(market, method_markets))
 
 
-def usable_market(method: Acceptance) -> Market | None:
-    """Return the currencies and countries that a method can be used for, or None if unusable.
+def find_usable_market(method: Acceptance) -> Market | None:
+    """Return the currencies and countries in which a method can be used; None if it cannot.
 
     The method, its account and its token must be enabled, the token must have an address, the chain
     must be watched, and the gateway must support the currency. Both the method and the account must
@@ -130,13 +132,13 @@ def usable_market(method: Acceptance) -> Market | None:
 
 
 def usable_markets(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
-    return tuple(filter(None, map(usable_market, methods)))
+    return tuple(filter(None, map(find_usable_market, methods)))
 
 
 def payable_precision(method: Acceptance, currency: str) -> int | None:
     """Return the number of decimals of the token, or of the currency if there is no token.
 
-    Returns None if the gateway does not support the currency, or the chain does not support the
+    Returns None if the gateway does not support the currency, or if the chain does not support the
     token.
     """
     if method.decimals is not None and currency not in method.decimals:

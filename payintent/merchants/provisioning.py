@@ -1,4 +1,4 @@
-"""Provision merchants with default payment methods and a test side."""
+"""Provision merchants with default payment methods and a test merchant."""
 
 import secrets
 from dataclasses import dataclass
@@ -22,26 +22,26 @@ from payintent.operators.operation import OperationContext
 TEST_PROVIDER = "test"
 SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
 _SIGNING_SECRET_BYTES = 32
-#: The API address of test gateway accounts; the service's own URL could become outdated.
+#: The base URL of test gateway accounts. It is not the service's URL, which could change.
 _TEST_BASE_URL = "payintent:test"
 
 
 @dataclass(frozen=True, slots=True)
 class TestSide:
     merchant_id: int
-    callback_secret: str | None  # set only if the test side was just created
+    callback_secret: str | None  # set only if the test merchant was just created
 
 
 async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) -> TestSide:
-    """Return a live merchant's test side, creating it or its test account if needed.
+    """Return a live merchant's test merchant, creating it or its test account if needed.
 
-    A new test side has the live merchant's profile, its own test gateway account, and the default
-    methods of that account and of the platform's test accounts. It has no callback URL and does
-    not send mail. Raises `BAD_REQUEST` for a test merchant.
+    A new test merchant has the live merchant's profile, a separate test gateway account, and the
+    default methods of that account and of the platform's test accounts. It has no callback URL and
+    does not send mail. Raises `BAD_REQUEST` for a test merchant.
     """
     live = await merchant_store.lock(tx, merchant_id)
     if live is None or not live.livemode:
-        raise BadRequestError(f"merchant {merchant_id} is a test side: use the live merchant")
+        raise BadRequestError(f"merchant {merchant_id} is a test merchant: use the live merchant")
     side_id = await merchant_store.find_test_side(tx, merchant_id)
     if side_id is not None:
         await _ensure_test_account(context, tx, side_id)
@@ -58,10 +58,10 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
 
     The caller must hold the lock on the live merchant, which prevents a concurrent addition.
     """
-    if await account_store.has_own_account(tx, side_id, TEST_PROVIDER):
+    if await account_store.merchant_owns_account(tx, side_id, TEST_PROVIDER):
         return
     await ensure_writing_key(tx, context.encryption)
-    new = NewAccount(
+    account = NewAccount(
         provider=TEST_PROVIDER,
         merchant_id=side_id,
         name="test gateway",
@@ -69,19 +69,19 @@ async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) 
         livemode=False,
     )
     credentials = {SIGNING_SECRET: secrets.token_urlsafe(_SIGNING_SECRET_BYTES)}
-    account_id = await add_account(context, tx, new, credentials)
-    for position, method in enumerate(default_methods(TEST_PROVIDER)):
+    account_id = await add_account(context, tx, account, credentials)
+    for position, method in enumerate(get_default_methods(TEST_PROVIDER)):
         await method_store.add(tx, side_id, account_id, method, position)
 
 
 _CARD_RATE = Decimal("0.029")
-#: For all fiat currencies. Quotes omit currencies that the gateway does not support.
+#: A method for all fiat currencies. Quotes omit currencies that the gateway does not support.
 _fiat_method = partial(NewPaymentMethod, currencies=tuple(FIAT))
-_DEFAULT = (
+_DEFAULT_METHODS = (
     _fiat_method(kind="card", label="Card", fee_rate=_CARD_RATE),
     _fiat_method(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
 )
-_BY_PROVIDER = {
+_METHODS_BY_PROVIDER = {
     "stripe": (_fiat_method(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
     "ecpay": (
         NewPaymentMethod(
@@ -98,8 +98,8 @@ _BY_PROVIDER = {
 }
 
 
-def default_methods(provider: str) -> tuple[NewPaymentMethod, ...]:
-    return _BY_PROVIDER.get(provider, _DEFAULT)
+def get_default_methods(provider: str) -> tuple[NewPaymentMethod, ...]:
+    return _METHODS_BY_PROVIDER.get(provider, _DEFAULT_METHODS)
 
 
 async def add_platform_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
@@ -108,7 +108,7 @@ async def add_platform_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> N
     for account in await account_store.list_platform_accounts(tx, livemode=livemode):
         contract = await chain_store.get_contract(tx, account.id)
         if contract is None:
-            methods = default_methods(account.provider)
+            methods = get_default_methods(account.provider)
         else:
             methods = await _list_token_methods(tx, contract.chain)
         for method in methods:

@@ -38,11 +38,11 @@ async def list_restrictions(database: Executor) -> list[Restriction]:
 
 
 def collect_countries(restrictions: Sequence[Restriction]) -> Restrictions:
-    active = [restriction for restriction in restrictions if restriction.active]
+    active_restrictions = [restriction for restriction in restrictions if restriction.active]
     return Restrictions(
-        crypto=_countries(active, RestrictionType.CRYPTO),
-        onramp=_countries(active, RestrictionType.ONRAMP),
-        crypto_listed=_countries(restrictions, RestrictionType.CRYPTO),
+        crypto=_filter_countries(active_restrictions, RestrictionType.CRYPTO),
+        onramp=_filter_countries(active_restrictions, RestrictionType.ONRAMP),
+        crypto_listed=_filter_countries(restrictions, RestrictionType.CRYPTO),
     )
 
 
@@ -65,7 +65,7 @@ async def set_restriction(tx: Tx, kind: RestrictionType, country: str, *, active
     return row is not None
 
 
-def _countries(restrictions: Sequence[Restriction], kind: RestrictionType) -> frozenset[str]:
+def _filter_countries(restrictions: Sequence[Restriction], kind: RestrictionType) -> frozenset[str]:
     return frozenset(
         restriction.country for restriction in restrictions if restriction.type is kind
     )
@@ -85,7 +85,7 @@ _Type = Annotated[
 
 
 class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=True):
-    """Restrict a country. The restriction applies within seconds."""
+    """Restrict a country. The restriction takes effect within seconds."""
 
     action: ClassVar[str] = "restriction.add"
     type: _Type

@@ -24,7 +24,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecord:
-    """A merchant's activation. If countries or currencies are None, all are allowed."""
+    """A merchant's activation. None allows all countries or currencies."""
 
     merchant_id: int
     activation: str
@@ -59,13 +59,13 @@ async def add(
         auto_refund,
         allow_http,
     )
-    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
-    return from_row(row)
+    assert row is not None  # noqa: S101 - RETURNING returns the inserted row
+    return to_merchant(row)
 
 
 async def get(database: Executor, merchant_id: int) -> Merchant | None:
     row = await database.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1", merchant_id)
-    return from_row(row) if row else None
+    return to_merchant(row) if row else None
 
 
 async def find_test_side(database: Executor, live_merchant: int) -> int | None:
@@ -73,9 +73,9 @@ async def find_test_side(database: Executor, live_merchant: int) -> int | None:
 
 
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
-    """Add a test side to a live merchant and return its id. A test side is active immediately.
+    """Create a live merchant's test merchant, which is active immediately, and return its id.
 
-    The test side gets the live merchant's profile, countries, currencies, taxes and rate limits.
+    It gets the live merchant's profile, countries, currencies, taxes and rate limits.
     """
     return await tx.value(
         """
@@ -90,7 +90,7 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
             FROM merchant
             WHERE id = $1
             RETURNING id
-        ), limited AS (
+        ), copied_limits AS (
             INSERT INTO rate_limit (merchant_id, class, per_s, burst)
             SELECT test_side.id, l.class, l.per_s, l.burst
             FROM test_side
@@ -104,10 +104,10 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
 
 
 async def have_same_mode(database: Executor, merchant_id: int, other_id: int) -> bool:
-    """Return whether two merchants are both live or both test sides."""
+    """Return whether two merchants are both live or both test merchants."""
     return await database.value(
         """
-        SELECT count(DISTINCT livemode) = 1 AS same
+        SELECT count(DISTINCT livemode) = 1
         FROM merchant
         WHERE id IN ($1, $2)
         """,
@@ -133,13 +133,13 @@ async def list_merchants(
     name: str | None = None,
     activation: str | None = None,
 ) -> list[Merchant]:
-    """List merchants after an id, optionally by status and part of the name (case-insensitive)."""
+    """List merchants after an id. `name` matches any part of the name and ignores case."""
     rows = await _MERCHANTS.page(database, after, limit, name=name, activation=activation)
-    return [from_row(row) for row in rows]
+    return [to_merchant(row) for row in rows]
 
 
 async def list_names(database: Executor, merchant_ids: Sequence[int]) -> dict[int, str]:
-    """Return the names of these merchants by id. Names of test sides are marked."""
+    """Return the names of these merchants by id. Names of test merchants are marked."""
     if not merchant_ids:
         return {}
     rows = await database.fetch(
@@ -161,7 +161,7 @@ async def set_callback_url(
 
 
 async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[str, str]) -> None:
-    """Store the daily totals, per currency, that a merchant may refund without approval."""
+    """Store the daily total in each currency that a merchant can refund without approval."""
     await tx.fetch(
         "UPDATE merchant SET refund_approval_above = $2::jsonb WHERE id = $1",
         merchant_id,
@@ -212,7 +212,7 @@ async def has_gone_live(database: Executor, merchant_id: int | None = None) -> b
 
 
 async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
-    """Return whether any of a merchant's payments was paid, even if it has since been refunded."""
+    """Return whether any payment was ever paid, even if it has since been refunded."""
     return await database.value(
         """
         SELECT EXISTS (
@@ -232,7 +232,7 @@ async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
     )
 
 
-async def has_time_zone(database: Executor, name: str) -> bool:
+async def time_zone_exists(database: Executor, name: str) -> bool:
     row = await database.row("SELECT FROM pg_timezone_names WHERE name = $1", name)
     return row is not None
 
@@ -241,7 +241,7 @@ async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
     row = await tx.row(
         "SELECT" + COLUMNS + "FROM merchant m WHERE id = $1 FOR NO KEY UPDATE", merchant_id
     )
-    return from_row(row) if row else None
+    return to_merchant(row) if row else None
 
 
 async def get_activation(database: Executor, merchant_id: int) -> ActivationRecord:
@@ -259,7 +259,7 @@ async def get_activation(database: Executor, merchant_id: int) -> ActivationReco
 
 
 async def save_activation(tx: Tx, record: ActivationRecord) -> None:
-    """Store a merchant's activation; `activated_at` is set when it first becomes ACTIVE."""
+    """Store a merchant's activation. `activated_at` is set when it first becomes ACTIVE."""
     await tx.fetch(
         """
         UPDATE merchant
@@ -280,14 +280,14 @@ async def save_activation(tx: Tx, record: ActivationRecord) -> None:
     )
 
 
-def from_row(row: Row) -> Merchant:
+def to_merchant(row: Row) -> Merchant:
     """Build a merchant from a row with `COLUMNS`."""
     thresholds = msgspec.json.decode(row["refund_approval_above"], type=dict[str, str])
     return build(
         Merchant,
         row,
         activation=ActivationStatus(row["activation"]),
-        market=method_store.market_of(row),
+        market=method_store.to_market(row),
         tax_manager=TaxManager(row["tax_manager"]),
         allowed_origins=tuple(row["allowed_origins"]),
         tax_country=TaxCountry(row["tax_country"]),

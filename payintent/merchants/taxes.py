@@ -37,7 +37,7 @@ async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
 
 
 async def remove_tax_rate(tx: Tx, country: str) -> bool:
-    """Remove a country's tax rate; return False if there was none."""
+    """Remove a country's tax rate; return False if it has no rate."""
     row = await tx.row("DELETE FROM tax_rate WHERE country = $1 RETURNING country", country)
     return row is not None
 
@@ -52,12 +52,12 @@ class _TaxRateChange(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     country: IsoCountry
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval once any merchant has gone live, because buyers pay the tax."""
+        """Require approval after any merchant has gone live, because buyers pay the tax."""
         return await merchant_store.has_gone_live(context.database)
 
 
 class SetTaxRate(_TaxRateChange, frozen=True, kw_only=True):
-    """Set a country's tax rate. Selected quotes keep their rate."""
+    """Set a country's tax rate. The rate of quotes that buyers have selected does not change."""
 
     action: ClassVar[str] = "tax.set"
     rate: Annotated[Decimal, argument("The rate; 0.07 means 7 %.", metavar="RATE")]
@@ -88,7 +88,7 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
 
 class RemoveTaxRate(_TaxRateChange, frozen=True, kw_only=True):
-    """Remove a country's tax rate. It is then zero."""
+    """Remove a country's tax rate, which is then zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True
@@ -98,12 +98,12 @@ class RemoveTaxRate(_TaxRateChange, frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         if self.country not in await list_tax_rates(context.database):
-            raise _no_rate(self.country)
+            raise _missing_rate_error(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
         check_approved(context, needs_approval=await merchant_store.has_gone_live(tx))
         if not await remove_tax_rate(tx, self.country):
-            raise _no_rate(self.country)
+            raise _missing_rate_error(self.country)
         return TaxRate(self.country, Decimal(0))
 
 
@@ -112,5 +112,5 @@ async def _describe_change(context: OperationContext, country: str, rate: Decima
     return f"the tax rate of {country} changes from {rates.get(country, 0)} to {rate}"
 
 
-def _no_rate(country: str) -> RefusedError:
+def _missing_rate_error(country: str) -> RefusedError:
     return NotFoundError(f"no tax rate for {quote_input(country)}")

@@ -24,7 +24,7 @@ from payintent.evm.port import (
     TransferLog,
     log_position,
 )
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import deposits_store
 from payintent.onchain.deposit_rules import decide_captures
 from payintent.onchain.deposits_store import (
@@ -184,7 +184,7 @@ class DepositWatcher:
             if len(agreeing) + 1 >= needed:
                 return _merge(reading, agreeing)
         if len(readings) >= needed:
-            WRONG_ANSWERS.labels(self.chain.slug, "deposits").inc()
+            WRONG_RESPONSES.labels(self.chain.slug, "deposits").inc()
             _log.error("deposits_disputed", chain=self.chain.slug, block=blocks.first)
         raise ChainUnavailableError(
             f"{self.chain.slug}: too few endpoints agree on deposits from block {blocks.first} on"
@@ -200,7 +200,7 @@ class DepositWatcher:
             if token.address is not None and not token.native
         ]
         while True:
-            end = min(blocks.first + self.reader.span(name) - 1, blocks.last)
+            end = min(blocks.first + self.reader.get_span(name) - 1, blocks.last)
             try:
                 return await self._read_chunks(
                     name, _Range(blocks.first, min(blocks.final, end), end), tokens, addresses
@@ -245,7 +245,7 @@ class DepositWatcher:
         if len(self.reader.names) == 1 and not await self.reader.has_transfers(name, logs):
             raise ChainUnavailableError(f"{name} does not confirm a log")
         hashes = {log.block_number: log.block_hash for log in logs}
-        blocks = await self.reader.blocks(name, list(hashes))
+        blocks = await self.reader.fetch_blocks(name, list(hashes))
         times = {
             block.number: block.at
             for block in blocks

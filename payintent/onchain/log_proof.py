@@ -17,10 +17,10 @@ from payintent.evm.port import (
     BlockId,
     ChainTransaction,
     ContractLog,
+    MissingReason,
     PaidLog,
-    Unanswered,
 )
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.runtime.log import get_logger
 
 _log = get_logger("prove")
@@ -156,13 +156,13 @@ async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> No
 
 
 async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) -> None:
-    """Query an endpoint for undecided transactions. Unanswered queries are not votes."""
+    """Query an endpoint for undecided transactions. MissingReason queries are not votes."""
     tx_hashes = votes.undecided_transactions()
     if not tx_hashes:
         return
     claim = votes.claim
     pending = [tx_hash for tx_hash in tx_hashes if tx_hash in claim.pending]
-    answers = await reader.transactions(name, pending) if pending else []
+    answers = await reader.fetch_transactions(name, pending) if pending else []
     transaction_of = dict(zip(pending, answers, strict=True))
     blocks_of = {
         tx_hash: blocks | _block_of(transaction_of.get(tx_hash))
@@ -172,7 +172,9 @@ async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) 
         {block for tx_blocks in blocks_of.values() for block in tx_blocks},
         key=lambda block: block.number,
     )
-    block_logs = await reader.block_logs(name, blocks, sorted(claim.contracts)) if blocks else []
+    block_logs = (
+        await reader.fetch_block_logs(name, blocks, sorted(claim.contracts)) if blocks else []
+    )
     logs_of = dict(zip(blocks, block_logs, strict=True))
     for tx_hash, tx_blocks in blocks_of.items():
         if _may_become_final(transaction_of.get(tx_hash), claim.last):
@@ -184,27 +186,27 @@ async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) 
 def _logs_in(
     tx_hash: bytes,
     blocks: Iterable[BlockId],
-    logs_of: Mapping[BlockId, Sequence[ContractLog] | Unanswered],
+    logs_of: Mapping[BlockId, Sequence[ContractLog] | MissingReason],
 ) -> list[ContractLog] | None:
     """Return a transaction's logs in these blocks; None if a query was not answered."""
     tx_logs: list[ContractLog] = []
     for block in blocks:
         logs = logs_of[block]
-        if isinstance(logs, Unanswered):
+        if isinstance(logs, MissingReason):
             return None
         tx_logs += [log for log in logs if log.tx_hash == tx_hash]
     return tx_logs
 
 
-def _block_of(tx: ChainTransaction | Unanswered | None) -> set[BlockId]:
+def _block_of(tx: ChainTransaction | MissingReason | None) -> set[BlockId]:
     if not isinstance(tx, ChainTransaction) or tx.block_number is None or tx.block_hash is None:
         return set()
     return {BlockId(tx.block_number, tx.block_hash)}
 
 
-def _may_become_final(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
+def _may_become_final(tx: ChainTransaction | MissingReason | None, last: int) -> bool:
     """Return whether the transaction may still be in, or move to, a final block."""
-    if tx is None or isinstance(tx, Unanswered):
+    if tx is None or isinstance(tx, MissingReason):
         return tx is not None
     return tx.block_number is not None and tx.block_number > last
 
@@ -212,5 +214,5 @@ def _may_become_final(tx: ChainTransaction | Unanswered | None, last: int) -> bo
 def report_unproven_logs(chain: str, proof: LogProof) -> None:
     """Report unproven logs as metrics and log events."""
     for log in proof.unproven:
-        WRONG_ANSWERS.labels(chain, "unproven_log").inc()
+        WRONG_RESPONSES.labels(chain, "unproven_log").inc()
         _log.warning("unproven_log", chain=chain, tx=log.tx_hash.hex(), block=log.block_number)

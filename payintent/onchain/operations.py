@@ -11,7 +11,7 @@ from payintent.chains.operations import (
     ChainView,
     load_chain_view,
     lock_known_chain,
-    read_address,
+    parse_checksum_address,
     require_chain,
 )
 from payintent.chains.store import ChainRecord
@@ -169,7 +169,9 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
 
     def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:
         """Parse the refunder and the amount above which refunds need approval."""
-        refunder = None if self.refunder is None else read_address("refunder", self.refunder)
+        refunder = (
+            None if self.refunder is None else parse_checksum_address("refunder", self.refunder)
+        )
         if refunder == NATIVE:
             raise BadRequestError("refunder must not be the zero address")
         if self.refund_approval_above is None:

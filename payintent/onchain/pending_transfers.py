@@ -103,7 +103,7 @@ class PendingTransferScanner:
         start, last = cursor.block + 1, head.latest.number
         if last < cursor.block:
             raise ChainUnavailableError(f"{head.endpoint} is behind the cursor")
-        if last - start >= _WINDOW_RANGES_MAX * self.reader.span(head.endpoint):
+        if last - start >= _WINDOW_RANGES_MAX * self.reader.get_span(head.endpoint):
             raise ChainUnavailableError(f"{head.endpoint} is still catching up")
         batches = read_block_ranges(self.reader, head.endpoint, start, last, contracts)
         return [log async for batch in batches for log in batch.logs]
@@ -132,7 +132,7 @@ class PendingTransferScanner:
         transaction with an oversized receipt.
         """
         tx_hashes = [posted_hash.tx_hash for posted_hash in posted_hashes]
-        answers = await self.reader.transactions(name, tx_hashes)
+        answers = await self.reader.fetch_transactions(name, tx_hashes)
         located_transactions = [
             (posted_hash, tx)
             for posted_hash, tx in zip(posted_hashes, answers, strict=True)
@@ -144,7 +144,7 @@ class PendingTransferScanner:
             if _is_payment_of(posted_hash, tx)
         ]
         receipts_of = dict(
-            zip(payment_hashes, await self.reader.receipts(name, payment_hashes), strict=True)
+            zip(payment_hashes, await self.reader.fetch_receipts(name, payment_hashes), strict=True)
         )
         for posted_hash, tx in located_transactions:
             await self._classify(
@@ -213,7 +213,7 @@ class PendingTransferScanner:
         other_names = [endpoint for endpoint in self.reader.names if endpoint != name]
         for endpoint in other_names:
             try:
-                [other_receipt] = await self.reader.receipts(endpoint, [receipt.tx_hash])
+                [other_receipt] = await self.reader.fetch_receipts(endpoint, [receipt.tx_hash])
             except ChainUnavailableError:
                 continue
             if other_receipt is not None:
@@ -232,7 +232,7 @@ async def read_block_ranges(
 ) -> AsyncGenerator[LogBatch]:
     """Read the blocks from `start` to `last` in ranges as large as the endpoint allows."""
     while start <= last:
-        end = min(start + reader.span(endpoint) - 1, last)
+        end = min(start + reader.get_span(endpoint) - 1, last)
         try:
             yield await reader.search_logs(endpoint, start, end, contracts, None)
         except BlockRangeTooLargeError:
@@ -317,7 +317,7 @@ async def set_logs_aside(
 
 async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
     if logs:
-        await case_store.dismiss_proven(tx, [_subject(chain, log) for log in logs])
+        await case_store.dismiss_proven_transfers(tx, [_subject(chain, log) for log in logs])
 
 
 def _subject(chain: str, log: ContractLog) -> str:

@@ -81,4 +81,4 @@ class OnchainRoutes:
         return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)
 
     def _limit_address(self, request: Request) -> None:
-        self.address_limiter.take_token(self.viewers.viewer_address(request))
+        self.address_limiter.take_token(self.viewers.get_viewer_address(request))

@@ -40,7 +40,7 @@ from payintent.payment_sessions.store import Settlement
 from payintent.payments.captures_store import UNKNOWN_ORIGIN, SettledCapture
 from payintent.payments.model import Payment, Session
 from payintent.refunds import store as refund_store
-from payintent.refunds.settle import refund_origin, settle_refund
+from payintent.refunds.settle import make_refund_origin, settle_refund
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.log import get_logger
 
@@ -190,7 +190,7 @@ async def _apply_disposition(tx: Tx, classified_log: ClassifiedRefundLog) -> Non
         await open_case(
             tx,
             CaseKind.RECONCILIATION,
-            refund_origin(refund),
+            make_refund_origin(refund),
             capture_id=refund.capture_id,
             refund_id=refund.id,
         )

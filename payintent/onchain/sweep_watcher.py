@@ -15,7 +15,7 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import Block, BlockId, BlockRangeTooLargeError, ChainHeads, SweepLog
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import sweeps_store
 from payintent.onchain.log_proof import VOTES_NEEDED
 from payintent.onchain.sweeps_store import FinalSweep
@@ -109,7 +109,7 @@ class SweepWatcher:
             if len(agreeing) + 1 >= needed:
                 return min((reading, *agreeing), key=lambda item: item.end.number)
         if len(readings) >= needed:
-            WRONG_ANSWERS.labels(self.chain.slug, "sweeps").inc()
+            WRONG_RESPONSES.labels(self.chain.slug, "sweeps").inc()
             _log.error("sweeps_disputed", chain=self.chain.slug, block=first)
         raise ChainUnavailableError(
             f"{self.chain.slug}: too few endpoints agree on sweeps from block {first} on"
@@ -120,7 +120,7 @@ class SweepWatcher:
     ) -> _Reading:
         """Read a range at an endpoint, or as much of it as the endpoint's span allows."""
         while True:
-            end = min(first + self.reader.span(name) - 1, last)
+            end = min(first + self.reader.get_span(name) - 1, last)
             try:
                 block, logs = await self.reader.search_sweeps(name, first, end, list(receivers))
             except BlockRangeTooLargeError:
@@ -138,7 +138,7 @@ class SweepWatcher:
         if len(self.reader.names) == 1 and not await self.reader.has_sweeps(name, logs):
             raise ChainUnavailableError(f"{name} does not confirm a log")
         hashes = {log.block_number: log.block_hash for log in logs}
-        for block in await self.reader.blocks(name, list(hashes)):
+        for block in await self.reader.fetch_blocks(name, list(hashes)):
             if block is None or hashes[block.number] != block.hash:
                 raise ChainUnavailableError(f"{name} lacks the block of a log")
 
@@ -155,7 +155,7 @@ class SweepWatcher:
             if token.address is not None and not token.native
         }
         supported = [log for log in logs if log.succeeded and log.token in tokens]
-        transfers = await self.reader.block_transfers(
+        transfers = await self.reader.fetch_block_transfers(
             name,
             {BlockId(log.block_number, log.block_hash) for log in supported},
             {log.token for log in supported},

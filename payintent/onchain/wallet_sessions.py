@@ -22,7 +22,7 @@ from payintent.core.errors import ErrorCode, NotFoundError, RefusedError
 from payintent.db.database import Database
 from payintent.evm import abi
 from payintent.evm.abi import to_checksum_address
-from payintent.evm.event_logs import VERSION, compiled_contract, public_abi
+from payintent.evm.event_logs import VERSION, load_compiled_contract, select_public_abi
 from payintent.evm.port import NATIVE
 from payintent.onchain import deposits_store, pending_store
 from payintent.onchain.deposit_views import (
@@ -113,7 +113,7 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
         fields |= {
             "contract_address": to_checksum_address(contract.address),
             "contract_version": VERSION,
-            "contract_abi": public_abi(),
+            "contract_abi": select_public_abi(),
             "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
             "event_topics": _read_event_topics(),
         }
@@ -418,7 +418,7 @@ def _build_wallet_chain(chain: ChainRecord) -> dict[str, Any]:
 
 
 def _read_event_topics() -> Mapping[str, str]:
-    topics: dict[str, str] = compiled_contract()["topics"]
+    topics: dict[str, str] = load_compiled_contract()["topics"]
     return {name.partition("(")[0]: topic for name, topic in topics.items()}
 
 

@@ -15,7 +15,7 @@ from payintent.chains.store import ChainRecord, DeployedContract, TokenRecord
 from payintent.chains.watch_store import ChainWatch
 from payintent.core import ids
 from payintent.core.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
-from payintent.db.database import Database, Executor, current_time
+from payintent.db.database import Database, Executor, get_current_time
 from payintent.db.locks import AdvisoryLock, LockLostError, hold_advisory_lock
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import ChainHeads
@@ -87,7 +87,7 @@ async def _watch_while_locked(
     context: WatchContext, slug: str, stop: asyncio.Event, lock: AdvisoryLock
 ) -> None:
     """Watch a chain while the lock is held. Every commit verifies the lock."""
-    context = replace(context, database=context.database.guarded_by(lock.verify))
+    context = replace(context, database=context.database.make_guarded(lock.verify))
     holder = _ReaderHolder(context, slug)
     next_at = 0.0
     loop = asyncio.get_running_loop()
@@ -208,7 +208,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     database, slug = context.database, chain.slug
     watcher = FinalBlockReader(database=database, reader=reader, chain=chain)
     scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
-    heads = await _drop_stuck_endpoints(context, slug, await reader.heads())
+    heads = await _drop_stuck_endpoints(context, slug, await reader.fetch_heads())
     HEAD.labels(slug).set(max(head.latest.number for head in heads))
     failure: ChainUnavailableError | None = None
     try:
@@ -255,7 +255,7 @@ async def _drop_stuck_endpoints(
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s or len(heads) == 1:
         return heads
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     advancing_heads = [head for head in heads if _age_s(head.latest.at, now) <= behind_max_s]
     if not advancing_heads:
         return heads
@@ -270,7 +270,7 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
     if not behind_max_s:
         return True
     newest = max(head.latest.at for head in heads)
-    return _age_s(newest, await current_time(context.database)) <= behind_max_s
+    return _age_s(newest, await get_current_time(context.database)) <= behind_max_s
 
 
 def _poll_s(context: WatchContext, slug: str) -> float:
@@ -336,7 +336,7 @@ async def _open_stranded_cases(database: Database, chain: str) -> bool:
 
 
 async def _close_decided_cases(database: Database) -> bool:
-    closed_count = await case_store.dismiss_stranded(database, _CASES_MAX)
+    closed_count = await case_store.dismiss_stranded_cases(database, _CASES_MAX)
     if closed_count:
         _alarm_log.info("stranded_cases_closed", cases=closed_count)
     return closed_count == _CASES_MAX

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge
 from payintent.chains import store as chain_store
 from payintent.chains.store import ChainCursor, ChainRecord, DeployedContract
 from payintent.core.errors import ChainUnavailableError
-from payintent.db.database import Database, current_time
+from payintent.db.database import Database, get_current_time
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
     Block,
@@ -26,7 +26,7 @@ from payintent.evm.port import (
     RefundedLog,
     log_position,
 )
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
 from payintent.onchain.log_proof import VOTES_NEEDED, LogClaim, prove_logs, report_unproven_logs
@@ -150,7 +150,7 @@ class FinalBlockReader:
         """Return the next block to recheck; None if no recheck is due."""
         if cursor.second_look_block is not None:
             return cursor.second_look_block + 1
-        now = await current_time(self.database)
+        now = await get_current_time(self.database)
         if (now - cursor.second_look_at).total_seconds() < _RECHECK_EVERY_S:
             return None
         first = min((contract.deployed_block for contract in contracts.values()), default=0)
@@ -176,7 +176,7 @@ class FinalBlockReader:
         before = cursor.block if cursor.hash is not None else None
         last = min(attempt.final, source.final.number)
         while True:
-            end = min(cursor.block + self.reader.span(source.endpoint), last)
+            end = min(cursor.block + self.reader.get_span(source.endpoint), last)
             try:
                 return await self.reader.search_logs(
                     source.endpoint, cursor.block + 1, end, list(attempt.contracts), before
@@ -194,11 +194,11 @@ class FinalBlockReader:
         replacements = 0
         for name in self.reader.names:
             try:
-                block = await self.reader.block(name, cursor.block)
+                block = await self.reader.fetch_block(name, cursor.block)
             except ChainUnavailableError:
                 continue
             if block is not None and block.hash == cursor.hash:
-                WRONG_ANSWERS.labels(self.chain.slug, "other_block").inc()
+                WRONG_RESPONSES.labels(self.chain.slug, "other_block").inc()
                 _log.warning("other_block", chain=self.chain.slug, block=cursor.block)
                 return
             replacements += block is not None

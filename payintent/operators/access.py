@@ -1,4 +1,4 @@
-"""Authenticate operator requests by token, and decode their fields."""
+"""Authenticate operator requests by token, and decode their JSON fields."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ from payintent.db.database import Database
 from payintent.http.address_limits import (
     AuthenticationAttempts,
     UnauthorizedError,
-    mismatch_reason,
+    find_mismatch_reason,
     read_bearer_key,
 )
 from payintent.operators import tokens_store
@@ -32,7 +32,7 @@ OperatorHandler = Callable[[Request, Actor], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class OperatorApi:
-    """Authenticates operators by their tokens and logs their requests."""
+    """Authenticates operators by token, and logs their requests."""
 
     database: Database
     encryption: Encryption
@@ -54,32 +54,34 @@ class OperatorApi:
             token = read_bearer_key(request.headers, api_key.OPERATOR)
             operator = await check_operator_token(self.database, self.encryption, token)
         _log.info("operator", who=operator.name, method=request.method, path=request.url.path)
-        return Actor(operator.name, role=operator.role, over_http=True)
+        return Actor(operator.name, role=operator.role, uses_http=True)
 
 
 async def check_operator_token(
     database: Database, encryption: Encryption, token: api_key.ApiKeyText
 ) -> AuthenticatedOperator:
-    """Return the operator who holds `token`; raises `UNAUTHORIZED` if the token is not valid."""
+    """Return the operator that a token belongs to; raises `UNAUTHORIZED` if it is invalid."""
     operator = await tokens_store.find_by_public_id(database, token.public_id)
     if operator is None or not hmac.compare_digest(operator.digest, encryption.digest(token.text)):
-        raise UnauthorizedError(api_key.OPERATOR, mismatch_reason(operator and operator.digest))
-    if not operator.used_recently:
+        raise UnauthorizedError(
+            api_key.OPERATOR, find_mismatch_reason(operator and operator.digest)
+        )
+    if not operator.was_used_recently:
         await tokens_store.record_use(database, token.public_id)
     return operator
 
 
-def read_fields(raw: bytes) -> dict[str, Any]:
-    """Decode a JSON object, empty if the body is empty or `null`; raises `BAD_REQUEST`."""
+def read_fields(body: bytes) -> dict[str, Any]:
+    """Decode a JSON object. An empty body and `null` are empty objects. Raises `BAD_REQUEST`."""
     try:
-        return msgspec.json.decode(raw or b"{}", type=dict[str, Any] | None) or {}
+        return msgspec.json.decode(body or b"{}", type=dict[str, Any] | None) or {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError("the body must be a JSON object") from error
 
 
-def read_reason(fields: dict[str, Any]) -> str:
-    """Remove and return `why`, the reason; raises `BAD_REQUEST` unless it is a string."""
-    why = fields.pop("why", "")
-    if not isinstance(why, str):
+def pop_reason(fields: dict[str, Any]) -> str:
+    """Remove and return the field `why`; raises `BAD_REQUEST` unless it is a string."""
+    reason = fields.pop("why", "")
+    if not isinstance(reason, str):
         raise BadRequestError("why must be a string")
-    return why
+    return reason

@@ -26,21 +26,21 @@ class AuditEntry:
 async def add(
     tx: Tx,
     *,
-    who: str,
-    why: str,
+    actor_name: str,
+    reason: str,
     action: str,
     merchant_id: int | None,
     details: Mapping[str, Any],
 ) -> None:
-    """Add an entry. `tx` must be the transaction of the change that it records."""
+    """Add an entry. `tx` must be the transaction that makes the change."""
     await tx.fetch(
         """
         INSERT INTO audit (id, who, why, action, merchant_id, details)
         VALUES ($1, $2, $3, $4, $5, $6)
         """,
         tx.id_generator.new_id(),
-        who,
-        why,
+        actor_name,
+        reason,
         action,
         merchant_id,
         msgspec.json.encode(details).decode(),
@@ -63,18 +63,16 @@ async def list_entries(
 ) -> list[AuditEntry]:
     """List entries, newest first. `before` is the last id of the previous page.
 
-    `filters` are the keywords of `_ENTRIES`; None disables a filter.
+    `filters` are keywords of `_ENTRIES`. None disables a filter.
     """
     rows = await _ENTRIES.page(database, before, limit, **filters)
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
 
 
-async def is_writable(database: Executor) -> bool:
+async def may_rewrite(database: Executor) -> bool:
     """Return whether the connection's database role may change or delete entries."""
-    return await database.value(
-        "SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE') AS writable"
-    )
+    return await database.value("SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE')")
 
 
-async def has_merchant(database: Executor, merchant_id: int) -> bool:
+async def merchant_exists(database: Executor, merchant_id: int) -> bool:
     return await database.row("SELECT FROM merchant WHERE id = $1", merchant_id) is not None

@@ -18,23 +18,23 @@ from uuid import UUID
 import msgspec
 
 from payintent.core import ids
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES, TOR
 from payintent.core.errors import BadRequestError, NotFoundError, quote_input
 from payintent.core.money import TENDER
-from payintent.db.database import Executor, current_time
+from payintent.db.database import Executor, get_current_time
 from payintent.operators import audit_store
 
 LIST_LIMIT_MAX = 1_000
 NAME_MAX = 100
-_URL_MAX = 2_048
+_URL_CHARS_MAX = 2_048
 _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
 _AGE = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)", re.ASCII)
 _AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _RATE_DECIMALS_MAX = 8
-_NOTE_MAX = 500
+_NOTE_CHARS_MAX = 500
 _ID_MAX = 2**63 - 1
 
 
@@ -47,23 +47,23 @@ def check_name(field: str, name: str, length_max: int = NAME_MAX) -> None:
 def check_note(note: str, *, required: bool = True) -> None:
     """Check the length of a note. It may be blank unless `required`."""
     is_missing = required and not note.strip()
-    if is_missing or len(note.strip()) > _NOTE_MAX or "\x00" in note:
-        raise BadRequestError(f"note must have 1 to {_NOTE_MAX} characters")
+    if is_missing or len(note.strip()) > _NOTE_CHARS_MAX or "\x00" in note:
+        raise BadRequestError(f"note must have 1 to {_NOTE_CHARS_MAX} characters")
 
 
-def check_text_if_given(field: str, text: str | None, length_max: int) -> None:
+def check_optional_text(field: str, text: str | None, length_max: int) -> None:
     if text is not None and (not 1 <= len(text) <= length_max or "\x00" in text):
         raise BadRequestError(f"{field} must have 1 to {length_max} characters")
 
 
 def check_iso_country(country: str) -> None:
-    """Check that a code has the form of ISO 3166-1 alpha-2. Unassigned codes are accepted."""
+    """Check the format of an ISO 3166-1 alpha-2 code. Unassigned codes are accepted."""
     if not _ISO_COUNTRY.fullmatch(country):
-        raise BadRequestError(f"country {quote_input(country)} is not two capital letters")
+        raise BadRequestError(f"country {quote_input(country)} must be two capital letters")
 
 
 def check_viewer_country(country: str) -> None:
-    """Check a country code that the CDN may send. Cloudflare sends `T1` for Tor."""
+    """Check a country code that a CDN can send. Cloudflare sends `T1` for Tor."""
     if country != TOR:
         check_iso_country(country)
 
@@ -102,7 +102,7 @@ def check_colour(field: str, colour: str) -> None:
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
-    """Check that `origin` is a scheme and host without a path, as in `https://shop.example.com`."""
+    """Check that `origin` is a scheme and a host, such as `https://shop.example.com`."""
     if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
         raise BadRequestError(f"{quote_input(origin)} is not an origin such as https://example.com")
 
@@ -111,7 +111,9 @@ async def check_merchant(database: Executor, merchant_id: int | None) -> None:
     """Raise `NOT_FOUND` for an unknown merchant. None is accepted."""
     if merchant_id is None:
         return
-    if not is_database_id(merchant_id) or not await audit_store.has_merchant(database, merchant_id):
+    if not is_database_id(merchant_id) or not await audit_store.merchant_exists(
+        database, merchant_id
+    ):
         raise NotFoundError(f"no merchant {merchant_id}")
 
 
@@ -143,9 +145,9 @@ def parse_day(field: str, text: str | None) -> date | None:
 
 
 def check_after(merchant_id: int) -> None:
-    """Check a merchant id used as a list cursor. 0 is before the first merchant."""
+    """Check a merchant id that is used as a list cursor. 0 precedes the first merchant."""
     if not 0 <= merchant_id <= _ID_MAX:
-        raise BadRequestError("after must be a merchant's number")
+        raise BadRequestError("after must be a merchant ID")
 
 
 def check_list_limit(limit: int) -> None:
@@ -154,7 +156,7 @@ def check_list_limit(limit: int) -> None:
 
 
 def _is_url(url: str, *, sandbox: bool) -> bool:
-    if len(url) > _URL_MAX or not url.isprintable() or any(char in url for char in ' \\"<>'):
+    if len(url) > _URL_CHARS_MAX or not url.isprintable() or any(char in url for char in ' \\"<>'):
         return False
     try:
         parts = urlsplit(url)
@@ -162,25 +164,25 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
     except ValueError:
         return False
     schemes = {"https", "http"} if sandbox else {"https"}
-    return parts.scheme in schemes and web_origin(url) is not None
+    return parts.scheme in schemes and parse_web_origin(url) is not None
 
 
-def to_utc(field: str, at: datetime | None) -> datetime | None:
+def to_utc(field: str, time: datetime | None) -> datetime | None:
     """Convert a time to UTC. A time without a zone is assumed to be UTC."""
-    if at is None:
+    if time is None:
         return None
     try:
-        return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
+        return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
     except OverflowError as error:
         raise BadRequestError(f"{field} is out of range in UTC") from error
 
 
 class ParameterForm(TypedDict, total=False):
-    """How a CLI parameter differs from its field in name and input format."""
+    """Differences between a CLI parameter and its field in name and input format."""
 
-    name: str  # such as `count` for the field `count_max`
-    metavar: str  # the argument's name in the help text
-    flags: str  # of a boolean, such as `--enabled/--disabled`
+    name: str  # for example, `count` for the field `count_max`
+    metavar: str  # the argument's name in the help
+    flags: str  # option names of a boolean, such as `--enabled/--disabled`
     min: int
     max: int
     repeated_as: (
@@ -245,10 +247,10 @@ def _without_none(field_type: Any) -> Any:
     return member
 
 
-MerchantId = Annotated[int, argument("The merchant's number.")]
-MerchantFilter = Annotated[int | None, option("Only entries of this merchant.", name="merchant")]
+MerchantId = Annotated[int, argument("The merchant ID.")]
+MerchantFilter = Annotated[int | None, option("Only entries for this merchant.", name="merchant")]
 OwnerId = Annotated[
-    int | None, option("The merchant that owns it. Default: the platform.", name="merchant")
+    int | None, option("The owning merchant. Default: the platform.", name="merchant")
 ]
 Purpose = Annotated[str, option("A name that describes its purpose.")]
 IsoCountry = Annotated[str, argument("A country code of two capital letters.")]
@@ -300,5 +302,5 @@ async def parse_time_range(
     age = _AGE.fullmatch(older_than)
     if age is None:
         raise BadRequestError("older_than must be a number and s, m, h or d, such as 30m")
-    latest = await current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+    latest = await get_current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
     return TimeRange(since, latest if until is None else min(latest, until))

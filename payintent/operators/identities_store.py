@@ -1,4 +1,4 @@
-"""OpenID Connect identities of operators, identified by issuer and subject.
+"""Operators' OpenID Connect identities, identified by issuer and subject.
 
 The tables are `operator_identity` and `completed_sign_in`. An identity's name never changes.
 """
@@ -28,7 +28,7 @@ class OperatorIdentityRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSignIn:
-    """The claims of a sign-in. `name` is used only at an identity's first sign-in."""
+    """The claims of a sign-in. `name` is only used for an identity's first sign-in."""
 
     id: UUID
     issuer: str
@@ -39,12 +39,12 @@ class NewSignIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInResult:
-    """An identity after a sign-in. `role_before` is None at the first sign-in."""
+    """An identity after a sign-in. `previous_role` is None for the first sign-in."""
 
     id: UUID
     name: str
     role: Role
-    role_before: Role | None
+    previous_role: Role | None
 
 
 _COLUMNS = "name, role, issuer, subject, created_at, signed_in_at, expires_at, blocked_at"
@@ -79,12 +79,12 @@ async def complete_sign_in(tx: Tx, digest: bytes, valid_s: int) -> bool:
     return row is not None
 
 
-async def sign_in(tx: Tx, new: NewSignIn) -> SignInResult | None:
+async def sign_in(tx: Tx, claims: NewSignIn) -> SignInResult | None:
     """Add an identity or update its role; return None if the identity is blocked."""
-    before = await tx.row(
+    previous_row = await tx.row(
         "SELECT role FROM operator_identity WHERE issuer = $1 AND subject = $2 FOR UPDATE",
-        new.issuer,
-        new.subject,
+        claims.issuer,
+        claims.subject,
     )
     row = await tx.row(
         """
@@ -95,21 +95,23 @@ async def sign_in(tx: Tx, new: NewSignIn) -> SignInResult | None:
         WHERE i.blocked_at IS NULL
         RETURNING id, name
         """,
-        new.id,
-        new.issuer,
-        new.subject,
-        new.name,
-        new.role,
+        claims.id,
+        claims.issuer,
+        claims.subject,
+        claims.name,
+        claims.role,
         IDENTITY_HOURS,
     )
     if row is None:
         return None
-    role_before = Role(before["role"]) if before else None
-    return SignInResult(id=row["id"], name=row["name"], role=new.role, role_before=role_before)
+    previous_role = Role(previous_row["role"]) if previous_row else None
+    return SignInResult(
+        id=row["id"], name=row["name"], role=claims.role, previous_role=previous_role
+    )
 
 
 async def end_role(tx: Tx, issuer: str, subject: str) -> None:
-    """End the role and sessions of an identity whose provider no longer grants it a role."""
+    """End an identity's role and sessions, because its provider no longer grants it a role."""
     await tx.fetch(
         """
         WITH ended AS (
@@ -139,7 +141,7 @@ async def get(database: Executor, name: str) -> OperatorIdentityRecord | None:
 
 
 async def block(tx: Tx, name: str) -> OperatorIdentityRecord | None:
-    """Block an identity and end its sessions. Repeated calls keep the original block time."""
+    """Block an identity and end its sessions. A repeated call does not change the block time."""
     row = await tx.row(
         f"""
         WITH blocked AS (

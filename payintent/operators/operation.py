@@ -1,4 +1,4 @@
-"""Base classes for operations, and the context and actor that they run with."""
+"""Base classes for operations, and the context and actor with which they run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -68,7 +68,7 @@ def _format_scalar(value: date | Decimal | UUID | bytes) -> str:
 
 
 def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
-    """Build a `record_type` from `values` and the fields of the same name in `record`."""
+    """Build a `record_type` from `values` and, for all other fields, from `record`."""
     is_struct = issubclass(record_type, msgspec.Struct)
     named_fields = (
         msgspec.structs.fields(record_type) if is_struct else fields(cast("Any", record_type))
@@ -78,23 +78,23 @@ def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
 
 
 #: Prefixes of actor names in the audit log: terminals, and OpenID Connect identities.
-TERMINAL = "cli:"
-IDENTITY = "oidc:"
+TERMINAL_PREFIX = "cli:"
+IDENTITY_PREFIX = "oidc:"
 #: Names of operator tokens must not start with these prefixes.
-RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:", IDENTITY)
+RESERVED_PREFIXES = (TERMINAL_PREFIX, "merchant:", "policy:", IDENTITY_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """An operator and the reason for a change, which is required outside the sandbox.
+    """An operator, and the reason for a change. Outside the sandbox, a reason is required.
 
     `role` is None at a terminal without an operator token.
     """
 
     name: str
-    why: str = ""
+    reason: str = ""
     role: Role | None = None
-    over_http: bool = False
+    uses_http: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class OperationContext:
 
     @property
     def is_exempt(self) -> bool:
-        """Whether the actor never needs approval. True for a sandbox terminal without a token."""
+        """Whether the actor never needs approval, as at a sandbox terminal without a token."""
         return self.settings.sandbox and self.actor.role is None
 
     @property
@@ -131,7 +131,7 @@ class OperationContext:
 
 
 class Operation(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class for operations. The fields are the arguments, and the result is an `R`."""
+    """Base class for operations. Its fields are the arguments, and its result is an `R`."""
 
     action: ClassVar[str]
     needs_role: ClassVar[Role]  # the lowest role that may run it
@@ -162,14 +162,18 @@ class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
     limit: ListLimit = 20
 
     async def check_list(
-        self, context: OperationContext, before: object, after: object, pending: tuple[str, bool]
+        self,
+        context: OperationContext,
+        before: object,
+        after: object,
+        pending_filter: tuple[str, bool],
     ) -> TimeRange:
         """Check the fields and return the time range; raises `BAD_REQUEST` or `NOT_FOUND`.
 
-        `pending` is the filter that the order `oldest` requires, and whether it is set.
+        `pending_filter` is the filter that the order `oldest` requires, and whether it is set.
         """
         check_list_limit(self.limit)
-        check_order(self.order, *pending)
+        check_order(self.order, *pending_filter)
         check_cursor(self.order, before, after)
         await check_merchant(context.database, self.merchant_id)
         return await parse_time_range(context.database, self.since, self.until, self.older_than)
@@ -179,13 +183,13 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.ADMIN
     #: Whether a terminal without a token may submit it outside the sandbox, if `apply` allows it.
     is_bootstrap: ClassVar[bool] = False
-    #: Whether the CLI asks for confirmation because it is irreversible or stops payments.
+    #: Whether the CLI requires confirmation, because the change is irreversible or stops payments.
     is_destructive: ClassVar[bool] = False
     #: Whether `count_changes` is implemented, for operations that may change many rows.
     has_dry_run: ClassVar[bool] = False
-    #: Fields with secrets, which are never shown again or written to the audit log.
+    #: Fields that contain secrets. They are never shown again or written to the audit log.
     secret_fields: ClassVar[frozenset[str]] = frozenset()
-    #: Fields with personal data, which must not remain in the audit log forever.
+    #: Fields that contain personal data. They are not written to the audit log.
     personal_fields: ClassVar[frozenset[str]] = frozenset()
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -207,13 +211,13 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
         """Make the change. Its audit entry is written in the same transaction."""
         raise NotImplementedError
 
-    def merchant_id_of(self, result: R) -> int | None:
+    def get_merchant_id(self, result: R) -> int | None:
         """Return the merchant id from the arguments, otherwise from the result, if any."""
         merchant_id: int | None = getattr(self, "merchant_id", None)
         return getattr(result, "merchant_id", None) if merchant_id is None else merchant_id
 
     def audit_details(self, result: R) -> Mapping[str, object]:
-        """Return the parts of the result to record in the audit entry."""
+        """Return the fields of the result to record in the audit entry."""
         return {}
 
 
@@ -222,9 +226,9 @@ OperationType = type[ReadOperation[Any]] | type[ChangeOperation[Any]]
 
 
 class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
-    """A change of any number of rows, in transactions of bounded size, each with an audit entry.
+    """A change to any number of rows, in transactions of bounded size, each with an audit entry.
 
-    Batch operations never need approval. If a batch fails, earlier batches stay committed.
+    Batch operations never need approval. If a batch fails, earlier batches remain committed.
     """
 
     batch_size: ClassVar[int]
@@ -254,10 +258,10 @@ async def run(
     result = await change.apply(context, tx)
     await audit_store.add(
         tx,
-        who=context.actor_name,
-        why=context.actor.why,
+        actor_name=context.actor_name,
+        reason=context.actor.reason,
         action=change.action,
-        merchant_id=change.merchant_id_of(result),
+        merchant_id=change.get_merchant_id(result),
         details=details(change)
         | to_json_value(change.audit_details(result))
         | to_json_value(extra_details or {}),

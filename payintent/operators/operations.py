@@ -25,7 +25,7 @@ from payintent.operators.fields import (
     check_list_limit,
     check_merchant,
     check_name,
-    check_text_if_given,
+    check_optional_text,
     option,
     quote_input,
     to_utc,
@@ -40,13 +40,11 @@ from payintent.operators.operation import (
 from payintent.operators.tokens_store import OperatorTokenRecord
 from payintent.runtime.id_generator import generate_key_text
 
-_WHO_MAX, _ACTION_MAX = 200, 100
-_PublicId = Annotated[
-    str, argument("The public part of the token: the eight characters after op_.")
-]
-_Days = Annotated[int, option("Days until the token expires, from now.")]
+_ACTOR_NAME_CHARS_MAX, _ACTION_CHARS_MAX = 200, 100
+_PublicId = Annotated[str, argument("The token's public part: the eight characters after op_.")]
+_Days = Annotated[int, option("The number of days until the token expires.")]
 _IdentityName = Annotated[
-    str, argument("The full name, such as oidc:ada@example.com/3f0c9a1b7d2e.")
+    str, argument("The identity's full name, such as oidc:ada@example.com/3f0c9a1b7d2e.")
 ]
 
 
@@ -61,7 +59,7 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     of: Annotated[
         str | None, option("A subject such as `tax`, or an action such as `tax.set`.")
     ] = None
-    who: Annotated[str | None, option("Only entries of this operator.")] = None
+    who: Annotated[str | None, option("Only entries by this operator.")] = None
     since: Annotated[datetime | None, option("Only entries at or after this time (UTC).")] = None
     until: Annotated[datetime | None, option("Only entries before this time (UTC).")] = None
     before: Annotated[UUID | None, option("The last id of the previous page.")] = None
@@ -70,8 +68,8 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     async def read(self, context: OperationContext) -> list[AuditEntry]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        check_text_if_given("who", self.who, _WHO_MAX)
-        check_text_if_given("of", self.of, _ACTION_MAX)
+        check_optional_text("who", self.who, _ACTOR_NAME_CHARS_MAX)
+        check_optional_text("of", self.of, _ACTION_CHARS_MAX)
         return await audit_store.list_entries(
             context.read_database,
             self.before,
@@ -98,7 +96,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     action: ClassVar[str] = "operator.issue"
     is_bootstrap: ClassVar[bool] = True
     name: Annotated[str, argument("The operator's name. Names cannot be reused.")]
-    role: Annotated[Role, option("The role of the operator.")] = Role.VIEWER
+    role: Annotated[Role, option("The operator's role.")] = Role.VIEWER
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -118,7 +116,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         _check_name(self.name)
         _check_days(self.days)
         if await tokens_store.is_name_taken(context.database, self.name):
-            raise _name_in_use(self.name)
+            raise _name_conflict(self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         """Store the digest of a new token. Only the result contains the token text."""
@@ -134,27 +132,27 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
             days=self.days,
         )
         if expires_at is None:
-            raise _name_in_use(self.name)
+            raise _name_conflict(self.name)
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
     async def _check_bootstrap(self, tx: Tx) -> None:
         """Raise unless this is one of the first two tokens and its role is admin."""
         await tokens_store.lock_table(tx)
-        if await tokens_store.count(tx) >= FIRST_OPERATORS:
+        if await tokens_store.count_tokens(tx) >= FIRST_OPERATORS:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
-                "a terminal without a token can issue only the first two tokens",
+                "without a token, a terminal can only issue the first two tokens",
             )
         if self.role is not Role.ADMIN:
             raise BadRequestError("the first two operators must have the role admin")
 
 
 class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Change the role of an operator."""
+    """Change an operator's role."""
 
     action: ClassVar[str] = "operator.set-role"
     public_id: _PublicId
-    role: Annotated[Role, argument("The new role of the operator.")]
+    role: Annotated[Role, argument("The operator's new role.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return whether the new role has more rights."""
@@ -169,7 +167,7 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
         await _require_token(context, self.public_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        token = _require(await tokens_store.lock(tx, self.public_id), self.public_id)
+        token = _require_existing(await tokens_store.lock(tx, self.public_id), self.public_id)
         if not token.role.includes(self.role) and not context.is_approved:
             raise ConflictError("the role has just been changed; try again")
         return await tokens_store.set_role(tx, self.public_id, self.role)
@@ -197,7 +195,7 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
         _check_not_revoked(await _require_token(context, self.public_id))
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        token = _require(await tokens_store.lock(tx, self.public_id), self.public_id)
+        token = _require_existing(await tokens_store.lock(tx, self.public_id), self.public_id)
         _check_not_revoked(token)
         return await tokens_store.extend(tx, self.public_id, self.days)
 
@@ -205,7 +203,7 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
 class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     """Replace the token that you are using. The new token is printed once.
 
-    Its name, role and expiry stay the same.
+    Its name, role and expiry do not change.
     """
 
     action: ClassVar[str] = "operator.replace"
@@ -215,7 +213,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         token = await tokens_store.lock_by_name(tx, context.actor_name)
         if token is None or context.actor.role is None:
-            raise NotFoundError("run `operator replace` with the token to replace")
+            raise NotFoundError("to replace a token, run `operator replace` with this token")
         new_token = generate_key_text(api_key.OPERATOR)
         digest = context.encryption.digest(new_token.text)
         await tokens_store.replace(tx, token.public_id, new_token.public_id, digest)
@@ -242,7 +240,7 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
     public_id: _PublicId
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        return _require(await tokens_store.revoke(tx, self.public_id), self.public_id)
+        return _require_existing(await tokens_store.revoke(tx, self.public_id), self.public_id)
 
 
 def _check_name(name: str) -> None:
@@ -265,18 +263,18 @@ def _check_not_revoked(token: OperatorTokenRecord) -> None:
 
 
 async def _require_token(context: OperationContext, public_id: str) -> OperatorTokenRecord:
-    return _require(await tokens_store.get(context.database, public_id), public_id)
+    return _require_existing(await tokens_store.get(context.database, public_id), public_id)
 
 
-def _require(token: OperatorTokenRecord | None, public_id: str) -> OperatorTokenRecord:
+def _require_existing(token: OperatorTokenRecord | None, public_id: str) -> OperatorTokenRecord:
     if token is None:
         raise NotFoundError(f"no operator token {quote_input(public_id)}")
     return token
 
 
-def _name_in_use(name: str) -> RefusedError:
+def _name_conflict(name: str) -> RefusedError:
     return ConflictError(
-        f"{quote_input(name)} is or was the name of an operator: choose another name"
+        f"{quote_input(name)} is or was the name of an operator; choose another name"
     )
 
 
@@ -315,18 +313,18 @@ class UnblockIdentity(ChangeOperation[OperatorIdentityRecord], frozen=True, kw_o
 
     async def changes(self, context: OperationContext) -> list[str]:
         return [
-            f"{quote_input(self.name)} may sign in again, with the role from the identity provider"
+            f"{quote_input(self.name)} can sign in again, with the role from the identity provider"
         ]
 
     async def check(self, context: OperationContext) -> None:
         _require_identity(await identities_store.get(context.database, self.name), self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorIdentityRecord:
-        """Unblock the identity. Sessions that were ended are not restored."""
+        """Unblock the identity without restoring its sessions."""
         return _require_identity(await identities_store.unblock(tx, self.name), self.name)
 
 
 def _require_identity(identity: OperatorIdentityRecord | None, name: str) -> OperatorIdentityRecord:
     if identity is None:
-        raise NotFoundError(f"nobody has signed in as {quote_input(name)}")
+        raise NotFoundError(f"no operator has signed in as {quote_input(name)}")
     return identity

@@ -1,4 +1,4 @@
-"""Operations proposed to a second operator, and the decisions on them."""
+"""Operations that a second operator must approve, and the operators' decisions."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -32,7 +32,7 @@ _COLUMNS = f"""
     id, action, merchant_id, sealed, changes, proposed_by, why, proposed_at, expires_at,
     {_STATUS} AS status, decided_by, decided_at, note
 """
-_PROPOSAL = f"SELECT {_COLUMNS} FROM proposal "
+_SELECT_PROPOSAL = f"SELECT {_COLUMNS} FROM proposal "
 
 
 async def add(
@@ -44,7 +44,7 @@ async def add(
     sealed: bytes,
     changes: list[str],
     proposed_by: str,
-    why: str,
+    reason: str,
 ) -> Proposal:
     row = await tx.row(
         f"""
@@ -58,43 +58,45 @@ async def add(
         sealed,
         changes,
         proposed_by,
-        why,
+        reason,
     )
-    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    assert row is not None  # noqa: S101 - RETURNING returns the inserted row
     return Proposal(**row)
 
 
 async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
-    row = await database.row(_PROPOSAL + "WHERE id = $1", proposal_id)
+    row = await database.row(_SELECT_PROPOSAL + "WHERE id = $1", proposal_id)
     return Proposal(**row) if row else None
 
 
 async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
-    row = await tx.row(_PROPOSAL + "WHERE id = $1 FOR UPDATE", proposal_id)
+    row = await tx.row(_SELECT_PROPOSAL + "WHERE id = $1 FOR UPDATE", proposal_id)
     return Proposal(**row) if row else None
 
 
-_PROPOSALS = KeysetList(_PROPOSAL, "id", status=_STATUS + " = {}")
-_WAITING = KeysetList(
-    _PROPOSAL, "id", "status = 'WAITING' AND expires_at > clock()", oldest_first=True
+_PROPOSALS = KeysetList(_SELECT_PROPOSAL, "id", status=_STATUS + " = {}")
+_UNDECIDED_PROPOSALS = KeysetList(
+    _SELECT_PROPOSAL, "id", "status = 'WAITING' AND expires_at > clock()", oldest_first=True
 )
 
 
 async def list_proposals(
     database: Executor, status: str | None, before: UUID | None, limit: int
 ) -> list[Proposal]:
-    """List proposals, newest first, of any status if `status` is None."""
+    """List proposals, newest first. If `status` is None, the status can be any."""
     rows = await _PROPOSALS.page(database, before, limit, status=status)
     return [Proposal(**row) for row in rows]
 
 
-async def list_waiting(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
+async def list_undecided(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
     """List undecided proposals, oldest first. `after` is the last id of the previous page."""
-    rows = await _WAITING.page(database, after, limit)
+    rows = await _UNDECIDED_PROPOSALS.page(database, after, limit)
     return [Proposal(**row) for row in rows]
 
 
-async def mark_decided(tx: Tx, proposal_id: UUID, status: str, decided_by: str, note: str) -> None:
+async def record_decision(
+    tx: Tx, proposal_id: UUID, status: str, decided_by: str, note: str
+) -> None:
     """Record a decision and delete the proposal's arguments. The proposal must be locked."""
     await tx.fetch(
         """
@@ -132,7 +134,8 @@ async def delete_lapsed_arguments(database: Executor, limit: int) -> int:
 async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
     """Lock and return a batch of proposals with encrypted arguments, in id order."""
     rows = await tx.fetch(
-        _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
+        _SELECT_PROPOSAL
+        + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
         after,
         limit,
     )

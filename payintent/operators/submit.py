@@ -1,4 +1,4 @@
-"""Create and run operations, or store them as proposals for a second operator."""
+"""Create and run operations, or store them as proposals for a second operator to approve."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -25,20 +25,20 @@ from payintent.operators.operation import (
     to_json_value,
 )
 from payintent.operators.proposals_store import Proposal
-from payintent.runtime.encryption import proposal_context
+from payintent.runtime.encryption import make_proposal_context
 
 R = TypeVar("R")
 T = TypeVar("T", bound=msgspec.Struct)
-#: Opens a progress display for an action and its total number of rows. The display is then called
-#: with the number of rows in each batch.
+#: Opens a progress display for an action and its total number of rows. The display is called for
+#: each batch with its number of rows.
 ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-_WHO_MAX, _WHY_MAX = 200, 500
+_ACTOR_NAME_CHARS_MAX, _REASON_CHARS_MAX = 200, 500
 
 
 def find_operation(operations: Mapping[str, OperationType], action: str) -> OperationType:
     operation = operations.get(action)
     if operation is None:
-        raise NotFoundError("there is no such operation")
+        raise NotFoundError("no such operation")
     return operation
 
 
@@ -63,7 +63,7 @@ async def submit(
 
     A change and its audit entry share a transaction. A batch operation uses a transaction for each
     batch and reports its progress to `show_progress`. Raises `FORBIDDEN` if the actor's role may
-    not run the operation, `BAD_REQUEST` if a required reason is missing, or an error of the
+    not run the operation, `BAD_REQUEST` if a required reason is missing, or an error from the
     operation.
     """
     context = replace(context, actor=actor)
@@ -82,7 +82,7 @@ async def submit(
 async def describe(
     context: OperationContext, operation: ChangeOperation[Any], actor: Actor
 ) -> list[str]:
-    """Describe the changes that an operation would make; raises the same errors as `submit`."""
+    """Describe the changes that an operation would make. Raises the same errors as `submit`."""
     context = replace(context, actor=actor)
     await _check(context, operation)
     return await operation.changes(context)
@@ -91,7 +91,7 @@ async def describe(
 async def count_changes(
     context: OperationContext, operation: AnyOperation[Any], actor: Actor
 ) -> dict[str, object]:
-    """Count the changes that an operation would make. No reason or approval is needed.
+    """Count the changes that an operation would make, without a reason or an approval.
 
     Raises `BAD_REQUEST` if the operation has no dry run.
     """
@@ -126,7 +126,7 @@ async def _check(context: OperationContext, operation: ChangeOperation[Any]) -> 
 async def _run_batches(
     context: OperationContext, operation: BatchOperation[R], show_progress: ShowProgress | None
 ) -> R:
-    """Run all batches, showing progress if there are several."""
+    """Run all batches, and show progress if there are several."""
     display: AbstractContextManager[Callable[[int], None]] = nullcontext(lambda _: None)
     if show_progress is not None:
         total = await operation.total(context)
@@ -146,10 +146,13 @@ async def _run_batches(
 
 
 def _check_actor(context: OperationContext, actor: Actor) -> None:
-    for name, value, length_max in (("who", actor.name, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
+    for name, value, length_max in (
+        ("who", actor.name, _ACTOR_NAME_CHARS_MAX),
+        ("why", actor.reason, _REASON_CHARS_MAX),
+    ):
         if len(value) > length_max or "\x00" in value:
             raise BadRequestError(f"{name} must have at most {length_max} characters")
-    if not context.settings.sandbox and not actor.why.strip():
+    if not context.settings.sandbox and not actor.reason.strip():
         raise BadRequestError("why is required: the audit log needs a reason")
 
 
@@ -167,16 +170,16 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             merchant_id=merchant_id,
             sealed=context.encryption.encrypt(
                 msgspec.json.encode(operation),
-                proposal_context(proposal_id, operation.action, context.actor_name),
+                make_proposal_context(proposal_id, operation.action, context.actor_name),
             ),
             changes=changes,
             proposed_by=context.actor_name,
-            why=context.actor.why,
+            reason=context.actor.reason,
         )
         await audit_store.add(
             tx,
-            who=context.actor_name,
-            why=context.actor.why,
+            actor_name=context.actor_name,
+            reason=context.actor.reason,
             action="approval.propose",
             merchant_id=merchant_id,
             details={"approval_id": ids.format_id(ids.APPROVAL, proposal_id)}

@@ -10,12 +10,12 @@ from payintent.db.lists import build
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedOperator:
-    """The holder of a token, and the digest to compare with the token text."""
+    """The operator that a token belongs to, and the digest of the token text."""
 
     name: str
     role: Role
     digest: bytes = field(repr=False)
-    used_recently: bool  # whether a use was recorded within the last minute
+    was_used_recently: bool  # whether a use was recorded within the last minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ _SELECT = f"SELECT {_COLUMNS} FROM operator_token "
 async def add(
     tx: Tx, public_id: str, digest: bytes, *, name: str, role: Role, days: int
 ) -> datetime | None:
-    """Store a new token and return its expiry, or None if the name was ever used."""
+    """Store a new token and return its expiry, or None if the name has been used before."""
     return await tx.value(
         """
         INSERT INTO operator_token (public_id, name, role, digest, expires_at)
@@ -57,22 +57,20 @@ async def lock_table(tx: Tx) -> None:
     await tx.fetch("LOCK TABLE operator_token IN SHARE ROW EXCLUSIVE MODE")
 
 
-async def count(tx: Tx) -> int:
+async def count_tokens(tx: Tx) -> int:
     """Count all tokens, including revoked and expired tokens."""
-    return await tx.value("SELECT count(*) AS n FROM operator_token")
+    return await tx.value("SELECT count(*) FROM operator_token")
 
 
-async def is_readable(database: Executor) -> bool:
+async def may_read_tokens(database: Executor) -> bool:
     """Return whether the connection's database role may read tokens."""
-    return await database.value(
-        "SELECT has_table_privilege('operator_token', 'SELECT') AS readable"
-    )
+    return await database.value("SELECT has_table_privilege('operator_token', 'SELECT')")
 
 
-async def count_live(database: Executor, role: Role) -> int:
+async def count_valid_tokens(database: Executor, role: Role) -> int:
     return await database.value(
         """
-        SELECT count(*) AS n
+        SELECT count(*)
         FROM operator_token
         WHERE role = $1 AND revoked_at IS NULL AND expires_at > clock()
         """,
@@ -81,11 +79,11 @@ async def count_live(database: Executor, role: Role) -> int:
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedOperator | None:
-    """Return the holder of a token that is neither revoked nor expired."""
+    """Return the operator that a token belongs to; None if it is unknown, revoked or expired."""
     row = await database.row(
         """
         SELECT name, role, digest,
-            coalesce(last_used_at > clock() - interval '1 minute', false) AS used_recently
+            coalesce(last_used_at > clock() - interval '1 minute', false) AS was_used_recently
         FROM operator_token
         WHERE public_id = $1 AND revoked_at IS NULL AND expires_at > clock()
         """,
@@ -172,18 +170,18 @@ async def extend(tx: Tx, public_id: str, days: int) -> OperatorTokenRecord:
     return _to_record(row)
 
 
-async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
-    """Replace the secret of a locked token, keeping its name, role and expiry."""
+async def replace(tx: Tx, old_public_id: str, public_id: str, digest: bytes) -> None:
+    """Replace a token's secret. Its name, role and expiry do not change. It must be locked."""
     await tx.fetch(
         "UPDATE operator_token SET public_id = $2, digest = $3 WHERE public_id = $1",
-        old,
+        old_public_id,
         public_id,
         digest,
     )
 
 
 async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
-    """Revoke a token permanently. Repeated calls keep the original revocation time."""
+    """Revoke a token permanently. A repeated call does not change the revocation time."""
     row = await tx.row(
         f"""
         UPDATE operator_token

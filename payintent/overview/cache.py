@@ -1,4 +1,4 @@
-"""Cache the console's overview, so that all viewers share a statement per second."""
+"""Cache the console's overview, so that all viewers share one query per second."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from payintent.core.money import EXACT, minor_decimals
+from payintent.core.money import EXACT, get_minor_decimals
 from payintent.db.database import Executor
 from payintent.overview.store import ConversionFigure, HourFigure, Overview, read_overview
 from payintent.runtime.caches import TtlCache
@@ -44,7 +44,7 @@ _Amounts = dict[tuple[str, str], Amount]  # by kind and currency
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figures:
-    """The figures from the last statement, plus closed hours from earlier statements."""
+    """The figures from the last query, and closed hours from earlier queries."""
 
     overview: Overview
     since: Mapping[Period, datetime]
@@ -63,10 +63,10 @@ class Figures:
         """Return the start time and the counts by kind for each data point, oldest first."""
         step = HOURS_PER_POINT[period] * _HOUR
         starts: list[datetime] = []
-        at = self.since[period]
-        while at <= self.overview.now:
-            starts.append(at)
-            at += step
+        start = self.since[period]
+        while start <= self.overview.now:
+            starts.append(start)
+            start += step
         counts: list[dict[str, int]] = [{} for _ in starts]
         for hour, amounts in self.hours.items():
             index = (hour - self.since[period]) // step
@@ -75,12 +75,12 @@ class Figures:
                     counts[index][kind] = counts[index].get(kind, 0) + amount.count
         return list(zip(starts, counts, strict=True))
 
-    def count_of(self, figure: ConversionFigure, period: Period) -> int:
+    def get_count(self, figure: ConversionFigure, period: Period) -> int:
         return figure.counts[_PERIODS.index(period)]
 
 
 class OverviewCache:
-    """Caches the overview for a second, conversion for a minute, and closed hours for good."""
+    """Caches the overview for a second, conversion for a minute, and closed hours permanently."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -94,16 +94,16 @@ class OverviewCache:
         assert figures is not None  # noqa: S101 - `_read` never returns None
         return figures
 
-    async def _read(self, previous: Figures | None) -> Figures:
+    async def _read(self, previous_figures: Figures | None) -> Figures:
         started_at = self._monotonic()
-        with_conversion = previous is None or started_at >= self._conversion_until
+        with_conversion = previous_figures is None or started_at >= self._conversion_until
         overview = await read_overview(
             self._database, self._closed_until, with_conversion=with_conversion
         )
         conversion: Sequence[ConversionFigure] = overview.conversion or ()
-        if overview.conversion is None and previous is not None:
-            conversion = previous.conversion
-        hours = _merge(previous, overview, self._closed_until)
+        if overview.conversion is None and previous_figures is not None:
+            conversion = previous_figures.conversion
+        hours = _merge(previous_figures, overview, self._closed_until)
         self._closed_until = overview.closed_until
         if with_conversion:
             self._conversion_until = started_at + _CONVERSION_MAX_AGE_S
@@ -116,14 +116,14 @@ class OverviewCache:
 
 
 def _merge(
-    previous: Figures | None, overview: Overview, closed_until: datetime | None
+    previous_figures: Figures | None, overview: Overview, closed_until: datetime | None
 ) -> dict[datetime, _Amounts]:
-    """Combine the new hours with the cached closed hours that are still within a period."""
+    """Combine the new hours with cached closed hours that are still within the longest period."""
     hours: dict[datetime, _Amounts] = {}
-    if previous is not None and closed_until is not None:
+    if previous_figures is not None and closed_until is not None:
         hours = {
             hour: amounts
-            for hour, amounts in previous.hours.items()
+            for hour, amounts in previous_figures.hours.items()
             if overview.since[-1] <= hour < closed_until
         }
     for figure in overview.hours:
@@ -134,5 +134,5 @@ def _merge(
 def _to_amount(figure: HourFigure) -> Amount:
     amount = Decimal(figure.amount)
     if figure.kind == "DISPUTED":
-        amount = amount.scaleb(-minor_decimals(figure.currency), EXACT)
+        amount = amount.scaleb(-get_minor_decimals(figure.currency), EXACT)
     return Amount(figure.count, amount)

@@ -1,4 +1,4 @@
-"""Count each outcome exactly once in hourly figures (tables `hourly_figure`, `figure_mark`)."""
+"""Count each outcome exactly once, by hour (tables `hourly_figure` and `figure_mark`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from prometheus_client import Counter
 
 from payintent.db.database import Database, Tx
 
-#: Minimum age of the changes to count. More recent changes may not be committed yet.
-SETTLED_S = 3.0
-#: Delay after an hour's end before it is recounted. No transaction lasts that long.
-CLOSED_AFTER = timedelta(minutes=10)
+#: Minimum age of changes that are counted. More recent changes may not be committed yet.
+SETTLING_DELAY_S = 3.0
+#: Delay between the end of an hour and its recount. No transaction lasts that long.
+CLOSING_DELAY = timedelta(minutes=10)
 RETENTION = timedelta(days=31)
 _HOUR = timedelta(hours=1)
 #: Tolerated difference between the database's clock and the clocks that generate ids.
 _SKEW = timedelta(minutes=1)
-_SKEW_CLOSED = timedelta(hours=1)  # when an hour is recounted
+_RECOUNT_SKEW = timedelta(hours=1)
 _STATEMENT_S = 60.0
 _LOCK_S = 2.0
 PAYMENTS = Counter("payintent_payments_total", "Payments that have ended", ["end", "provider"])
@@ -28,7 +28,7 @@ REFUNDS = Counter("payintent_refunds_total", "Refunds that succeeded", ["of", "p
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCount:
-    """Number of outcomes of a kind at a provider since the last count."""
+    """The number of outcomes of a kind at a provider since the last count."""
 
     kind: str  # PAID, FAILED, EXPIRED, CANCELLED, CAPTURED, REFUNDED (payment) or RETURNED (case)
     provider: str  # "none" if there is no provider
@@ -65,21 +65,21 @@ async def count_outcomes(
 
 
 async def _update_figures(tx: Tx, outcomes: list[OutcomeCount]) -> bool:
-    mark = await tx.row(
+    figure_mark = await tx.row(
         """
         SELECT counted_until, closed_until, clock() AS now
         FROM figure_mark
         FOR UPDATE SKIP LOCKED
         """
     )
-    if mark is None:
+    if figure_mark is None:
         return False
-    if mark["closed_until"] + _HOUR + CLOSED_AFTER <= mark["now"]:
-        await _close_hour(tx, mark["closed_until"])
+    if figure_mark["closed_until"] + _HOUR + CLOSING_DELAY <= figure_mark["now"]:
+        await _close_hour(tx, figure_mark["closed_until"])
         return True
-    until = mark["now"] - timedelta(seconds=SETTLED_S)
-    if until > mark["counted_until"]:
-        outcomes += await _add_outcomes(tx, mark["counted_until"], until, _SKEW)
+    until = figure_mark["now"] - timedelta(seconds=SETTLING_DELAY_S)
+    if until > figure_mark["counted_until"]:
+        outcomes += await _add_outcomes(tx, figure_mark["counted_until"], until, _SKEW)
         await tx.fetch("UPDATE figure_mark SET counted_until = $1", until)
     return False
 
@@ -89,7 +89,7 @@ async def _close_hour(tx: Tx, hour: datetime) -> None:
     await tx.extend_timeouts(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour = $1", hour)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour < $1", hour - RETENTION)
-    await _add_outcomes(tx, hour, hour + _HOUR, _SKEW_CLOSED)
+    await _add_outcomes(tx, hour, hour + _HOUR, _RECOUNT_SKEW)
     await tx.fetch(
         """
         UPDATE figure_mark
@@ -104,9 +104,9 @@ async def _add_outcomes(
 ) -> list[OutcomeCount]:
     """Add the outcomes from `since` (inclusive) to `until` (exclusive) to the hourly figures.
 
-    Test merchants are excluded. Outcomes are found by times that never change, because a payment
+    Test merchants are excluded. Outcomes are selected by times that never change, because a payment
     ends only once and a refund succeeds only once. Captures and attempts have no index by time, but
-    their ids are in time order apart from the skew between hosts' clocks.
+    their ids are in chronological order, except for clock skew between hosts.
     """
     rows = await tx.fetch(
         f"""
@@ -142,7 +142,7 @@ async def _add_outcomes(
 
 
 def _first_id(at: datetime) -> UUID:
-    """Return the lowest id that could be generated at this time."""
+    """Return the lowest id that can be generated at a given time."""
     return UUID(int=int(at.timestamp() * 1000) << 80)
 
 

@@ -6,7 +6,7 @@ from typing import LiteralString, TypeVar
 
 import msgspec
 
-from payintent.chains.watch_store import WATCHED
+from payintent.chains.watch_store import IS_WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
@@ -16,7 +16,7 @@ _METRIC_COUNT_MAX = 10_000
 
 
 class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The number and total amount of outcomes of one kind, in one hour and one currency."""
+    """The number and total amount of outcomes, by hour, kind and currency."""
 
     hour: datetime
     kind: str
@@ -26,7 +26,7 @@ class HourFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversionFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of payments with a certain outcome, by method or by country."""
+    """The number of payments by outcome, and by method or country."""
 
     subject: str  # "method" or "country"
     value: str  # the method or country; empty if no method was selected
@@ -86,9 +86,9 @@ T = TypeVar("T")
 
 
 async def read_overview(
-    database: Executor, hours_from: datetime | None, *, with_conversion: bool
+    database: Executor, hours_since: datetime | None, *, with_conversion: bool
 ) -> Overview:
-    """Read pending work and the hourly figures since `hours_from`, or of the last 30 days.
+    """Read pending work and the hourly figures since `hours_since` (default: 30 days ago).
 
     Conversion figures aggregate a month of rows, so request them less often.
     """
@@ -106,7 +106,7 @@ async def read_overview(
                     AS month
         ) t
         """,
-        hours_from,
+        hours_since,
         with_conversion,
         COUNT_MAX,
     )
@@ -125,8 +125,8 @@ async def read_overview(
     )
 
 
-def _decode(row: Row, name: str, kind: type[T]) -> T:
-    return msgspec.json.decode(row[name], type=kind)
+def _decode(row: Row, name: str, model: type[T]) -> T:
+    return msgspec.json.decode(row[name], type=model)
 
 
 _HOURS: LiteralString = """
@@ -152,8 +152,8 @@ _CONVERSION: LiteralString = """
         LIMIT 10000
     ) f) AS conversion
 """
-# No index sorts failed deliveries by age. Scheduled retries are counted per merchant, so that a
-# large backlog does not hide other merchants. Due deliveries are counted only among the first
+# Failed deliveries have no index by age. Scheduled retries are counted per merchant, so that a
+# large backlog does not hide other merchants. Due deliveries are only counted among the first
 # `COUNT_MAX` pending deliveries.
 _WAITING: LiteralString = f"""
     (SELECT json_build_object(
@@ -213,8 +213,8 @@ _OUTAGES: LiteralString = """
 _CHAINS: LiteralString = f"""
     (SELECT coalesce(json_agg(f), '[]')
     FROM (
-        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted, {WATCHED}
-            AS watched
+        SELECT k.chain, c.name, k.block, k.at, k.head, k.head_at, k.polled_at, k.halted,
+            {IS_WATCHED} AS watched
         FROM chain_cursor k
         JOIN chain c ON c.slug = k.chain
         ORDER BY k.chain
@@ -224,7 +224,7 @@ _CHAINS: LiteralString = f"""
 
 
 async def get_webhook_overdue_s(database: Executor) -> float:
-    """Return how many seconds the oldest delivery is overdue. Probes an index once per merchant."""
+    """Return how many seconds the oldest delivery is overdue, with an index probe per merchant."""
     return await database.value(
         WAITING_MERCHANTS
         + """

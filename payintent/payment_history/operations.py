@@ -16,7 +16,7 @@ from payintent.payment_history.timeline import TimelinePage, read_timeline, read
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Session
 from payintent.payments.operations import PaymentId
-from payintent.payments.serialization import payment_fields
+from payintent.payments.serialization import make_payment_fields
 from payintent.payments.store import require_payment
 from payintent.runtime.json_format import format_timestamp
 
@@ -32,7 +32,7 @@ class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> dict[str, Any]:
         database = context.database
         payment = (await require_payment(database, self.payment_id)).payment
-        summary = await payment_summary(database, self.payment_id)
+        summary = await summarize_payment(database, self.payment_id)
         return summary | {"timeline": await read_timeline(database, payment)}
 
 
@@ -57,7 +57,7 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
         return await read_timeline_page(context.database, payment, self.of, self.page)
 
 
-async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]:
+async def summarize_payment(database: Executor, payment_id: str) -> dict[str, Any]:
     """Return a payment with its sessions, chain transfers and cases, but without its timeline.
 
     The checkout id is masked, because anyone who has it can use the checkout. Raises `NOT_FOUND`.
@@ -78,7 +78,7 @@ async def payment_summary(database: Executor, payment_id: str) -> dict[str, Any]
             _case_fields(case) for case in await case_lists.list_for_payment(database, payment.id)
         ],
     }
-    return payment_fields(payment, snapshot.session) | details
+    return make_payment_fields(payment, snapshot.session) | details
 
 
 def _session_fields(session: Session) -> dict[str, Any]:

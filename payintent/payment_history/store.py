@@ -22,14 +22,14 @@ _AUDIT_MAX = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     at: datetime
-    what: str
+    kind: str
     id: UUID | None  # of the session, refund, case or event
     details: dict[str, Any]  # missing values are omitted
 
 
 #: CTEs that read the rows of payment `$1`, up to `$3` of each kind.
 _SOURCES: LiteralString = """
-    WITH own AS (
+    WITH sessions AS (
         SELECT id, provider, account_id, kind, label, country, chain, token, amount,
             fee_amount, estimated_tax, total_amount, currency, reference, inquiries, declines,
             outcome, opened_at, returned_at, closing_at, silent_since, ended_at
@@ -37,7 +37,7 @@ _SOURCES: LiteralString = """
         WHERE payment_id = $1
         ORDER BY id
         LIMIT $3
-    ), money AS (
+    ), captures AS (
         SELECT c.id, c.account_id, c.reference, c.session_id, c.currency, c.amount_minor,
             c.credited, c.captured_at, r.chain, t.decimals
         FROM capture c
@@ -52,7 +52,7 @@ _SOURCES: LiteralString = """
             f.approved_by, f.note, f.inquiries, f.sent_at, f.created_at, f.updated_at,
             m.chain, m.decimals, m.currency AS capture_currency
         FROM refund f
-        JOIN money m ON m.id = f.capture_id
+        JOIN captures m ON m.id = f.capture_id
         WHERE f.payment_id = $1
         ORDER BY f.id
         LIMIT $3
@@ -72,14 +72,14 @@ _PAYMENT_ENTRIES: LiteralString = """
     FROM payment
     WHERE id = $1
     UNION ALL
-    SELECT n.at, 46, n.what, NULL, json_build_object(
+    SELECT n.at, 46, n.kind, NULL, json_build_object(
         'amount', p.amount_text, 'currency', p.currency,
         'failure_reason', p.failure_reason, 'has_event', EXISTS (SELECT FROM events))
     FROM payment p
     CROSS JOIN LATERAL (
         VALUES (p.paid_at, 'paid'), (p.failed_at, 'failed'), (p.expired_at, 'expired'),
             (p.cancelled_at, 'cancelled')
-    ) n (at, what)
+    ) n (at, kind)
     WHERE p.id = $1 AND n.at IS NOT NULL
     UNION ALL
     SELECT decided_at, 2, 'denied', NULL, json_build_object(
@@ -88,7 +88,7 @@ _PAYMENT_ENTRIES: LiteralString = """
     WHERE payment_id = $1
 """
 
-# Selections with their quotes, and their gateways' reports.
+# Selections with their quotes, and reports from gateways.
 _SESSION_ENTRIES: LiteralString = """
     SELECT opened_at, 10, 'selected', id, json_build_object(
         'provider', provider, 'account_id', account_id, 'kind', kind, 'label', label,
@@ -96,60 +96,60 @@ _SESSION_ENTRIES: LiteralString = """
         'fee_amount', fee_amount, 'estimated_tax', estimated_tax,
         'total_amount', total_amount, 'currency', currency, 'reference', reference,
         'inquiries', inquiries, 'declines', declines)
-    FROM own
+    FROM sessions
     UNION ALL
-    SELECT returned_at, 12, 'returned', id, '{}' FROM own WHERE returned_at IS NOT NULL
+    SELECT returned_at, 12, 'returned', id, '{}' FROM sessions WHERE returned_at IS NOT NULL
     UNION ALL
     SELECT closing_at, 40, 'closing', id, json_build_object(
         'provider', provider, 'account_id', account_id)
-    FROM own
+    FROM sessions
     WHERE closing_at IS NOT NULL
     UNION ALL
     SELECT silent_since, 42, 'silent', id, json_build_object(
         'provider', provider, 'account_id', account_id)
-    FROM own
+    FROM sessions
     WHERE silent_since IS NOT NULL
     UNION ALL
     SELECT ended_at, 44, 'session-ended', id, json_build_object(
         'provider', provider, 'account_id', account_id, 'outcome', outcome,
         'declines', declines)
-    FROM own
+    FROM sessions
     WHERE ended_at IS NOT NULL
     UNION ALL
     (
         SELECT b.received_at, 14, 'callback', b.session_id, json_build_object(
             'account_id', b.account_id, 'callback_id', b.callback_id,
             'applied', b.applied_at IS NOT NULL, 'report', b.report::text)
-        FROM own s
+        FROM sessions s
         JOIN callback b ON b.session_id = s.id
         ORDER BY b.received_at DESC
         LIMIT $3
     )
 """
 
-# Posted, seen, replaced and final transactions.
+# Submitted, seen, replaced and final transactions.
 _CHAIN_ENTRIES: LiteralString = """
     SELECT h.posted_at, 20, 'posted', s.id, json_build_object(
         'chain', s.chain, 'tx_hash', encode(h.tx_hash, 'hex'), 'step', h.step)
-    FROM own s
+    FROM sessions s
     JOIN chain_hint h ON h.session_id = s.id
     UNION ALL
     SELECT h.settled_at, 26, 'posted-settled', s.id, json_build_object(
         'chain', s.chain, 'tx_hash', encode(h.tx_hash, 'hex'), 'step', h.step,
         'state', h.state, 'reason', h.reason)
-    FROM own s
+    FROM sessions s
     JOIN chain_hint h ON h.session_id = s.id
     WHERE h.settled_at IS NOT NULL
     UNION ALL
     SELECT g.seen_at, 22, 'seen', s.id, json_build_object(
         'chain', g.chain, 'tx_hash', encode(g.tx_hash, 'hex'), 'block', g.block,
         'exact', g.exact)
-    FROM own s
+    FROM sessions s
     JOIN chain_sighting g ON g.session_id = s.id
     UNION ALL
     SELECT g.gone_at, 24, 'gone', s.id, json_build_object(
         'chain', g.chain, 'tx_hash', encode(g.tx_hash, 'hex'), 'block', g.block)
-    FROM own s
+    FROM sessions s
     JOIN chain_sighting g ON g.session_id = s.id
     WHERE g.gone_at IS NOT NULL
     UNION ALL
@@ -158,7 +158,7 @@ _CHAIN_ENTRIES: LiteralString = """
         'payer', encode(r.payer, 'hex'), 'token', encode(r.token, 'hex'),
         'symbol', t.symbol, 'decimals', t.decimals, 'amount_minor', r.amount::text,
         'disposition', r.disposition)
-    FROM own s
+    FROM sessions s
     JOIN chain_receipt r ON r.session_id = s.id
     LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
 """
@@ -169,7 +169,7 @@ _CASE_ENTRIES: LiteralString = """
         'account_id', account_id, 'reference', reference, 'currency', currency,
         'amount_minor', amount_minor::text, 'chain', chain, 'decimals', decimals,
         'credited', credited)
-    FROM money
+    FROM captures
     UNION ALL
     SELECT opened_at, 34, 'case', id, json_build_object('kind', kind)
     FROM money_case
@@ -183,12 +183,12 @@ _CASE_ENTRIES: LiteralString = """
     SELECT d.created_at, 32, 'dispute', d.case_id, json_build_object(
         'account_id', d.account_id, 'reference', d.reference, 'currency', d.currency,
         'amount_minor', d.amount_minor::text, 'reason', d.reason)
-    FROM money m
+    FROM captures m
     JOIN dispute d ON d.capture_id = m.id
     UNION ALL
     SELECT d.updated_at, 33, 'dispute-now', d.case_id, json_build_object(
         'reference', d.reference, 'state', d.state, 'funds', d.funds)
-    FROM money m
+    FROM captures m
     JOIN dispute d ON d.capture_id = m.id
 """
 
@@ -210,7 +210,7 @@ _EVENT_ENTRIES: LiteralString = """
     )
 """
 
-# Refunds, including refunds on chains.
+# Refunds, including on-chain refunds.
 _REFUND_ENTRIES: LiteralString = """
     (
         SELECT b.received_at, 14, 'refund-callback', b.refund_id, json_build_object(
@@ -252,7 +252,7 @@ _REFUND_ENTRIES: LiteralString = """
 """
 _ENTRIES: LiteralString = (
     _SOURCES
-    + ", entries (at, rank, what, id, details) AS ("
+    + ", entries (at, rank, kind, id, details) AS ("
     + _PAYMENT_ENTRIES
     + "UNION ALL"
     + _SESSION_ENTRIES
@@ -293,13 +293,13 @@ async def list_entries(
     rows = await database.fetch(
         _ENTRIES
         + """
-        SELECT n.at, n.what, n.id, n.details::text AS details, n.total, n.position, n.next_at
+        SELECT n.at, n.kind, n.id, n.details::text AS details, n.total, n.position, n.next_at
         FROM (
-            SELECT at, what, id, details, count(*) OVER () AS total,
+            SELECT at, kind, id, details, count(*) OVER () AS total,
                 row_number() OVER (ORDER BY at, rank, id) AS position,
                 lead(at) OVER (ORDER BY at, rank, id) AS next_at
             FROM entries
-            WHERE what = ANY($4::text[]) OR $4::text[] IS NULL
+            WHERE kind = ANY($4::text[]) OR $4::text[] IS NULL
         ) n
         WHERE n.position > $5
         ORDER BY n.position
@@ -311,7 +311,7 @@ async def list_entries(
         kinds,
         offset,
     )
-    entries = [_entry_from_row(row, database.payer_sealing) for row in rows]
+    entries = [_to_entry(row, database.payer_sealing) for row in rows]
     return HistoryPage(
         entries=entries,
         total=rows[0]["total"] if rows else 0,
@@ -321,12 +321,12 @@ async def list_entries(
 
 
 async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[str, UUID]]:
-    """List the kinds and ids of a payment's sessions, refunds, cases and event."""
+    """List the kinds and ids of a payment's sessions, refunds, cases and events."""
     rows = await database.fetch(
         """
-        SELECT what, id
+        SELECT kind, id
         FROM (
-            (SELECT 'session' AS what, id FROM session WHERE payment_id = $1 LIMIT $2)
+            (SELECT 'session' AS kind, id FROM session WHERE payment_id = $1 LIMIT $2)
             UNION ALL
             (SELECT 'refund', id FROM refund WHERE payment_id = $1 LIMIT $2)
             UNION ALL
@@ -338,15 +338,15 @@ async def list_subject_ids(database: Executor, payment_id: UUID) -> list[tuple[s
         payment_id,
         _KIND_MAX,
     )
-    return [(row["what"], row["id"]) for row in rows]
+    return [(row["kind"], row["id"]) for row in rows]
 
 
-def _entry_from_row(row: Row, sealing: PayerSealing) -> HistoryEntry:
+def _to_entry(row: Row, sealing: PayerSealing) -> HistoryEntry:
     values: dict[str, Any] = msgspec.json.decode(row["details"])
     details = {name: value for name, value in values.items() if value is not None}
-    if row["what"] == "event":
-        details["body"] = sealing.body(row["id"], details["body"])
-    return HistoryEntry(at=row["at"], what=row["what"], id=row["id"], details=details)
+    if row["kind"] == "event":
+        details["body"] = sealing.unseal_body(row["id"], details["body"])
+    return HistoryEntry(at=row["at"], kind=row["kind"], id=row["id"], details=details)
 
 
 async def list_audit_entries(

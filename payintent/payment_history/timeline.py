@@ -39,7 +39,7 @@ class TimelinePage:
     pages: int
 
 
-#: Timeline filters, and the kinds of entries that each filter selects.
+#: The kinds of entries that each timeline filter selects.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "payment": ("created", "paid", "failed", "expired", "cancelled", "denied"),
     "gateway": (
@@ -68,17 +68,17 @@ async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEn
     entries += [
         _describe_audit_entry(entry) for entry in await _read_audit(database, payment, object_ids)
     ]
-    return sorted(entries, key=lambda entry: entry.at)  # stable, so causes come first
+    return sorted(entries, key=lambda entry: entry.at)  # a stable sort, so causes come first
 
 
 async def read_timeline_page(
-    database: Executor, payment: Payment, of: str | None, page: int
+    database: Executor, payment: Payment, subject: str | None, page: int
 ) -> TimelinePage:
-    """Return a page of the timeline. `of` is a key of `KINDS`, or None for all entries.
+    """Return a page of the timeline. `subject` is a key of `KINDS`, or None for all entries.
 
     Audit entries are added to the page that covers their time.
     """
-    kinds = None if of is None else KINDS[of]
+    kinds = None if subject is None else KINDS[subject]
     history = HistoryPage(entries=[], total=0, starts_at=None, ends_at=None)
     if kinds is None or kinds:
         offset = (page - 1) * PAGE_ENTRIES
@@ -86,10 +86,10 @@ async def read_timeline_page(
             database, payment.id, kinds, offset, PAGE_ENTRIES, history_store.PAGED_KIND_MAX
         )
     entries = [_describe(entry) for entry in history.entries]
-    if of in {None, "operators"} and (entries or page == 1):
+    if subject in {None, "operators"} and (entries or page == 1):
         subjects = await history_store.list_subject_ids(database, payment.id)
         object_ids = {ids.format_id(ids.PAYMENT, payment.id)}
-        object_ids |= {_format_id(what, subject_id) for what, subject_id in subjects}
+        object_ids |= {_format_id(kind, subject_id) for kind, subject_id in subjects}
         entries += [
             _describe_audit_entry(entry)
             for entry in await _read_audit(database, payment, object_ids)
@@ -107,7 +107,7 @@ async def _read_audit(
     database: Executor, payment: Payment, object_ids: Iterable[str]
 ) -> list[AuditEntry]:
     """Read the audit entries that mention these ids, and the entries about their approvals."""
-    since = ids.make_timed_id(max(0, ids.unix_ms_of_timed(payment.id) - _SKEW_MS), 0)
+    since = ids.make_timed_id(max(0, ids.get_unix_ms(payment.id) - _SKEW_MS), 0)
     entries: dict[UUID, AuditEntry] = {}
     texts = list(object_ids)
     while texts:
@@ -131,14 +131,14 @@ def _without_bodies(entry: HistoryEntry) -> HistoryEntry:
 
 def _describe(entry: HistoryEntry) -> TimelineEntry:
     details = entry.details
-    if entry.what == "callback":
+    if entry.kind == "callback":
         details = _without_report(details)
     return TimelineEntry(
         at=entry.at,
-        what=entry.what,
-        id=entry.id and _format_id(entry.what, entry.id),
+        what=entry.kind,
+        id=entry.id and _format_id(entry.kind, entry.id),
         who=details.get("requested_by") or details.get("closed_by"),
-        text=_DESCRIPTIONS[entry.what](details),
+        text=_DESCRIPTIONS[entry.kind](details),
         details=details,
     )
 
@@ -154,17 +154,17 @@ def _describe_audit_entry(entry: AuditEntry) -> TimelineEntry:
     )
 
 
-def _format_id(what: str, value: UUID) -> str:
-    if what in {"event", "attempt"}:
+def _format_id(kind: str, value: UUID) -> str:
+    if kind in {"event", "attempt"}:
         return str(value)
-    return ids.format_id(_PREFIXES.get(what.partition("-")[0], ids.SESSION), value)
+    return ids.format_id(_PREFIXES.get(kind.partition("-")[0], ids.SESSION), value)
 
 
 _PREFIXES = {"refund": ids.REFUND, "case": ids.CASE, "dispute": ids.CASE}
 
 
 def _without_report(details: Details) -> Details:
-    """Replace a callback's report with the reported state."""
+    """Replace a callback's report with the state that it reports."""
     details = dict(details)
     report = details.pop("report", None)
     if report is None:
@@ -173,8 +173,8 @@ def _without_report(details: Details) -> Details:
     return details | {"state": fields.get("state")}
 
 
-def join_parts(*parts: str | None) -> str:
-    return ", ".join(part for part in parts if part)
+def join_texts(*texts: str | None) -> str:
+    return ", ".join(text for text in texts if text)
 
 
 def _describe_amount(details: Details, currency: str = "currency") -> str:
@@ -188,7 +188,7 @@ def _describe_amount(details: Details, currency: str = "currency") -> str:
     )
 
 
-def payment_amount(details: Details) -> str:
+def format_payment_amount(details: Details) -> str:
     return group_thousands(f"{details['amount']} {details['currency']}")
 
 
@@ -197,16 +197,16 @@ def _describe_account(details: Details) -> str:
 
 
 def _describe_selection(details: Details) -> str:
-    extra = [
+    fees = [
         f"{name} {details[field]}"
         for name, field in (("fee", "fee_amount"), ("tax", "estimated_tax"))
         if details[field] != "0"
     ]
     chain = f"{details['token']} on {details['chain']}" if "chain" in details else None
-    return join_parts(
+    return join_texts(
         f"{details['label']} {_describe_account(details)}",
         group_thousands(f"{details['total_amount']} {details['currency']}"),
-        *extra,
+        *fees,
         chain,
         f"{details['inquiries']} inquiries" if details["inquiries"] else None,
         f"reference {details['reference']}" if "reference" in details else None,
@@ -214,7 +214,7 @@ def _describe_selection(details: Details) -> str:
 
 
 def _describe_callback(details: Details) -> str:
-    return join_parts(
+    return join_texts(
         f"from account {details['account_id']}",
         f"reports {details['state']}" if "state" in details else None,
         None if details["applied"] else "not applied",
@@ -223,7 +223,7 @@ def _describe_callback(details: Details) -> str:
 
 
 def _describe_gateway_call(details: Details) -> str:
-    return join_parts(
+    return join_texts(
         f"{details['request']} at account {details['account_id']}: {details['outcome']}",
         details["gateway_detail"] or None,
         f"{details['duration_ms']} ms",
@@ -233,18 +233,18 @@ def _describe_gateway_call(details: Details) -> str:
 def _describe_transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else "no transaction yet"
-    return join_parts(f"{tx_hash} on {details.get('chain', 'unknown chain')}", block)
+    return join_texts(f"{tx_hash} on {details.get('chain', 'unknown chain')}", block)
 
 
 def _describe_transfer(details: Details) -> str:
     token = details.get("symbol") or f"0x{details['token']}"
     amount = _describe_amount(details | {"currency": token})
     payer = f"from 0x{details['payer']}" if "payer" in details else None
-    return join_parts(details["disposition"], amount, payer, _describe_transaction(details))
+    return join_texts(details["disposition"], amount, payer, _describe_transaction(details))
 
 
 def describe_attempt(details: Details) -> str:
-    return join_parts(
+    return join_texts(
         f"attempt {details['number']}: {details['outcome']}",
         f"HTTP {details['status']}" if "status" in details else details["detail"] or None,
         f"{details['duration_ms']} ms",
@@ -255,15 +255,15 @@ def describe_attempt(details: Details) -> str:
 def _describe_refund(details: Details) -> str:
     amount = _describe_amount(details, "capture_currency")
     if "amount" in details:
-        amount = payment_amount(details)
-    to = f"to {details['destination']}" if "destination" in details else None
-    return join_parts(
-        amount, "for a case" if "case_id" in details else None, to, details.get("reason")
+        amount = format_payment_amount(details)
+    recipient = f"to {details['destination']}" if "destination" in details else None
+    return join_texts(
+        amount, "for a case" if "case_id" in details else None, recipient, details.get("reason")
     )
 
 
 def _describe_refund_end(details: Details) -> str:
-    return join_parts(
+    return join_texts(
         details["status"],
         details.get("failure_reason"),
         f"reference {details['reference']}" if "reference" in details else None,
@@ -272,8 +272,10 @@ def _describe_refund_end(details: Details) -> str:
 
 
 _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
-    "created": lambda details: f"{payment_amount(details)} from payer {details['payer_uid']}",
-    "paid": payment_amount,
+    "created": lambda details: (
+        f"{format_payment_amount(details)} from payer {details['payer_uid']}"
+    ),
+    "paid": format_payment_amount,
     "failed": lambda details: details["failure_reason"],
     "expired": lambda _: "expired without payment",
     "cancelled": lambda details: (
@@ -292,40 +294,40 @@ _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
     "refund-call": _describe_gateway_call,
     "callback": _describe_callback,
     "refund-callback": _describe_callback,
-    "captured": lambda details: join_parts(
+    "captured": lambda details: join_texts(
         _describe_amount(details),
         "credited" if details["credited"] else "not credited",
         f"account {details['account_id']}",
         f"reference {details['reference']}",
     ),
-    "posted": lambda details: join_parts(details["step"], _describe_transaction(details)),
-    "posted-settled": lambda details: join_parts(
+    "posted": lambda details: join_texts(details["step"], _describe_transaction(details)),
+    "posted-settled": lambda details: join_texts(
         details["state"], details["reason"] or None, _describe_transaction(details)
     ),
-    "seen": lambda details: join_parts(
+    "seen": lambda details: join_texts(
         "exact" if details["exact"] else "not exact", _describe_transaction(details)
     ),
-    "gone": lambda details: join_parts("block replaced", _describe_transaction(details)),
+    "gone": lambda details: join_texts("block replaced", _describe_transaction(details)),
     "final": _describe_transfer,
-    "event": lambda details: join_parts(
+    "event": lambda details: join_texts(
         details["type"], f"{details['state']} after {details['attempts']} attempts"
     ),
     "attempt": describe_attempt,
     "refund": _describe_refund,
-    "refund-sent": lambda details: join_parts(
+    "refund-sent": lambda details: join_texts(
         "sent", f"{details['inquiries']} inquiries" if details["inquiries"] else None
     ),
     "refund-ended": _describe_refund_end,
-    "refund-signed": lambda details: join_parts(
+    "refund-signed": lambda details: join_texts(
         _describe_transaction(details),
         f"{details['reverts']} reverts" if details["reverts"] else None,
     ),
-    "refund-final": lambda details: join_parts(
+    "refund-final": lambda details: join_texts(
         details.get("disposition"), _describe_transaction(details)
     ),
     "case": lambda details: details["kind"],
-    "case-closed": lambda details: join_parts(details["status"], details["note"] or None),
-    "dispute": lambda details: join_parts(
+    "case-closed": lambda details: join_texts(details["status"], details["note"] or None),
+    "dispute": lambda details: join_texts(
         _describe_amount(details), details["reason"] or None, f"reference {details['reference']}"
     ),
     "dispute-now": lambda details: f"{details['state']}, funds {details['funds']}",

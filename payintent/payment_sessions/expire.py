@@ -1,4 +1,4 @@
-"""Expire PROCESSING payments after their deadline, or if their gateway or chain is unavailable."""
+"""Expire PROCESSING payments past their deadline, or whose gateway or chain is unavailable."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts.health import get_availability
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
-from payintent.payments.captures_store import session_origin
+from payintent.payments.captures_store import make_session_origin
 from payintent.payments.model import (
     Payment,
     PaymentStatus,
@@ -31,22 +31,22 @@ from payintent.runtime.log import get_logger
 _log = get_logger("expire")
 
 
-async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
+async def expire_processing(tx: Tx, limit: int, timeout_s: float) -> int:
     """Expire due PROCESSING payments or start closing their sessions; return how many were due.
 
     The buyer may still be paying, so the gateway must close an open session first. This function
     marks the session as closing, and the inquiry loop calls the gateway. The payment expires when
-    its session has ended, or when its gateway has not responded for `patience_s`; in the latter
+    its session has ended, or when its gateway has not responded for `timeout_s`; in the latter
     case the session stays `closing`.
     """
-    due = await payment_store.lock_due_processing(tx, limit, patience_s)
+    due_snapshots = await payment_store.lock_due_processing(tx, limit, timeout_s)
     open_ids = [
         snapshot.session.id
-        for snapshot in due
+        for snapshot in due_snapshots
         if snapshot.session and snapshot.session.status is SessionStatus.OPEN
     ]
     if open_ids:
-        await session_store.mark_closing(tx, open_ids, due[0].now)
+        await session_store.mark_closing(tx, open_ids, due_snapshots[0].now)
     requests = [
         TransitionRequest(
             payment=snapshot.payment,
@@ -54,28 +54,30 @@ async def expire_processing(tx: Tx, limit: int, patience_s: float) -> int:
             at=snapshot.now,
             session=snapshot.session,
         )
-        for snapshot in due
+        for snapshot in due_snapshots
         if snapshot.session and snapshot.session.status is not SessionStatus.OPEN
     ]
     await apply_transitions(tx, requests)
-    return len(due)
+    return len(due_snapshots)
 
 
-async def expire_undecided(tx: Tx, session: Session, patience: timedelta) -> None:
-    """Expire a payment if its gateway has not decided its session within `patience`.
+async def expire_undecided(tx: Tx, session: Session, decision_timeout: timedelta) -> None:
+    """Expire a payment if its gateway has not decided its session within `decision_timeout`.
 
-    Opens a case that stays undecided until the session's outcome is known. A chain payment expires
-    only if the chain is watched and has been read past the payment's deadline.
+    Opens a case that stays undecided until the session's outcome is known. A chain payment only
+    expires if the chain is watched and has been read past the payment's deadline.
     """
-    payment, now = await payment_store.lock_one(tx, session.payment_id)
+    payment, now = await payment_store.lock_payment(tx, session.payment_id)
     session = await session_store.lock(tx, session.id)
     closing_at, chain = session.closing_at, session.quote.chain
     is_current = payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
     if not is_current or session.status is not SessionStatus.CLOSING or closing_at is None:
         return
-    if now - max(closing_at, payment.expires_at) < patience:
+    if now - max(closing_at, payment.expires_at) < decision_timeout:
         return
-    if chain is not None and not await session_store.is_read_past(tx, chain, payment.expires_at):
+    if chain is not None and not await session_store.is_chain_read_past(
+        tx, chain, payment.expires_at
+    ):
         return
     await _expire_with_case(tx, payment, session, now)
     _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))
@@ -88,16 +90,18 @@ async def expire_stranded(
 
     The case records money that arrives later.
 
-    Two operators must have approved this. The session stays `closing` until its gateway responds or
+    Requires two operators' approval. The session stays `closing` until its gateway responds or
     its chain is read again. Returns the payment and the case id. Raises `CONFLICT` as
-    `check_stranded` does.
+    `require_stranded_session` does.
     """
-    payment, now = await payment_store.lock_one(tx, payment_id)
+    payment, now = await payment_store.lock_payment(tx, payment_id)
     session = await session_store.lock(tx, payment.session_id) if payment.session_id else None
-    stranded = await check_stranded(tx, PaymentSnapshot(payment, session, now), providers)
-    await session_store.mark_closing(tx, [stranded.session.id], now)
+    stranded_session = await require_stranded_session(
+        tx, PaymentSnapshot(payment, session, now), providers
+    )
+    await session_store.mark_closing(tx, [stranded_session.session.id], now)
     return await _expire_with_case(
-        tx, payment, stranded.session, now, f"ended manually: {stranded.reason}"
+        tx, payment, stranded_session.session, now, f"ended manually: {stranded_session.reason}"
     )
 
 
@@ -109,7 +113,7 @@ async def _expire_with_case(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
     [payment] = await apply_transitions(tx, [transition])
-    origin = session_origin(payment, session.id)
+    origin = make_session_origin(payment, session.id)
     case_id = await open_case(tx, CaseKind.UNDECIDED, origin, note=note)
     assert case_id is not None  # noqa: S101 - a payment expires once
     return payment, case_id
@@ -121,7 +125,7 @@ class StrandedSession:
     reason: str  # why its gateway or chain is considered unavailable
 
 
-async def _unavailability_reason(
+async def _describe_unavailability(
     database: Executor, session: Session, providers: Collection[str]
 ) -> str:
     """Return why the session's gateway is unavailable; raises `CONFLICT` if it is available."""
@@ -142,7 +146,7 @@ async def _unavailability_reason(
     return f"{account} at {provider} has not responded since {format_timestamp(since)}"
 
 
-async def check_stranded(
+async def require_stranded_session(
     database: Executor, snapshot: PaymentSnapshot, providers: Collection[str]
 ) -> StrandedSession:
     """Return the session of a stranded payment; raises `CONFLICT` if it can end automatically.
@@ -160,7 +164,9 @@ async def check_stranded(
     if session.status is SessionStatus.ENDED:
         raise ConflictError("the payment's session has ended; the payment will end automatically")
     if chain is None:
-        return StrandedSession(session, await _unavailability_reason(database, session, providers))
+        return StrandedSession(
+            session, await _describe_unavailability(database, session, providers)
+        )
     if await chain_watch_store.is_watched(database, chain):
-        raise ConflictError(f"{chain} is watched, so the payment is decided by its blocks")
+        raise ConflictError(f"{chain} is watched, so its blocks decide the payment")
     return StrandedSession(session, f"{chain} is not watched")

@@ -13,7 +13,7 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.buyer_calls import BuyerCall
 from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
@@ -29,7 +29,7 @@ from payintent.payment_sessions.expire import expire_undecided
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
-from payintent.payments.captures_store import session_origin
+from payintent.payments.captures_store import make_session_origin
 from payintent.payments.model import Session, SessionStatus
 from payintent.payments.sessions_store import DueSession
 from payintent.runtime import tracing
@@ -37,13 +37,14 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("inquire")
 
-#: Delays between inquiries; the last one repeats. The first inquiry is 30 s after opening.
+#: Delays between inquiries; the last delay repeats. The first inquiry is 30 s after opening.
 OPEN_INQUIRY_DELAYS_S = (120.0, 600.0, 3600.0)
 #: Delay after a rate limit response from a gateway that requires gaps between inquiries, such as
-#: ECPay, whose limit lasts half an hour. Other gateways' limits last seconds. They are queried
+#: ECPay, whose limit lasts half an hour. Other gateways have limits of seconds and are queried
 #: sooner, because a session can be paid until it is closed.
 THROTTLED_DELAY_S = 1800.0
-#: Delays between attempts to close a session; short at first, because expiry may depend on it.
+#: Delays between attempts to close a session. They start short, because expiry may depend on the
+#: result.
 CLOSING_DELAYS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 AUTHORISING_DELAY_S = 30.0
 #: Session age from which "unknown to the gateway" proves that the session does not exist. Until
@@ -55,7 +56,7 @@ _ABSENT = GatewaySessionState.ABSENT
 #: States that do not delay expiry. A gateway that cannot close sessions reports an unused session
 #: as open, and a session unknown to the gateway may never be created.
 _INCONCLUSIVE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
-RETURN_INTERVAL_S = 5.0  # buyers can reload the return page
+RETURN_INTERVAL_S = 5.0  # minimum interval between inquiries from reloads of the return page
 
 
 async def inquire_on_return(
@@ -94,28 +95,32 @@ class SessionInquirer:
     accounts: GatewayAccounts
     authorisation_timeout: timedelta
 
-    async def inquire(self, due: DueSession) -> None:
-        tracing.follow_payment(due.session.payment_id)
+    async def inquire(self, due_session: DueSession) -> None:
+        tracing.follow_payment(due_session.session.payment_id)
         try:
-            await self._inquire(due)
+            await self._inquire(due_session)
         except (StorageUnavailableError, LockTimeoutError):
             raise
         except Exception:  # a bug must not block the buyer or the payment's expiry
-            if due.session.status is SessionStatus.OPENING:
-                await self._abandon_selection(due.session)
-            await self._record_no_response(due.session)
+            if due_session.session.status is SessionStatus.OPENING:
+                await self._abandon_selection(due_session.session)
+            await self._record_no_response(due_session.session)
             raise
 
-    async def _inquire(self, due: DueSession) -> None:
-        session = due.session
-        age_s = (due.now - session.opened_at).total_seconds()
-        gap_s = self._gap_s(session)
-        if session.status is SessionStatus.OPEN and age_s < gap_s and not due.has_returned:
+    async def _inquire(self, due_session: DueSession) -> None:
+        session = due_session.session
+        age_s = (due_session.now - session.opened_at).total_seconds()
+        gap_s = self._get_inquiry_gap_s(session)
+        if (
+            session.status is SessionStatus.OPEN
+            and age_s < gap_s
+            and not due_session.buyer_has_returned
+        ):
             await session_store.schedule_inquiry(self.database, session, gap_s - age_s)
             return
         result = await self._call_gateway(session)
         if isinstance(result, SessionReport):
-            await self._apply_report(due, result, age_s)
+            await self._apply_report(due_session, result, age_s)
         else:
             await self._record_no_response(session)
             _log.warning(
@@ -125,16 +130,18 @@ class SessionInquirer:
                 session=ids.format_id(ids.SESSION, session.id),
                 why=result.detail,
             )
-        delay_s: float | None = _next_delay_s(session, result, gap_s)
+        delay_s: float | None = _choose_next_delay_s(session, result, gap_s)
         if session.status is SessionStatus.OPENING:
             await self._abandon_selection(session)
         elif age_s > ESCALATE_AFTER_S and await self._escalate(session):
             delay_s = None
         await session_store.schedule_inquiry(self.database, session, delay_s)
 
-    async def _apply_report(self, due: DueSession, report: SessionReport, age_s: float) -> None:
-        """Apply a report. An inconclusive report counts as a missing response."""
-        session = due.session
+    async def _apply_report(
+        self, due_session: DueSession, report: SessionReport, age_s: float
+    ) -> None:
+        """Apply a report. An inconclusive report is treated as a missing response."""
+        session = due_session.session
         if report.state not in _INCONCLUSIVE:
             await session_store.mark_responsive(self.database, session.id)
         is_absent = report.state is _ABSENT and age_s > ABSENT_FINAL_AFTER_S
@@ -144,11 +151,14 @@ class SessionInquirer:
             await settle_session(tx, session.payment_id, session.id, effective_report)
         if report.state is not GatewaySessionState.AUTHORISING:
             await self._record_no_response(session)
-        elif session.closing_at and due.now - session.closing_at >= self.authorisation_timeout:
+        elif (
+            session.closing_at
+            and due_session.now - session.closing_at >= self.authorisation_timeout
+        ):
             async with self.database.transaction() as tx:
                 await expire_undecided(tx, session, self.authorisation_timeout)
 
-    def _gap_s(self, session: Session) -> float:
+    def _get_inquiry_gap_s(self, session: Session) -> float:
         gateway = self.accounts.gateway(session.quote.provider)
         return gateway.capabilities.inquiry_gap_s if gateway else 0
 
@@ -157,7 +167,7 @@ class SessionInquirer:
             await session_store.mark_unresponsive(self.database, session.id)
 
     async def _call_gateway(self, session: Session) -> SessionResult:
-        reference = await self._gateway_ref(session)
+        reference = await self._make_gateway_ref(session)
         if session.status is SessionStatus.CLOSING:
             return await self.accounts.call(
                 make_session_call(session, GatewayRequestKind.CLOSE_SESSION),
@@ -168,20 +178,20 @@ class SessionInquirer:
             lambda gateway, account: gateway.inquire(account, reference),
         )
 
-    async def _gateway_ref(self, session: Session) -> GatewaySessionRef:
+    async def _make_gateway_ref(self, session: Session) -> GatewaySessionRef:
         """Return the gateway reference, with the order id if the session has no reference yet."""
         if session.reference is not None or session.quote.chain is not None:
             return session.gateway_ref
         snapshot = await payment_store.get(self.database, session.payment_id)
-        order_id = order_id_of(snapshot.payment.metadata) if snapshot else None
+        order_id = find_order_id(snapshot.payment.metadata) if snapshot else None
         return replace(session.gateway_ref, order_id=order_id)
 
     async def _abandon_selection(self, session: Session) -> None:
         """Mark an `opening` session as closing, so that the buyer can select a method again."""
         async with self.database.transaction() as tx:
-            _, now = await payment_store.lock_one(tx, session.payment_id)
-            current = await session_store.lock(tx, session.id)
-            if current.status is SessionStatus.OPENING:
+            _, now = await payment_store.lock_payment(tx, session.payment_id)
+            locked_session = await session_store.lock(tx, session.id)
+            if locked_session.status is SessionStatus.OPENING:
                 await session_store.mark_closing(tx, [session.id], now)
 
     async def _escalate(self, session: Session) -> bool:
@@ -191,31 +201,31 @@ class SessionInquirer:
         unwatched chain need no case, because they end when the chain is read again.
         """
         async with self.database.transaction() as tx:
-            payment, now = await payment_store.lock_one(tx, session.payment_id)
-            current = await session_store.lock(tx, session.id)
-            if current.status is SessionStatus.ENDED:
+            payment, now = await payment_store.lock_payment(tx, session.payment_id)
+            locked_session = await session_store.lock(tx, session.id)
+            if locked_session.status is SessionStatus.ENDED:
                 return True
             chain = session.quote.chain
             if chain is not None and not await chain_watch_store.is_watched(tx, chain):
                 return False
-            origin = session_origin(payment, session.id)
+            origin = make_session_origin(payment, session.id)
             await open_case(tx, CaseKind.UNKNOWN_REFERENCE, origin)
             is_due = payment.session_id == session.id and payment.is_past_expiry(now)
-            return not (is_due and current.status is SessionStatus.CLOSING)
+            return not (is_due and locked_session.status is SessionStatus.CLOSING)
 
 
-def _next_delay_s(session: Session, result: SessionResult, gap_s: float) -> float:
+def _choose_next_delay_s(session: Session, result: SessionResult, gap_s: float) -> float:
     if gap_s and isinstance(result, OutcomeUnknown) and result.is_throttled:
         gap_s = max(gap_s, THROTTLED_DELAY_S)
     delays_s = (
         CLOSING_DELAYS_S if session.status is SessionStatus.CLOSING else OPEN_INQUIRY_DELAYS_S
     )
     delay_s = delays_s[min(session.inquiries, len(delays_s) - 1)]
-    is_deciding = (
+    is_authorising = (
         isinstance(result, SessionReport) and result.state is GatewaySessionState.AUTHORISING
     )
     # The payment's expiry may depend on this decision.
-    is_urgent = is_deciding and session.status is SessionStatus.CLOSING
+    is_urgent = is_authorising and session.status is SessionStatus.CLOSING
     return max(gap_s, min(delay_s, AUTHORISING_DELAY_S) if is_urgent else delay_s)
 
 
@@ -225,5 +235,5 @@ async def escalate_to_operator(database: Database, payment_id: UUID, session_id:
     The payment stays open.
     """
     async with database.transaction() as tx:
-        payment, _ = await payment_store.lock_one(tx, payment_id)
-        await open_case(tx, CaseKind.RECONCILIATION, session_origin(payment, session_id))
+        payment, _ = await payment_store.lock_payment(tx, payment_id)
+        await open_case(tx, CaseKind.RECONCILIATION, make_session_origin(payment, session_id))

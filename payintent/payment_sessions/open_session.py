@@ -18,7 +18,7 @@ from payintent.db.database import Database, Tx
 from payintent.gateways.port import NotContacted, OutcomeUnknown, SessionCreated, SessionRejected
 from payintent.merchants.model import Quote
 from payintent.payment_sessions import store as settlement_store
-from payintent.payment_sessions.replace_session import complete_selections
+from payintent.payment_sessions.settle import complete_selections
 from payintent.payment_sessions.store import LockedRecords
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
@@ -27,7 +27,7 @@ from payintent.payments.model import TERMINAL, Payment, Session, SessionStatus
 from payintent.payments.store import LockedPayments
 
 SELECTIONS_MAX = 20  # per payment, because each selection calls a gateway
-FIRST_INQUIRY_S = 30.0  # delay before a selection is recovered whose process has crashed
+FIRST_INQUIRY_S = 30.0  # delay before a selection is recovered after its process has crashed
 _LATE_S = 0.1  # higher than the default, because these transactions have several statements
 
 CreateSessionResult = SessionCreated | SessionRejected | OutcomeUnknown
@@ -82,7 +82,7 @@ class SessionOpener:
     async def check_selection_limit(self, payment: Payment, now: datetime) -> None:
         """Raise `RATE_LIMITED` after too many selections. The current session can still be paid."""
         if await self._counts.run(payment.id) >= SELECTIONS_MAX:
-            raise _limit_error(payment, now)
+            raise _make_limit_error(payment, now)
 
     async def store(self, selection: NewSelection) -> Session:
         """Store a session as `opening`.
@@ -111,9 +111,11 @@ class SessionOpener:
 
     async def _store_batch(self, batch: Sequence[NewSelection]) -> list[Session | RefusedError]:
         async with self._database.transaction(_lock_timeout_ms(batch)) as tx:
-            locked = await payment_store.lock(tx, [selection.payment_id for selection in batch])
-            outcomes = self._new_sessions(locked, batch)
-            await _store_sessions(tx, locked, outcomes)
+            locked_payments = await payment_store.lock(
+                tx, [selection.payment_id for selection in batch]
+            )
+            outcomes = self._new_sessions(locked_payments, batch)
+            await _store_sessions(tx, locked_payments, outcomes)
             emails = {
                 selection.payment_id: selection.payer_email
                 for selection in batch
@@ -125,17 +127,17 @@ class SessionOpener:
         return [outcomes[selection.payment_id] for selection in batch]
 
     def _new_sessions(
-        self, locked: LockedPayments, batch: Sequence[NewSelection]
+        self, locked_payments: LockedPayments, batch: Sequence[NewSelection]
     ) -> dict[UUID, Session | RefusedError]:
         """Return each payment's new session, or the error if the selection is refused."""
-        payments_by_id = {payment.id: payment for payment in locked.payments}
+        payments_by_id = {payment.id: payment for payment in locked_payments.payments}
         outcomes: dict[UUID, Session | RefusedError] = {}
         for selection in batch:
             payment = payments_by_id[selection.payment_id]
             try:
-                require_open(payment, locked.now)
-            except RefusedError as refused:
-                outcomes[payment.id] = refused
+                require_open(payment, locked_payments.now)
+            except RefusedError as refusal:
+                outcomes[payment.id] = refusal
             else:
                 outcomes[payment.id] = Session(
                     id=self._database.id_generator.new_session_id(),
@@ -143,37 +145,37 @@ class SessionOpener:
                     status=SessionStatus.OPENING,
                     quote=selection.quote,
                     return_url=selection.return_url,
-                    opened_at=locked.now,
+                    opened_at=locked_payments.now,
                 )
         return outcomes
 
     async def _apply_responses(self, batch: Sequence[GatewayResponse]) -> list[SelectedSession]:
         async with self._database.transaction(_lock_timeout_ms(batch)) as tx:
-            locked = await settlement_store.lock_records(
+            records = await settlement_store.lock_records(
                 tx,
                 [response.session.payment_id for response in batch],
                 dict.fromkeys(response.session.id for response in batch),
             )
-            results = await self._open_created(tx, locked, batch)
-            await _end_failed(tx, locked, batch)
+            results = await self._open_created_sessions(tx, records, batch)
+            await _end_failed_sessions(tx, records, batch)
         return [
             results.get(response.session.id)
             or SelectedSession(
-                locked.payments[response.session.payment_id],
-                locked.sessions[response.session.id],
-                locked.now,
+                records.payments[response.session.payment_id],
+                records.sessions[response.session.id],
+                records.now,
             )
             for response in batch
         ]
 
-    async def _open_created(
-        self, tx: Tx, locked: LockedRecords, batch: Sequence[GatewayResponse]
+    async def _open_created_sessions(
+        self, tx: Tx, records: LockedRecords, batch: Sequence[GatewayResponse]
     ) -> dict[UUID, SelectedSession]:
         """Open the sessions that gateways have created, and return their current state by id."""
         created_sessions = [
             (
-                locked.payments[response.session.payment_id],
-                _with_response(locked, response, response.result),
+                records.payments[response.session.payment_id],
+                _add_response(records, response, response.result),
             )
             for response in batch
             if isinstance(response.result, SessionCreated)
@@ -183,34 +185,34 @@ class SessionOpener:
             for payment, session in created_sessions
             if session.status is SessionStatus.OPENING
             and payment.status not in TERMINAL
-            and not payment.is_past_expiry(locked.now)
+            and not payment.is_past_expiry(records.now)
         ]
-        changed_payments = await complete_selections(tx, selections, locked.now)
+        changed_payments = await complete_selections(tx, selections, records.now)
         changed_by_id = {payment.id: payment for payment in changed_payments}
-        late = [pair for pair in created_sessions if pair[0].id not in changed_by_id]
-        await _store_late_responses(tx, late, locked.now)
-        current = [
+        late_responses = [pair for pair in created_sessions if pair[0].id not in changed_by_id]
+        await _store_late_responses(tx, late_responses, records.now)
+        opened_sessions = [
             (changed_by_id[payment.id], replace(session, status=SessionStatus.OPEN))
             for payment, session in selections
         ]
         return {
-            session.id: SelectedSession(payment, session, locked.now)
-            for payment, session in (*current, *late)
+            session.id: SelectedSession(payment, session, records.now)
+            for payment, session in (*opened_sessions, *late_responses)
         }
 
 
 async def _store_sessions(
-    tx: Tx, locked: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
+    tx: Tx, locked_payments: LockedPayments, outcomes: dict[UUID, Session | RefusedError]
 ) -> None:
     """Store the new sessions. A session that cannot be stored is replaced with an error."""
     sessions_to_add = [outcome for outcome in outcomes.values() if isinstance(outcome, Session)]
     if not sessions_to_add:
         return
-    payments_by_id = {payment.id: payment for payment in locked.payments}
+    payments_by_id = {payment.id: payment for payment in locked_payments.payments}
     for result in await session_store.add(tx, sessions_to_add, FIRST_INQUIRY_S, SELECTIONS_MAX):
         if result.earlier_count >= SELECTIONS_MAX:
-            outcomes[result.payment_id] = _limit_error(
-                payments_by_id[result.payment_id], locked.now
+            outcomes[result.payment_id] = _make_limit_error(
+                payments_by_id[result.payment_id], locked_payments.now
             )
         elif not result.is_stored:
             outcomes[result.payment_id] = RefusedError(
@@ -221,21 +223,25 @@ async def _store_sessions(
 
 
 async def _store_late_responses(
-    tx: Tx, late: Sequence[tuple[Payment, Session]], now: datetime
+    tx: Tx, late_responses: Sequence[tuple[Payment, Session]], now: datetime
 ) -> None:
     """Store gateway responses that no longer change a payment.
 
     Either a callback has already made the session current, or the response arrived too late.
     """
-    if not late:
+    if not late_responses:
         return
-    await session_store.mark_open(tx, [session for _, session in late])
-    surplus_ids = [session.id for payment, session in late if payment.session_id != session.id]
+    await session_store.mark_open(tx, [session for _, session in late_responses])
+    surplus_ids = [
+        session.id for payment, session in late_responses if payment.session_id != session.id
+    ]
     if surplus_ids:
         await session_store.mark_closing(tx, surplus_ids, now)
 
 
-async def _end_failed(tx: Tx, locked: LockedRecords, batch: Sequence[GatewayResponse]) -> None:
+async def _end_failed_sessions(
+    tx: Tx, records: LockedRecords, batch: Sequence[GatewayResponse]
+) -> None:
     """End sessions that the gateway did not create, so that the buyer can select again.
 
     Sessions that may have been created are marked as closing; the inquiry loop closes them.
@@ -244,7 +250,7 @@ async def _end_failed(tx: Tx, locked: LockedRecords, batch: Sequence[GatewayResp
     uncertain_ids: list[UUID] = []
     for response in batch:
         session_id, result = response.session.id, response.result
-        if locked.sessions[session_id].status is not SessionStatus.OPENING:
+        if records.sessions[session_id].status is not SessionStatus.OPENING:
             continue
         if isinstance(result, SessionRejected):
             outcomes[session_id] = "rejected"
@@ -253,16 +259,16 @@ async def _end_failed(tx: Tx, locked: LockedRecords, batch: Sequence[GatewayResp
         elif not isinstance(result, SessionCreated):
             uncertain_ids.append(session_id)
     if outcomes:
-        await session_store.mark_ended(tx, outcomes, locked.now)
+        await session_store.mark_ended(tx, outcomes, records.now)
     if uncertain_ids:
-        await session_store.mark_closing(tx, uncertain_ids, locked.now)
+        await session_store.mark_closing(tx, uncertain_ids, records.now)
 
 
 def _lock_timeout_ms(batch: Sequence[object]) -> int | None:
     return LOCK_TIMEOUT_MS if len(batch) > 1 else None
 
 
-def _limit_error(payment: Payment, now: datetime) -> RefusedError:
+def _make_limit_error(payment: Payment, now: datetime) -> RefusedError:
     return RefusedError(
         ErrorCode.RATE_LIMITED,
         f"a payment method can be selected at most {SELECTIONS_MAX} times per payment",
@@ -270,10 +276,10 @@ def _limit_error(payment: Payment, now: datetime) -> RefusedError:
     )
 
 
-def _with_response(
-    locked: LockedRecords, response: GatewayResponse, created: SessionCreated
+def _add_response(
+    records: LockedRecords, response: GatewayResponse, result: SessionCreated
 ) -> Session:
-    next_action = msgspec.json.encode(created.next_action).decode()
+    next_action = msgspec.json.encode(result.next_action).decode()
     return replace(
-        locked.sessions[response.session.id], reference=created.reference, next_action=next_action
+        records.sessions[response.session.id], reference=result.reference, next_action=next_action
     )

@@ -9,7 +9,7 @@ from payintent.core.access import Role
 from payintent.db.database import Tx
 from payintent.operators.operation import ChangeOperation, OperationContext
 from payintent.payment_sessions import store as settlement_store
-from payintent.payment_sessions.expire import check_stranded, expire_stranded
+from payintent.payment_sessions.expire import expire_stranded, require_stranded_session
 from payintent.payments.operations import PaymentId, describe_payment
 from payintent.payments.store import require_payment
 
@@ -42,23 +42,25 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        payment = await require_payment(context.database, self.payment_id)
-        stranded = await check_stranded(context.database, payment, context.gateways)
-        reason = stranded.reason
-        if stranded.session.quote.chain:
-            number = await settlement_store.count_transactions(
-                context.database, stranded.session.id
+        snapshot = await require_payment(context.database, self.payment_id)
+        stranded_session = await require_stranded_session(
+            context.database, snapshot, context.gateways
+        )
+        reason = stranded_session.reason
+        if stranded_session.session.quote.chain:
+            count = await settlement_store.count_transactions(
+                context.database, stranded_session.session.id
             )
-            reason += f": {number} transactions of this payment were seen or posted"
+            reason += f": {count} transactions of this payment were seen or posted"
         return [
-            f"{describe_payment(payment.payment)}, changes from PROCESSING to EXPIRED",
+            f"{describe_payment(snapshot.payment)}, changes from PROCESSING to EXPIRED",
             reason,
             "money that arrives later is recorded in a case and does not pay this payment",
         ]
 
     async def check(self, context: OperationContext) -> None:
-        payment = await require_payment(context.database, self.payment_id)
-        await check_stranded(context.database, payment, context.gateways)
+        snapshot = await require_payment(context.database, self.payment_id)
+        await require_stranded_session(context.database, snapshot, context.gateways)
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPayment:
         payment = (await require_payment(tx, self.payment_id)).payment

@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from payintent.core import ids
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import BadRequestError, ConflictError, ErrorCode, RefusedError
 from payintent.core.money import is_plain_decimal
 from payintent.core.texts import check_email, check_text
 from payintent.db.database import Database
-from payintent.db.sealing import order_id_of
+from payintent.db.sealing import find_order_id
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.calls import GatewayRequestKind
 from payintent.gateway_accounts.health import GatewayChannel
@@ -46,7 +46,7 @@ from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.quotes.model import (
     QuoteCountry,
     QuoteRefusal,
-    can_hold_exactly,
+    can_represent_exactly,
     explain_method,
     make_quotes,
     resolve_quote_country,
@@ -115,25 +115,25 @@ async def select_quote(
     Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (the payment has ended, or the current
     method has received money), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`,
     `CONFLICT` (another selection is in progress, or the total has changed), `PG_UPSTREAM_ERROR`,
-    `RATE_LIMITED` (too many selections of this payment, or too many calls of this account).
+    `RATE_LIMITED` (too many selections for this payment, or too many calls to this account).
     """
     accounts, opener = context.accounts, context.opener
     await require_open_checkout(context.database, snapshot)
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     merchant = setup.merchant
-    methods = setup.methods_without(await accounts.get_unavailable_ids())
+    methods = setup.get_methods_with_disabled_accounts(await accounts.get_unavailable_ids())
     quote = _quote_selection(
         setup, methods, snapshot.payment, selection, restrictions, viewer_country
     )
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
-        raise _unavailable_error()
+        raise _make_unavailable_error()
     await opener.check_selection_limit(snapshot.payment, snapshot.now)
     await _inquire_current_session(context, snapshot)
     payment = snapshot.payment
     async with accounts.buyer_calls.enter(make_buyer_call(payment.merchant_id, payment.id, quote)):
-        if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
-            raise _unavailable_error()
+        if not await accounts.health.allows_request(quote.account_id, GatewayChannel.SESSIONS):
+            raise _make_unavailable_error()
         session = await opener.store(
             NewSelection(snapshot.payment.id, quote, selection.return_url, selection.payer_email)
         )
@@ -142,9 +142,9 @@ async def select_quote(
             make_session_call(session, GatewayRequestKind.CREATE_SESSION),
             lambda gateway, account: gateway.create_session(account, request),
         )
-    selected = await opener.apply_response(session, result)
-    _require_opened(selected, result)
-    return selected
+    selected_session = await opener.apply_response(session, result)
+    _require_current_session(selected_session, result)
+    return selected_session
 
 
 def _quote_selection(
@@ -161,7 +161,7 @@ def _quote_selection(
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     if not method.account_enabled or not accepts_payments(merchant.activation):
-        raise _unavailable_error()
+        raise _make_unavailable_error()
     quote_country = resolve_quote_country(
         payment,
         merchant,
@@ -171,12 +171,12 @@ def _quote_selection(
         restrictions,
     )
     _require_usable_token(payment, method)
-    selected = find_payable_methods(merchant.market, [method])
+    payable_methods = find_payable_methods(merchant.market, [method])
     quotes = make_quotes(
-        payment, merchant, selected, quote_country, selection.currency, setup.tax_rates
+        payment, merchant, payable_methods, quote_country, selection.currency, setup.tax_rates
     )
     if not quotes:
-        raise _no_price_error(setup, payment, method, quote_country, selection.currency)
+        raise _make_no_price_error(setup, payment, method, quote_country, selection.currency)
     expected_total = selection.expected_total_amount
     total = quotes[0].price.total_amount
     if expected_total is not None and Decimal(expected_total) != Decimal(total):
@@ -184,7 +184,7 @@ def _quote_selection(
     return quotes[0]
 
 
-def _no_price_error(
+def _make_no_price_error(
     setup: MerchantSetup,
     payment: Payment,
     method: PaymentMethod,
@@ -201,7 +201,7 @@ def _no_price_error(
     )
 
 
-def _unavailable_error() -> RefusedError:
+def _make_unavailable_error() -> RefusedError:
     return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is currently unavailable")
 
 
@@ -214,7 +214,7 @@ def _require_usable_token(payment: Payment, method: PaymentMethod) -> None:
             ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE,
             f"{method.token} is not available on {method.chain}",
         )
-    if not can_hold_exactly(payment, method.token, method.token_decimals):
+    if not can_represent_exactly(payment, method.token, method.token_decimals):
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT,
             f"{method.token} on {method.chain} has {method.token_decimals} decimals",
@@ -224,8 +224,8 @@ def _require_usable_token(payment: Payment, method: PaymentMethod) -> None:
 def _check_return_url(merchant: Merchant, url: str | None) -> None:
     if url is None:
         return
-    allowed_origins = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
-    if web_origin(url) not in allowed_origins:
+    allowed_origins = {*merchant.origins, parse_web_origin(merchant.return_url or "")} - {None}
+    if parse_web_origin(url) not in allowed_origins:
         raise BadRequestError("return_url must use one of the merchant's origins")
 
 
@@ -262,7 +262,7 @@ def _build_request(
 ) -> GatewaySessionRequest:
     urls = context.urls
     query = f"?{urlencode({'lang': selection.locale})}" if selection.locale else ""
-    page = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
+    page_url = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
     merchant_url = selection.return_url or merchant.return_url or ""
     quote = session.quote
     return GatewaySessionRequest(
@@ -274,27 +274,29 @@ def _build_request(
         description=f"{merchant.name} {ids.format_id(ids.PAYMENT, payment.id)}",
         opened_at=session.opened_at,
         expires_at=payment.expires_at,
-        return_url=page if urls.checkout_base else merchant_url,
+        return_url=page_url if urls.checkout_base else merchant_url,
         callback_url=f"{urls.api_base}/callbacks/{quote.provider}/{quote.account_id}",
         locale=selection.locale,
-        payer_email=_email_for_gateway(selection.payer_email or payment.payer_email),
+        payer_email=_to_gateway_email(selection.payer_email or payment.payer_email),
         payment_id=payment.id,
-        order_id=order_id_of(payment.metadata),
+        order_id=find_order_id(payment.metadata),
     )
 
 
-def _email_for_gateway(email: str | None) -> str | None:
-    """Return the address in a form that every gateway accepts, or None if there is none."""
+def _to_gateway_email(email: str | None) -> str | None:
+    """Return the address as an ASCII mailbox, which every gateway accepts, or None."""
     mailbox = to_mailbox(email) if email is not None else None
     return mailbox if mailbox is not None and mailbox.isascii() else None
 
 
-def _require_opened(selected: SelectedSession, result: CreateSessionResult) -> None:
-    payment, session = selected.payment, selected.session
+def _require_current_session(
+    selected_session: SelectedSession, result: CreateSessionResult
+) -> None:
+    payment, session = selected_session.payment, selected_session.session
     if payment.session_id == session.id:
         return
     if isinstance(result, SessionCreated):
-        require_open(payment, selected.now)
+        require_open(payment, selected_session.now)
         raise RefusedError(
             ErrorCode.CONFLICT,
             "another payment method was selected at the same time",

@@ -8,12 +8,18 @@ from uuid import UUID
 from payintent.db.database import Tx
 from payintent.gateways.port import Capture, GatewaySessionState, SessionReport
 from payintent.payment_sessions import store as settlement_store
-from payintent.payment_sessions.replace_session import complete_selections
 from payintent.payment_sessions.settlement_rules import completes_selection, decide_settlement
 from payintent.payment_sessions.store import LockedRecords, Settlement, StoredCapture
 from payintent.payments import captures_store as capture_store
-from payintent.payments.captures_store import SettledCapture, session_origin
-from payintent.payments.model import Payment, Session, SessionStatus, TransitionRequest
+from payintent.payments import sessions_store as session_store
+from payintent.payments.captures_store import SettledCapture, make_session_origin
+from payintent.payments.model import (
+    Payment,
+    PaymentTrigger,
+    Session,
+    SessionStatus,
+    TransitionRequest,
+)
 from payintent.payments.transitions import apply_transitions
 from payintent.refunds.create import auto_refund_case
 from payintent.runtime.id_generator import IdGenerator
@@ -39,7 +45,7 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
 
     Locks the payments, then the sessions.
     """
-    locked = await settlement_store.lock_records(
+    records = await settlement_store.lock_records(
         tx,
         [item.payment_id for item in reports],
         {
@@ -50,23 +56,25 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
     settlements = [
         settlement
         for item in reports
-        if (settlement := await _decide_report(tx, locked, item)) is not None
+        if (settlement := await _decide_report(tx, records, item)) is not None
     ]
-    changed_payments = await apply_settlements(tx, settlements, locked.now)
+    changed_payments = await apply_settlements(tx, settlements, records.now)
     selected_payments = [
         settlement.payment for settlement in settlements if settlement.payment is not None
     ]
-    current = locked.payments | {
+    current_payments = records.payments | {
         payment.id: payment for payment in (*selected_payments, *changed_payments)
     }
-    return [current[item.payment_id] for item in reports]
+    return [current_payments[item.payment_id] for item in reports]
 
 
-async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -> Settlement | None:
+async def _decide_report(
+    tx: Tx, records: LockedRecords, item: ReportedSession
+) -> Settlement | None:
     """Decide the effect of a report; returns None if its money is already recorded."""
     report = item.report
-    payment, session = locked.payments[item.payment_id], locked.sessions[item.session_id]
-    stored_capture = report.capture and locked.captures.get(
+    payment, session = records.payments[item.payment_id], records.sessions[item.session_id]
+    stored_capture = report.capture and records.captures.get(
         (session.quote.account_id, report.capture.reference)
     )
     if stored_capture is not None and not stored_capture.is_unassigned:
@@ -77,9 +85,9 @@ async def _decide_report(tx: Tx, locked: LockedRecords, item: ReportedSession) -
         # A capture that was stored without its session, and has refunds, cannot pay the payment.
         report, stored_capture = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
-        [payment] = await complete_selections(tx, [(payment, session)], locked.now)
+        [payment] = await complete_selections(tx, [(payment, session)], records.now)
         session = replace(session, status=SessionStatus.OPEN)
-    return _build_settlement(tx.id_generator, payment, session, report, stored_capture, locked.now)
+    return _build_settlement(tx.id_generator, payment, session, report, stored_capture, records.now)
 
 
 async def _is_already_stored(
@@ -121,7 +129,7 @@ async def apply_settlements(
     return changed_payments
 
 
-def reported_amount_note(capture: Capture | None) -> str:
+def make_reported_amount_note(capture: Capture | None) -> str:
     """Return a case note with the reported amount if minor units cannot represent it."""
     if capture is None or capture.verbatim is None:
         return ""
@@ -137,7 +145,7 @@ def _build_settlement(
     now: datetime,
 ) -> Settlement:
     decision = decide_settlement(payment, session, report, now)
-    origin, capture = session_origin(payment, session.id), None
+    origin, capture = make_session_origin(payment, session.id), None
     if report.capture is not None:
         capture = SettledCapture(
             id=stored_capture.id if stored_capture else id_generator.new_id(),
@@ -157,6 +165,24 @@ def _build_settlement(
         capture=capture,
         chain=session.quote.chain,
         case_id=id_generator.new_id(),
-        note=reported_amount_note(report.capture),
+        note=make_reported_amount_note(report.capture),
         is_uncertain=report.capture is not None and report.capture.uncertain,
     )
+
+
+async def complete_selections(
+    tx: Tx, selections: Sequence[tuple[Payment, Session]], now: datetime
+) -> list[Payment]:
+    """Make each opened session its payment's current session; mark replaced sessions as closing."""
+    if not selections:
+        return []
+    await session_store.mark_open(tx, [session for _, session in selections])
+    requests = [
+        TransitionRequest(payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session)
+        for payment, session in selections
+    ]
+    changed_payments = await apply_transitions(tx, requests)
+    replaced_ids = [payment.session_id for payment, _ in selections if payment.session_id]
+    if replaced_ids:
+        await session_store.mark_closing(tx, replaced_ids, now)
+    return changed_payments

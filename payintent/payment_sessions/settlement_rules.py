@@ -51,9 +51,10 @@ def decide_settlement(
     if report.state is GatewaySessionState.CAPTURED:
         return _decide_capture(payment, session, report)
     if report.state is GatewaySessionState.ATTEMPTED:
-        is_last = session.declines + 1 >= ATTEMPTS_MAX
+        is_last_attempt = session.declines + 1 >= ATTEMPTS_MAX
         return SettlementDecision(
-            counts_attempt=True, closes_session=is_last and _is_current_session(payment, session)
+            counts_attempt=True,
+            closes_session=is_last_attempt and _is_current_session(payment, session),
         )
     if report.state in _UNPAID_STATES:
         return _decide_end(payment, session, report, now)
@@ -81,7 +82,7 @@ def _decide_capture(
         return SettlementDecision(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
     if payment.status is PaymentStatus.PROCESSING:
         quote = session.quote
-        if report.capture and report.capture.pays(quote.total_minor, quote.price.currency):
+        if report.capture and report.capture.matches(quote.total_minor, quote.price.currency):
             return SettlementDecision(
                 trigger=PaymentTrigger.CONFIRM, outcome=outcome, credited=True
             )

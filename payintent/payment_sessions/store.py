@@ -10,14 +10,14 @@ from payintent.accounting.model import (
     CapturedMoney,
     Fact,
     LedgerEntry,
-    assignment_entries,
-    capture_entries,
-    quoted_charges,
+    get_quoted_charges,
+    make_assignment_entries,
+    make_capture_entries,
 )
 from payintent.cases import store as case_store
 from payintent.cases.store import NewCase
 from payintent.chains.store import DEPOSIT_PROVIDER
-from payintent.db.database import Executor, Tx, current_time
+from payintent.db.database import Executor, Tx, get_current_time
 from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
@@ -70,10 +70,10 @@ async def lock_records(
     `references` maps session ids to capture references in the session's account. Payments are
     locked in a separate statement, so that the next statement sees all their earlier settlements.
     """
-    locked = (
+    locked_payments = (
         await payment_store.lock(tx, payment_ids)
         if payment_ids
-        else LockedPayments([], await current_time(tx))
+        else LockedPayments([], await get_current_time(tx))
     )
     rows = await tx.fetch(
         """
@@ -101,7 +101,7 @@ async def lock_records(
         list(references.values()),
     )
     return LockedRecords(
-        payments={payment.id: payment for payment in locked.payments},
+        payments={payment.id: payment for payment in locked_payments.payments},
         sessions={row["s_id"]: session_store.from_row(row) for row in rows},
         captures={
             (row["s_account_id"], row["reference"]): StoredCapture(
@@ -110,7 +110,7 @@ async def lock_records(
             for row in rows
             if row["capture_id"] is not None
         },
-        now=locked.now,
+        now=locked_payments.now,
     )
 
 
@@ -146,7 +146,9 @@ async def write_settlements(
 
 async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> None:
     settled_captures = [item.capture for item in settlements if item.capture]
-    entries = [entry for item in settlements if item.capture for entry in _ledger_entries(item)]
+    entries = [
+        entry for item in settlements if item.capture for entry in _make_ledger_entries(item)
+    ]
     new_captures = [capture for capture in settled_captures if not capture.is_stored]
     await capture_store.add(
         tx, new_captures, [entry for entry in entries if entry.fact is Fact.CAPTURE], at
@@ -156,13 +158,13 @@ async def _write_captures(tx: Tx, settlements: Sequence[Settlement], at: datetim
     if assigned_ids:
         await capture_store.assign_to_sessions(tx, assigned_captures)
         await ledger_store.reverse_resolutions(tx, assigned_ids)
-        await case_store.dismiss_unknown(tx, assigned_ids)
+        await case_store.dismiss_unknown_captures(tx, assigned_ids)
         await case_store.assign_disputes_to_payments(tx, assigned_ids)
         await ledger_store.add(tx, [entry for entry in entries if entry.fact is not Fact.CAPTURE])
         await ledger_store.record_disputes(tx, assigned_ids)
 
 
-def _ledger_entries(item: Settlement) -> list[LedgerEntry]:
+def _make_ledger_entries(item: Settlement) -> list[LedgerEntry]:
     capture = item.capture
     assert capture is not None  # noqa: S101 - checked by the caller
     money = CapturedMoney(
@@ -176,9 +178,9 @@ def _ledger_entries(item: Settlement) -> list[LedgerEntry]:
     )
     charges = NO_CHARGES
     if capture.credited and item.session is not None:
-        charges = quoted_charges(item.session.quote.price, capture.amount_minor)
-    derive = assignment_entries if capture.is_stored else capture_entries
-    return derive(money, capture.amount_minor, charges)
+        charges = get_quoted_charges(item.session.quote.price, capture.amount_minor)
+    make_entries = make_assignment_entries if capture.is_stored else make_capture_entries
+    return make_entries(money, capture.amount_minor, charges)
 
 
 async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) -> list[NewCase]:
@@ -195,7 +197,7 @@ async def _write_cases(tx: Tx, settlements: Sequence[Settlement], at: datetime) 
         for item in settlements
         if item.decision.case is not None
     ]
-    case_ids = await case_store.update_undecided(tx, new_cases)
+    case_ids = await case_store.update_undecided_cases(tx, new_cases)
     opened_ids = await case_store.open_cases(
         tx, [case for case in new_cases if case.id not in case_ids]
     )
@@ -211,7 +213,7 @@ async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetim
         session_id: decision.outcome for session_id, decision in decisions if decision.outcome
     }
     if declined_ids:
-        await session_store.count_declines(tx, declined_ids)
+        await session_store.increment_declines(tx, declined_ids)
     if closing_ids:
         await session_store.mark_closing(tx, closing_ids, at)
     if outcomes:
@@ -222,4 +224,4 @@ async def _write_sessions(tx: Tx, settlements: Sequence[Settlement], at: datetim
         if item.session and outcome and item.decision.trigger is None and has_expired:
             # When the payment expired, a case may have been opened for this session's money.
             note = f"the gateway has ended the session: {outcome}"
-            await case_store.dismiss_undecided(tx, item.session.id, note)
+            await case_store.dismiss_undecided_case(tx, item.session.id, note)

@@ -5,7 +5,7 @@ from uuid import UUID
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.db.database import Tx
 from payintent.payments import store as payment_store
-from payintent.payments.idempotency_store import claim_or_match, request_fingerprint
+from payintent.payments.idempotency_store import claim_or_match, compute_request_fingerprint
 from payintent.payments.model import (
     IdempotentRequest,
     Payment,
@@ -36,7 +36,7 @@ async def cancel_by_buyer(tx: Tx, payment_id: UUID) -> None:
 
 
 async def cancel(tx: Tx, payment_id: UUID, trigger: PaymentTrigger = PaymentTrigger.CANCEL) -> None:
-    payment, now = await payment_store.lock_one(tx, payment_id)
+    payment, now = await payment_store.lock_payment(tx, payment_id)
     if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(now):
         status = (
             PaymentStatus.EXPIRED if payment.status is PaymentStatus.PENDING else payment.status
@@ -51,7 +51,7 @@ async def _is_repeat(tx: Tx, payment: Payment, key: UUID) -> bool:
     request = IdempotentRequest(
         merchant_id=payment.merchant_id,
         key=key,
-        request_hash=request_fingerprint(OPERATION, payment=str(payment.id)),
+        request_hash=compute_request_fingerprint(OPERATION, payment=str(payment.id)),
         raw_fields=(OPERATION, str(payment.id)),
     )
     return await claim_or_match(tx, OPERATION, request, payment.id) is not None

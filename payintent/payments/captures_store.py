@@ -7,7 +7,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import CapturedMoney, Charges, LedgerEntry, capture_entries
+from payintent.accounting.model import CapturedMoney, Charges, LedgerEntry, make_capture_entries
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import Capture
 from payintent.payments.model import Payment
@@ -26,14 +26,14 @@ class LockedCapture:
     amount_minor: int
     reserved_minor: int
     remaining_minor: int  # neither refunded nor reserved
-    undisputed_minor: int  # the part of `remaining_minor` that no dispute holds
+    undisputed_minor: int  # the portion of `remaining_minor` that is not disputed
     credited: bool
     chain: str | None
     payer: bytes | None  # the sender's chain address, until it is erased; None for a deposit
     is_deposit: bool  # paid to a deposit address
     approval_above_minor: int | None  # daily amount above which a second operator must approve
     token_decimals: int | None
-    merchant_approval_above: Decimal | None  # the merchant's own threshold; gateway captures only
+    merchant_approval_above: Decimal | None  # the merchant's threshold; gateway captures only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class SettledCapture:
     is_stored: bool = False  # already stored, without a session
 
 
-async def add_unknown(
+async def add_without_session(
     tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
 ) -> MoneyOrigin | None:
     """Store a capture of an unknown session; return its origin, or None if it is already stored."""
@@ -100,7 +100,7 @@ async def add_unknown(
         merchant_id=row["merchant_id"],
         credited=False,
     )
-    await ledger_store.add(tx, capture_entries(money, capture.amount_minor, NO_CHARGES))
+    await ledger_store.add(tx, make_capture_entries(money, capture.amount_minor, NO_CHARGES))
     return replace(UNKNOWN_ORIGIN, merchant_id=row["merchant_id"])
 
 
@@ -126,9 +126,9 @@ async def assign_to_sessions(tx: Tx, captures: Sequence[SettledCapture]) -> None
 async def complete_reference(
     tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_unused: bool
 ) -> bool:
-    """Return whether a session already has this capture; keep the longer of the two references.
+    """Return whether a session already has this capture, and store the longer reference.
 
-    Some gateway responses contain only a prefix of the reference, which is stored with a final dot.
+    Some gateway responses contain only a prefix of the reference; it is stored with a trailing dot.
     `is_unused` is False if another capture has this reference. The session must be locked.
     """
     capture = await tx.row(
@@ -321,7 +321,7 @@ async def qualifies_for_auto_refund(
     return bool(qualifies)
 
 
-def session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
+def make_session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
     return MoneyOrigin(
         merchant_id=payment.merchant_id, payment_id=payment.id, session_id=session_id
     )

@@ -49,7 +49,7 @@ class CreatedPayment:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedCreate:
+class InvalidCreateRequest:
     """A well-formed create request with invalid values. It can only replay an earlier result."""
 
     attempt: CreateAttempt
@@ -64,7 +64,9 @@ class PaymentCreator:
         self._writes = Batcher(
             process_item=partial(new_store.create, database),
             process_batch=partial(new_store.create_batch, database),
-            identities=lambda new: ((new.request.merchant_id, new.request.key),),
+            identities=lambda new_payment: (
+                (new_payment.request.merchant_id, new_payment.request.key),
+            ),
         )
 
     async def create(
@@ -79,20 +81,20 @@ class PaymentCreator:
         outcome is unknown.
         """
         ids = self._database.id_generator
-        new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
+        new_payment = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
         try:
             if check is None:
-                times = await self._writes.run(new)
+                times = await self._writes.run(new_payment)
             else:
                 async with self._database.transaction() as tx:
                     await check(tx)
-                    times = await new_store.create(tx, new)
+                    times = await new_store.create(tx, new_payment)
         except LockTimeoutError as error:
-            raise _request_in_progress_error() from error
+            raise _make_in_progress_error() from error
         except StorageUnavailableError as error:
             return await _resolve_unknown_outcome(self._database, request, error)
         if times is not None:
-            payment = Payment.new(request, new.id, new.checkout_id, *times)
+            payment = Payment.from_request(request, new_payment.id, new_payment.checkout_id, *times)
             return CreatedPayment(payment, request.country, replayed=False)
         return await replay_used_key(self._database, request)
 
@@ -118,31 +120,33 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
     Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, and
     `FraudDeniedError` if the first request was denied.
     """
-    first = await idempotency_store.find_first_request(
+    first_request = await idempotency_store.find_first_request(
         database, request.merchant_id, OPERATION, request.key
     )
-    if first is None:
+    if first_request is None:
         return None
-    require_match(first, request)
-    if first.denial is not None:
-        denial = msgspec.json.decode(first.denial, type=FraudDenial)
+    require_match(first_request, request)
+    if first_request.denial is not None:
+        denial = msgspec.json.decode(first_request.denial, type=FraudDenial)
         raise FraudDeniedError(denial, replayed=True)
-    assert first.payment_id is not None  # noqa: S101 - guaranteed by idempotency_outcome
-    snapshot = await payment_store.get(database, first.payment_id)
+    assert first_request.payment_id is not None  # noqa: S101 - guaranteed by idempotency_outcome
+    snapshot = await payment_store.get(database, first_request.payment_id)
     assert snapshot is not None  # noqa: S101 - written in the same statement
-    payment = as_originally_created(snapshot.payment, request.expires_in_s)
-    return CreatedPayment(payment, first.country, replayed=True)
+    payment = reconstruct_created_payment(snapshot.payment, request.expires_in_s)
+    return CreatedPayment(payment, first_request.country, replayed=True)
 
 
-async def replay_refused(database: Database, create: RefusedCreate) -> CreatedPayment:
+async def replay_invalid_request(
+    database: Database, create_request: InvalidCreateRequest
+) -> CreatedPayment:
     """Return the key's earlier result; raises the refusal if the key is new."""
-    result = await replay_create(database, create.attempt)
+    result = await replay_create(database, create_request.attempt)
     if result is None:
-        raise create.refusal
+        raise create_request.refusal
     return result
 
 
-def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
+def reconstruct_created_payment(payment: Payment, expires_in_s: int) -> Payment:
     """Return a payment as it was when it was created.
 
     `expires_at` is computed from the request, because advancing a test clock changes the column.
@@ -167,7 +171,7 @@ def as_originally_created(payment: Payment, expires_in_s: int) -> Payment:
 async def _resolve_unknown_outcome(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Determine whether a commit whose response was lost has taken effect."""
+    """Determine whether a commit took effect, after its response was lost."""
     if isinstance(
         failure, StorageFullError
     ):  # nothing was written, but the key may have an earlier result
@@ -192,7 +196,7 @@ _Key = tuple[int, UUID, bytes]
 _Outcome = CreatedPayment | RefusedError | FraudDeniedError | None
 
 
-class ConcurrentCreates:
+class ConcurrentCreateRequests:
     """Runs identical concurrent create requests once."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -208,8 +212,8 @@ class ConcurrentCreates:
         """
         request_key = (request.merchant_id, request.key, request.request_hash)
         deadline = self._monotonic() + _WAIT_S
-        while (running := self._running.get(request_key)) is not None:
-            outcome = await _wait_for(running, deadline - self._monotonic())
+        while (running_request := self._running.get(request_key)) is not None:
+            outcome = await _wait_for(running_request, deadline - self._monotonic())
             if isinstance(outcome, CreatedPayment):
                 return replace(outcome, replayed=True)
             if isinstance(outcome, FraudDeniedError):
@@ -235,14 +239,14 @@ class ConcurrentCreates:
         return result
 
 
-async def _wait_for(running: asyncio.Future[_Outcome], seconds: float) -> _Outcome:
+async def _wait_for(running_request: asyncio.Future[_Outcome], seconds: float) -> _Outcome:
     try:
-        return await asyncio.wait_for(asyncio.shield(running), max(0.0, seconds))
+        return await asyncio.wait_for(asyncio.shield(running_request), max(0.0, seconds))
     except TimeoutError:
-        raise _request_in_progress_error() from None
+        raise _make_in_progress_error() from None
 
 
-def _request_in_progress_error() -> RefusedError:
+def _make_in_progress_error() -> RefusedError:
     return RefusedError(
         ErrorCode.CONFLICT,
         "another request with this Idempotency-Key is in progress; try again",

@@ -49,12 +49,12 @@ async def expire_due_pending(database: Database, limit: int) -> bool:
 
 async def expire_pending(tx: Tx, limit: int) -> int:
     """Expire up to `limit` due PENDING payments and return how many expired."""
-    due = await payment_store.lock_due_pending(tx, limit)
-    if due is None:
+    due_payments = await payment_store.lock_due_pending(tx, limit)
+    if due_payments is None:
         return 0
     requests = [
-        TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=due.now)
-        for payment in due.payments
+        TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=due_payments.now)
+        for payment in due_payments.payments
     ]
     return len(await apply_transitions(tx, requests))
 
@@ -62,11 +62,14 @@ async def expire_pending(tx: Tx, limit: int) -> int:
 async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
     """Expire the payments that are PENDING and past their deadline, in a separate transaction."""
     async with database.transaction() as tx:
-        locked = await payment_store.lock(tx, payment_ids)
+        locked_payments = await payment_store.lock(tx, payment_ids)
         requests = [
-            TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=locked.now)
-            for payment in locked.payments
-            if payment.status is PaymentStatus.PENDING and payment.is_past_expiry(locked.now)
+            TransitionRequest(
+                payment=payment, trigger=PaymentTrigger.EXPIRE, at=locked_payments.now
+            )
+            for payment in locked_payments.payments
+            if payment.status is PaymentStatus.PENDING
+            and payment.is_past_expiry(locked_payments.now)
         ]
         await apply_transitions(tx, requests)
 

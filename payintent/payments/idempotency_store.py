@@ -53,7 +53,7 @@ async def find_first_request(
 
 
 async def claim_key(
-    tx: Tx, merchant_id: int, operation: str, key: UUID, first: FirstRequest
+    tx: Tx, merchant_id: int, operation: str, key: UUID, first_request: FirstRequest
 ) -> bool:
     """Claim a key in this transaction; return False if it was used within the last 24 hours.
 
@@ -70,11 +70,11 @@ async def claim_key(
         merchant_id,
         operation,
         key,
-        first.request_hash,
-        first.payment_id,
-        first.country,
-        first.denial,
-        first.refund_id,
+        first_request.request_hash,
+        first_request.payment_id,
+        first_request.country,
+        first_request.denial,
+        first_request.refund_id,
     )
     return row is not None
 
@@ -99,15 +99,15 @@ async def delete_old_keys(database: Executor, limit: int) -> int:
     return len(rows)
 
 
-def request_fingerprint(operation: str, **fields: object) -> bytes:
+def compute_request_fingerprint(operation: str, **fields: object) -> bytes:
     """Return the fingerprint version and the SHA-256 digest of a request's parsed values.
 
     `fields` must include defaults. None is omitted, so that adding a field does not change the
     fingerprints of requests that do not use it.
     """
     values = {name: value for name, value in fields.items() if value is not None}
-    encoded = msgspec.json.encode([operation, values], order="sorted")
-    return _VERSION + hashlib.sha256(encoded).digest()
+    fields_json = msgspec.json.encode([operation, values], order="sorted")
+    return _VERSION + hashlib.sha256(fields_json).digest()
 
 
 async def claim_or_match(
@@ -130,13 +130,16 @@ async def claim_or_match(
     return require_match(first_request, request)
 
 
-def require_match(first: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
+def require_match(first_request: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
     """Return the key's first request; raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
-    if first is None or first.request_hash not in {request.request_hash, _hash_raw_fields(request)}:
+    if first_request is None or first_request.request_hash not in {
+        request.request_hash,
+        _hash_raw_fields(request),
+    }:
         raise RefusedError(
             ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with a different request"
         )
-    return first
+    return first_request
 
 
 def _hash_raw_fields(request: IdempotentRequest) -> bytes:

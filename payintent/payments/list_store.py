@@ -20,10 +20,10 @@ _MAX_POSITION = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentFilter:
-    """The filters and the page of a payment list, newest first.
+    """Filters and page of a payment list, which is sorted newest first.
 
-    The fields from `amount_min` to `ended_before` are only for operators. They are not indexed, so
-    if one of them is set (`is_narrow`), payments must be read to apply the filter.
+    The fields from `amount_min` to `ended_before` are only for operators. They are not indexed: if
+    one of them is set (`has_unindexed_filters`), payments must be read to apply the filter.
     """
 
     merchant_id: int | None = None
@@ -47,13 +47,13 @@ class PaymentFilter:
     limit: int = 20  # at most 101 for a merchant's list
 
     @property
-    def is_narrow(self) -> bool:
+    def has_unindexed_filters(self) -> bool:
         session_fields = (self.provider, self.kind, self.country, self.chain, self.token)
         end_fields = (self.end, self.ended_from, self.ended_before)
         properties = (self.amount_min, self.amount_max, *session_fields, *end_fields)
         return self.unselected or any(value is not None for value in properties)
 
-    def bounds(self) -> tuple[datetime, datetime, UUID]:
+    def get_bounds(self) -> tuple[datetime, datetime, UUID]:
         """Return the earliest creation time, and the earlier of `created_before` and `before`."""
         until = (self.created_before, UUID(int=0)) if self.created_before else _MAX_POSITION
         return self.created_from or _MIN_TIME, *min(until, self.before or _MAX_POSITION)
@@ -67,36 +67,43 @@ _MATCHES: LiteralString = " AND currency = c.currency AND status = s.status"
 
 
 class NewestPayments:
-    """Queries for the newest payments of each of several merchants, one query per index.
+    """Queries for the newest payments of each merchant, with one query per index.
 
-    Each query has a single upper bound, because an index scan starts at one bound, and the planner
-    might choose the wrong one of two. The indexes on currency and status are sorted within each
-    combination of both, so the newest payments of each combination are read and merged. The NULLS
-    order selects the index: no column is NULL, but each index has a different NULLS order.
+    Each query has a single upper bound, because an index scan starts at a single bound, and the
+    planner might choose the wrong bound of two. The indexes on currency and status are sorted
+    within each combination of both, so the newest payments of each combination are read and merged.
+    The NULLS order selects the index: no column is NULL, but the NULLS order differs by index.
     """
 
     def __init__(self, merchants: LiteralString, limit: LiteralString = "$5") -> None:
         """`merchants` is a FROM item aliased as `m`; `limit` is the maximum per merchant."""
-        self.all: LiteralString = _newest_query(merchants, "", "created_at DESC, id DESC", limit)
+        self.unfiltered_query: LiteralString = _build_newest_query(
+            merchants, "", "created_at DESC, id DESC", limit
+        )
         combinations: LiteralString = merchants + _COMBINATIONS
         order: LiteralString = "created_at DESC NULLS LAST, id DESC"
-        self.by_status: LiteralString = _newest_query(combinations, _MATCHES, order, "$5")
+        self.status_query: LiteralString = _build_newest_query(combinations, _MATCHES, order, "$5")
         order = "created_at DESC, id DESC NULLS LAST"
         condition: LiteralString = " AND payer_uid = $8" + _MATCHES
-        self.by_payer: LiteralString = _newest_query(combinations, condition, order, "$5")
+        self.payer_query: LiteralString = _build_newest_query(combinations, condition, order, "$5")
 
     def build(self, payment_filter: PaymentFilter) -> tuple[LiteralString, tuple[object, ...]]:
         """Return the query and arguments for a filter."""
-        arguments = (payment_filter.merchant_id, *payment_filter.bounds(), payment_filter.limit)
+        arguments = (payment_filter.merchant_id, *payment_filter.get_bounds(), payment_filter.limit)
         codes, statuses = list(payment_filter.currencies), list(payment_filter.statuses)
         if payment_filter.payer_uid is not None:
-            return self.by_payer, (*arguments, codes, statuses, payment_filter.payer_uid)
+            return self.payer_query, (
+                *arguments,
+                codes,
+                statuses,
+                payment_filter.payer_uid,
+            )
         if (len(codes), len(statuses)) == (len(CURRENCIES), len(PaymentStatus)):
-            return self.all, arguments
-        return self.by_status, (*arguments, codes, statuses)
+            return self.unfiltered_query, arguments
+        return self.status_query, (*arguments, codes, statuses)
 
 
-def _newest_query(
+def _build_newest_query(
     source: LiteralString, condition: LiteralString, order: LiteralString, limit: LiteralString
 ) -> LiteralString:
     return (
@@ -123,7 +130,7 @@ def _newest_query(
     )
 
 
-# The literal limit (100 payments per page, plus 1) tells the planner to expect few rows. It then
+# Because the limit (100 payments per page, plus 1) is a literal, the planner expects few rows and
 # uses a generic plan, which halves the cost of a call.
 NEWEST = NewestPayments("(SELECT $1::bigint AS id) m", "101")
 # Payments are looked up by id with LATERAL, because the planner may overestimate the page size.

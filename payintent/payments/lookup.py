@@ -19,7 +19,7 @@ from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.encryption import EncryptionKeyError
 
-_LIST_ATTEMPTS_MAX = 5  # payments that replace expired payments on a page may themselves be due
+_LIST_ATTEMPTS_MAX = 5  # payments that replace expired payments on a page may also be due
 
 
 class PaymentLookup:
@@ -48,7 +48,7 @@ class PaymentLookup:
             raise NotFoundError("no such payment")
         if snapshot.payment.merchant_id != merchant_id:
             owner = snapshot.payment.merchant_id
-            raise await foreign_object_error(self._database, merchant_id, owner, "payment")
+            raise await make_foreign_object_error(self._database, merchant_id, owner, "payment")
         tracing.follow_payment(snapshot.payment.id)
         return await self._expire_if_due(_require_readable(snapshot))
 
@@ -82,7 +82,7 @@ async def list_merchant_payments(
     """
     snapshots: list[PaymentSnapshot] = []
     limit = payment_filter.limit
-    source = read_database.page_after(payment_filter.before and payment_filter.before[0])
+    source = read_database.get_page_database(payment_filter.before and payment_filter.before[0])
     for _ in range(_LIST_ATTEMPTS_MAX):
         snapshots = await list_store.list_payments(source, replace(payment_filter, limit=limit + 1))
         due_ids = [snapshot.payment.id for snapshot in snapshots if _is_due(snapshot)]
@@ -91,14 +91,14 @@ async def list_merchant_payments(
         await expire_if_due(database, *due_ids)
         source = database  # the replica may lag behind
     page = snapshots[:limit]
-    last = page[-1].payment if len(snapshots) > limit else None
+    last_payment = page[-1].payment if len(snapshots) > limit else None
     if PaymentStatus.EXPIRED not in payment_filter.statuses:
         page = [snapshot for snapshot in page if not _is_due(snapshot)]
     page = [snapshot for snapshot in page if payment_store.is_readable(snapshot.payment)]
-    return page, last and (last.created_at, last.id)
+    return page, last_payment and (last_payment.created_at, last_payment.id)
 
 
-async def foreign_object_error(
+async def make_foreign_object_error(
     database: Database, merchant_id: int, owner_id: int, noun: str
 ) -> RefusedError:
     """Return `FORBIDDEN` if both merchants are in the same mode, otherwise `NOT_FOUND`."""

@@ -31,7 +31,7 @@ class PaymentTrigger(StrEnum):
     EXPIRE = "expire"
     CANCEL = "cancel"  # by the merchant
     BUYER_CANCEL = "buyer_cancel"  # without an event for the merchant
-    PARTIAL_REFUND = "refund_part"  # part of the amount remains
+    PARTIAL_REFUND = "refund_part"  # some of the amount remains
     FINAL_REFUND = "refund_rest"  # refunds the remaining amount
 
 
@@ -101,7 +101,7 @@ class Payment:
     cancelled_at: datetime | None = None
 
     @classmethod
-    def new(
+    def from_request(
         cls,
         request: CreatePaymentRequest,
         payment_id: UUID,
@@ -133,7 +133,7 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    to: PaymentStatus
+    new_status: PaymentStatus
     event: EventType | None = None
 
 
@@ -214,7 +214,7 @@ class TransitionRequest:
     at: datetime
     session: Session | None = None  # the selected or reported session
     reason: FailureReason | None = None
-    refund_amount: Decimal | None = None  # the part of the reserved amount that was refunded
+    refund_amount: Decimal | None = None  # the refunded portion of the reserved amount
 
     @property
     def transition(self) -> Transition:

@@ -80,28 +80,28 @@ class NewPayment:
     request: CreatePaymentRequest
 
 
-async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
+async def create(database: Executor, new_payment: NewPayment) -> tuple[datetime, datetime] | None:
     """Write the key, checkout and payment; return `created_at` and `expires_at`.
 
     Returns None if the key was used within the last 24 hours. Waits for a request that holds the
     key; raises `LockTimeoutError` after the lock timeout.
     """
-    request, sealing = new.request, database.payer_sealing
+    request, sealing = new_payment.request, database.payer_sealing
     row = await database.row(
         _CREATE,
-        new.id,
+        new_payment.id,
         request.merchant_id,
         request.key,
         request.request_hash,
         request.country,
-        new.checkout_id,
+        new_payment.checkout_id,
         request.currency,
         request.amount,
         request.amount_text,
         request.payer_uid,
-        sealing.email_to_store(new.id, request.payer_email),
+        sealing.seal_email(new_payment.id, request.payer_email),
         request.include_pegged_assets,
-        sealing.metadata_to_store(new.id, request.metadata),
+        sealing.seal_metadata(new_payment.id, request.metadata),
         request.tax_manager,
         request.expires_in_s,
     )
@@ -117,27 +117,35 @@ async def create_batch(
     whole batch. Then raises `LockTimeoutError` without writing anything.
     """
     # Sorted, so that concurrent batches cannot deadlock.
-    sorted_batch = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
-    requests = [new.request for new in sorted_batch]
+    sorted_batch = sorted(
+        batch, key=lambda new_payment: (new_payment.request.merchant_id, new_payment.request.key)
+    )
+    requests = [new_payment.request for new_payment in sorted_batch]
     sealing = database.payer_sealing
     rows = await database.fetch(
         _CREATE_BATCH,
-        [new.id for new in sorted_batch],
+        [new_payment.id for new_payment in sorted_batch],
         [request.merchant_id for request in requests],
         [request.key for request in requests],
         [request.request_hash for request in requests],
         [request.country for request in requests],
-        [new.checkout_id for new in sorted_batch],
+        [new_payment.checkout_id for new_payment in sorted_batch],
         [request.currency for request in requests],
         [request.amount for request in requests],
         [request.amount_text for request in requests],
         [request.payer_uid for request in requests],
-        [sealing.email_to_store(new.id, new.request.payer_email) for new in sorted_batch],
+        [
+            sealing.seal_email(new_payment.id, new_payment.request.payer_email)
+            for new_payment in sorted_batch
+        ],
         [request.include_pegged_assets for request in requests],
-        [sealing.metadata_to_store(new.id, new.request.metadata) for new in sorted_batch],
+        [
+            sealing.seal_metadata(new_payment.id, new_payment.request.metadata)
+            for new_payment in sorted_batch
+        ],
         [request.tax_manager for request in requests],
         [request.expires_in_s for request in requests],
         _BATCH_LOCK_TIMEOUT,
     )
     times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
-    return [times.get(new.id) for new in batch]
+    return [times.get(new_payment.id) for new_payment in batch]

@@ -27,7 +27,7 @@ _TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(r"0x[0-9a-f]{40}", re.ASCII | re.IGNORECASE)
 _TEXT_MAX = 300
 _AMOUNT_END = Decimal(10) ** 20  # greater than any possible amount
-#: Maximum number of payments read to apply a narrow filter: per statement, and per page.
+#: Maximum number of payments that are read to apply an unindexed filter, per statement and page.
 _BATCH_SIZE, _SCANNED_MAX = 1_000, 10_000
 _COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
 
@@ -37,7 +37,7 @@ PaymentId = Annotated[str, argument("A payment id such as pay_0351NDickobV3yYH8o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentPage:
-    """A page of payments. With a narrow filter, a page may be short even if more pages follow."""
+    """A page of payments. With unindexed filters, a page may be short even if more pages follow."""
 
     payments: list[PaymentRecord]
     next_before: str | None  # `before` of the next page; None on the last page
@@ -142,9 +142,8 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         """
         matches: list[Sequence[UUID]] = []
         if self.order_id is not None:
-            matches.append(
-                await search_store.find_by_order(database, self.order_id, self.merchant_id)
-            )
+            order_id, merchant_id = self.order_id, self.merchant_id
+            matches.append(await search_store.find_by_order(database, order_id, merchant_id))
         if self.reference is not None:
             matches.append(await search_store.find_by_reference(database, self.reference))
         if self.tx_hash is not None:
@@ -160,8 +159,8 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
     """Find payments by any id, order, payer, reference or transaction.
 
     The text can be the id of a payment, checkout, session, refund, case or event; an order id; the
-    payer's id, e-mail address or chain address; a gateway's reference; or a transaction hash. Only
-    full matches are found.
+    payer's id, e-mail address or chain address; a gateway's reference; or a transaction hash. It
+    must match exactly.
     """
 
     action: ClassVar[str] = "payment.search"
@@ -184,30 +183,33 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
             before=await _read_position(context.database, self.before),
             limit=self.limit,
         )
-        properties: dict[UUID, str] = {}
+        matched_properties: dict[UUID, str] = {}
         for found_by, payment_ids in await _find_matches(context.database, text, payment_filter):
             for payment_id in payment_ids:
-                properties.setdefault(payment_id, found_by)
+                matched_properties.setdefault(payment_id, found_by)
         records = await search_store.list_records(
-            context.database, list(properties), payment_filter
+            context.database, list(matched_properties), payment_filter
         )
-        by_id = {ids.format_id(ids.PAYMENT, key): found_by for key, found_by in properties.items()}
+        by_id = {
+            ids.format_id(ids.PAYMENT, key): found_by
+            for key, found_by in matched_properties.items()
+        }
         return [replace(record, found_by=by_id[record.id]) for record in records]
 
 
 async def _find_matches(
     database: Executor, text: str, payment_filter: PaymentFilter
 ) -> list[tuple[str, Sequence[UUID]]]:
-    """Look up a text in each property that it could match. An id is only looked up as an id."""
+    """Search each property that a text could match. An id is only searched for as an id."""
     if ids.is_checkout_id(text):
         return [("checkout", await search_store.find_by_checkout(database, text))]
     for name, prefix in _PREFIXES.items():
-        if (parsed := ids.parse_id(prefix, text)) is not None:
-            return [(name, await search_store.find_by_id(database, parsed))]
+        if (object_id := ids.parse_id(prefix, text)) is not None:
+            return [(name, await search_store.find_by_id(database, object_id))]
     if (event_id := _parse_uuid(text)) is not None:
-        by_event = await search_store.find_by_id(database, event_id)
-        if by_event:
-            return [("event", by_event)]
+        event_payments = await search_store.find_by_id(database, event_id)
+        if event_payments:
+            return [("event", event_payments)]
     merchant_id = payment_filter.merchant_id
     matches: list[tuple[str, Sequence[UUID]]] = []
     if (tx_hash := _parse_hex(_TX_HASH, text)) is not None:
@@ -218,11 +220,13 @@ async def _find_matches(
         )
     if "@" in text:
         matches.append(("e-mail", await search_store.find_by_email(database, text, merchant_id)))
-    by_payer = await search_store.list_positions(database, replace(payment_filter, payer_uid=text))
+    payer_positions = await search_store.list_positions(
+        database, replace(payment_filter, payer_uid=text)
+    )
     matches += [
         ("reference", await search_store.find_by_reference(database, text)),
         ("order", await search_store.find_by_order(database, text, merchant_id)),
-        ("payer", [payment_id for _, payment_id in by_payer]),
+        ("payer", [payment_id for _, payment_id in payer_positions]),
     ]
     return matches
 
@@ -247,8 +251,8 @@ def _parse_uuid(text: str) -> UUID | None:
 
 
 async def _read_page(database: Executor, payment_filter: PaymentFilter) -> PaymentPage:
-    """Read a page. With a narrow filter, up to `_SCANNED_MAX` payments are read to fill it."""
-    batch_size = _BATCH_SIZE if payment_filter.is_narrow else payment_filter.limit
+    """Read a page. With unindexed filters, up to `_SCANNED_MAX` payments are read to fill it."""
+    batch_size = _BATCH_SIZE if payment_filter.has_unindexed_filters else payment_filter.limit
     batch_filter = replace(payment_filter, limit=batch_size)
     records: list[PaymentRecord] = []
     for _ in range(_SCANNED_MAX // _BATCH_SIZE):
@@ -271,8 +275,8 @@ async def _read_position(database: Executor, payment_id: str | None) -> Position
     """Return a payment's position in the list; raises `NOT_FOUND` if it does not exist."""
     if payment_id is None:
         return None
-    last = (await require_payment(database, payment_id)).payment
-    return last.created_at, last.id
+    payment = (await require_payment(database, payment_id)).payment
+    return payment.created_at, payment.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,16 +21,20 @@ from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.limits import RateLimitExceededError
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import (
-    ConcurrentCreates,
+    ConcurrentCreateRequests,
     CreatedPayment,
-    RefusedCreate,
+    InvalidCreateRequest,
     replay_create,
-    replay_refused,
+    replay_invalid_request,
 )
 from payintent.payments.lookup import PaymentLookup, list_merchant_payments
 from payintent.payments.schemas import read_create_request, read_payment_filter
 from payintent.payments.screen import FraudScreening
-from payintent.payments.serialization import denial_fields, merchant_payment_fields, payment_fields
+from payintent.payments.serialization import (
+    make_denial_fields,
+    make_merchant_payment_fields,
+    make_payment_fields,
+)
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime import tracing
 from payintent.runtime.settings import Settings
@@ -41,10 +45,10 @@ class PaymentRoutes:
     api: MerchantApi
     settings: Settings
     database: Database
-    lists: ReadDatabase
+    read_database: ReadDatabase
     lookup: PaymentLookup
     screening: FraudScreening
-    concurrent_creates: ConcurrentCreates
+    concurrent_create_requests: ConcurrentCreateRequests
 
     def routes(self) -> list[Route]:
         return [
@@ -63,26 +67,26 @@ class PaymentRoutes:
         merchant = await self.api.authenticator.authenticate(request)
         try:
             await self.api.apply_limit(request, merchant, RateLimitClass.CREATE)
-        except RateLimitExceededError as exceeded:
-            result = await self._replay_above_limit(request, merchant, exceeded)
+        except RateLimitExceededError as limit_error:
+            result = await self._replay_above_limit(request, merchant, limit_error)
         else:
-            create = await read_create_request(request, merchant, self.settings)
+            create_request = await read_create_request(request, merchant, self.settings)
             try:
-                if isinstance(create, RefusedCreate):
-                    result = await replay_refused(self.database, create)
+                if isinstance(create_request, InvalidCreateRequest):
+                    result = await replay_invalid_request(self.database, create_request)
                 else:
-                    result = await self.concurrent_creates.run_once(
-                        create, partial(self.screening.create_payment, create)
+                    result = await self.concurrent_create_requests.run_once(
+                        create_request, partial(self.screening.create_payment, create_request)
                     )
-            except FraudDeniedError as denied:
-                if denied.replayed:
+            except FraudDeniedError as denial_error:
+                if denial_error.replayed:
                     await self._count_as_read(request, merchant)
                 raise
             if result.replayed:
                 await self._count_as_read(request, merchant)
         payment = result.payment
         tracing.follow_payment(payment.id, is_new=not result.replayed)
-        fields = payment_fields(payment, None)
+        fields = make_payment_fields(payment, None)
         if base := self.settings.checkout_base:
             query = f"?country={result.country}" if result.country else ""
             fields["checkout_url"] = f"{base}/{payment.checkout_id}{query}"
@@ -90,17 +94,17 @@ class PaymentRoutes:
 
     async def get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         snapshot = await self._get_payment(request, merchant)
-        return json_response(merchant_payment_fields(snapshot, self.settings.checkout_base))
+        return json_response(make_merchant_payment_fields(snapshot, self.settings.checkout_base))
 
     async def list_payments(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """List payments, newest first; `next_cursor` is present if there are more."""
         payment_filter = read_payment_filter(request.query_params, merchant.merchant_id)
         snapshots, next_position = await list_merchant_payments(
-            self.database, self.lists, payment_filter
+            self.database, self.read_database, payment_filter
         )
         base = self.settings.checkout_base
         page: dict[str, object] = {
-            "data": [merchant_payment_fields(snapshot, base) for snapshot in snapshots]
+            "data": [make_merchant_payment_fields(snapshot, base) for snapshot in snapshots]
         }
         if next_position is not None:
             page["next_cursor"] = write_time_cursor(*next_position)
@@ -126,23 +130,28 @@ class PaymentRoutes:
         await self.api.apply_limit(request, merchant, RateLimitClass.READ)
 
     async def _replay_above_limit(
-        self, request: Request, merchant: AuthenticatedMerchant, exceeded: RateLimitExceededError
+        self, request: Request, merchant: AuthenticatedMerchant, limit_error: RateLimitExceededError
     ) -> CreatedPayment:
         try:
             await self.api.limiter.take_lookup_token(merchant)
         except RateLimitExceededError:
-            raise exceeded from None
-        create = await read_create_request(request, merchant, self.settings)
-        attempt = create.attempt if isinstance(create, RefusedCreate) else create
+            raise limit_error from None
+        create_request = await read_create_request(request, merchant, self.settings)
+        attempt = (
+            create_request.attempt
+            if isinstance(create_request, InvalidCreateRequest)
+            else create_request
+        )
         result = await replay_create(self.database, attempt)
         if result is None:
-            raise exceeded
+            raise limit_error
         return result
 
 
 async def respond_to_denial(_: Request, error: Exception) -> Response:
     """Respond to a fraud denial with status 200 (spec section 7.4)."""
-    denied = cast("FraudDeniedError", error)
+    error = cast("FraudDeniedError", error)
     return json_response(
-        denial_fields(denied.denial), headers=REPLAYED_HEADERS if denied.replayed else None
+        make_denial_fields(error.denial),
+        headers=REPLAYED_HEADERS if error.replayed else None,
     )

@@ -1,4 +1,4 @@
-"""Parse and validate request bodies and query parameters; `null` fields count as missing."""
+"""Parse and validate request bodies and query parameters; `null` fields are treated as missing."""
 
 import json
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ from payintent.http.bodies import MetadataDecoder, nesting_depth, read_idempoten
 from payintent.http.pagination import read_limit, read_time, read_time_cursor
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.model import require_accepting_payments
-from payintent.payments.create import OPERATION, RefusedCreate
-from payintent.payments.idempotency_store import request_fingerprint
+from payintent.payments.create import OPERATION, InvalidCreateRequest
+from payintent.payments.idempotency_store import compute_request_fingerprint
 from payintent.payments.list_store import PaymentFilter
 from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentStatus
 from payintent.runtime.settings import Settings
@@ -147,11 +147,11 @@ _STRING_DECODER = msgspec.json.Decoder(str)
 
 async def read_create_request(
     request: Request, merchant: AuthenticatedMerchant, settings: Settings
-) -> CreatePaymentRequest | RefusedCreate:
+) -> CreatePaymentRequest | InvalidCreateRequest:
     """Read and validate a `POST /payments` request.
 
     Raises `BAD_REQUEST` for a malformed request. A well-formed request with invalid values is
-    returned as a `RefusedCreate`, because its key may already have a result.
+    returned as a `InvalidCreateRequest`, because its key may already have a result.
     """
     key = read_idempotency_key(request.headers)
     if key is None:
@@ -162,7 +162,7 @@ async def read_create_request(
 
 def _parse_create_request(
     key: UUID, body: CreatePaymentBody, merchant: AuthenticatedMerchant, settings: Settings
-) -> CreatePaymentRequest | RefusedCreate:
+) -> CreatePaymentRequest | InvalidCreateRequest:
     _check_body(body)
     metadata = read_metadata(body.metadata, settings)
     amount = _decode_string(body.amount)
@@ -170,7 +170,7 @@ def _parse_create_request(
     attempt = CreateAttempt(
         merchant_id=merchant.merchant_id,
         key=key,
-        request_hash=request_fingerprint(
+        request_hash=compute_request_fingerprint(
             OPERATION,
             currency=body.currency,
             amount=trim_zeros(amount),
@@ -198,7 +198,7 @@ def _parse_create_request(
     try:
         return _validate_create_request(attempt, body, amount, metadata.text, merchant, settings)
     except RefusedError as refusal:
-        return RefusedCreate(attempt, refusal)
+        return InvalidCreateRequest(attempt, refusal)
 
 
 def _validate_create_request(
@@ -210,11 +210,14 @@ def _validate_create_request(
     settings: Settings,
 ) -> CreatePaymentRequest:
     """Validate a create request; raises the error of the first check that fails."""
-    payable, pegged = merchant.payable_currencies, body.include_pegged_assets is not False
+    payable_currencies, accepts_pegged_assets = (
+        merchant.payable_currencies,
+        body.include_pegged_assets is not False,
+    )
     require_accepting_payments(merchant.activation)
-    require_payable_currency(body.currency, payable, pegged=pegged)
+    require_payable_currency(body.currency, payable_currencies, pegged=accepts_pegged_assets)
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
-    _check_token_decimals(amount, body.currency, payable)
+    _check_token_decimals(amount, body.currency, payable_currencies)
     check_optional_country(body.country)
     return CreatePaymentRequest(
         merchant_id=attempt.merchant_id,
@@ -228,7 +231,7 @@ def _validate_create_request(
         amount_text=amount_text,
         payer_uid=body.payer_uid,
         payer_email=body.payer_email,
-        include_pegged_assets=pegged,
+        include_pegged_assets=accepts_pegged_assets,
         metadata=metadata,
         tax_manager=merchant.tax_manager,
     )
@@ -250,9 +253,8 @@ def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFi
     if status is not None and status not in set(PaymentStatus):
         raise BadRequestError(f"status must be one of {', '.join(PaymentStatus)}")
     if currency is not None and currency not in CURRENCIES:
-        raise RefusedError(
-            ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
-        )
+        codes = ", ".join(CURRENCIES)
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency must be one of {codes}")
     check_text("payer_uid", payer, _PAYER_UID_MAX)
     cursor = query.get("cursor")
     return PaymentFilter(
@@ -276,7 +278,9 @@ def check_refund_texts(body: CreateRefundBody) -> None:
     check_text("destination", body.destination, _DESTINATION_MAX)
 
 
-def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
+def _check_token_decimals(
+    amount: Decimal, currency: str, payable_currencies: Mapping[str, int]
+) -> None:
     """Raise `INVALID_AMOUNT` if none of the merchant's tokens can represent the amount.
 
     `payable` maps each currency to the maximum number of decimals that the merchant's methods
@@ -284,7 +288,7 @@ def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, 
     """
     if not CURRENCIES[currency].is_crypto:
         return
-    decimals = payable[currency]
+    decimals = payable_currencies[currency]
     if to_smallest_unit(amount, decimals) is None:
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT, f"{currency} amounts must have at most {decimals} decimals"
@@ -293,11 +297,11 @@ def _check_token_decimals(amount: Decimal, currency: str, payable: Mapping[str, 
 
 def _decode_string(raw: msgspec.Raw) -> Any:
     """Return the text of a JSON string, or None for any other value."""
-    encoded = bytes(raw)
-    if not encoded.startswith(b'"'):
+    raw_json = bytes(raw)
+    if not raw_json.startswith(b'"'):
         return None
     try:
-        return _STRING_DECODER.decode(encoded)
+        return _STRING_DECODER.decode(raw_json)
     except msgspec.DecodeError:
         return None
 

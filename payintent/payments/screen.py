@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from payintent.core.addresses import client_address_key
+from payintent.core.addresses import make_client_address_key
 from payintent.db.database import Database, Tx
 from payintent.fraud import store as fraud_store
 from payintent.fraud.model import (
@@ -45,7 +45,7 @@ class FraudScreening:
         A denial is stored with the key and raised as `FraudDeniedError`. If the key already has a
         result, the result is returned or raised instead.
         """
-        rules = await self.policies.rules()
+        rules = await self.policies.get_rules()
         if not rules:
             return await self.creator.create(request)
         subject = FraudSubject(
@@ -54,7 +54,9 @@ class FraudScreening:
             email=_normalize_email(request.payer_email),
             country=request.country,
         )
-        velocity_rules = rules.velocity_rules(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
+        velocity_rules = rules.list_velocity_rules(
+            FraudRuleKind.PAYER_VELOCITY, request.merchant_id
+        )
 
         async def check(tx: Tx) -> None:
             counts = await self._count_payments(tx, velocity_rules, subject)
@@ -64,10 +66,10 @@ class FraudScreening:
             if not velocity_rules:
                 _raise_if_denied(rules.evaluate(subject))
             return await self.creator.create(request, check if velocity_rules else None)
-        except FraudDeniedError as denied:
-            if denied.replayed:
+        except FraudDeniedError as error:
+            if error.replayed:
                 raise
-            return await self._store_denial(request, denied.denial)
+            return await self._store_denial(request, error.denial)
 
     async def screen_checkout(
         self,
@@ -77,7 +79,7 @@ class FraudScreening:
         email: str | None = None,
     ) -> None:
         """Screen the buyer of a checkout; raises `FraudDeniedError` if a rule matches."""
-        rules = await self.policies.rules()
+        rules = await self.policies.get_rules()
         if not rules:
             return
         subject = FraudSubject(
@@ -91,11 +93,13 @@ class FraudScreening:
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from a client address; raises `FraudDeniedError` above the limit."""
-        rules = await self.policies.rules()
-        velocity_rules = rules.velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        rules = await self.policies.get_rules()
+        velocity_rules = rules.list_velocity_rules(
+            FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id
+        )
         if not velocity_rules or address is None:
             return
-        digest = self.encryption.digest(f"address:{client_address_key(address)}")
+        digest = self.encryption.digest(f"address:{make_client_address_key(address)}")
         async with self.database.transaction() as tx:
             await fraud_store.lock_counter(tx, digest)
             subject = FraudSubject(
@@ -135,12 +139,12 @@ class FraudScreening:
         self, request: CreatePaymentRequest, denial: FraudDenial
     ) -> CreatedPayment:
         """Store a denial with its key and raise it, or return the key's earlier result."""
-        first = FirstRequest(
+        first_request = FirstRequest(
             request_hash=request.request_hash, denial=msgspec.json.encode(denial).decode()
         )
         async with self.database.transaction() as tx:
             is_new = await idempotency_store.claim_key(
-                tx, request.merchant_id, OPERATION, request.key, first
+                tx, request.merchant_id, OPERATION, request.key, first_request
             )
             if is_new:
                 await fraud_store.record_denial(

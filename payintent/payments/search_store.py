@@ -12,7 +12,7 @@ from uuid import UUID
 from payintent.core import ids
 from payintent.db.database import Executor, Row
 from payintent.db.lists import KeysetList
-from payintent.db.sealing import PayerSealing, order_id_of, report_unreadable
+from payintent.db.sealing import PayerSealing, find_order_id, report_unreadable
 from payintent.payments.list_store import NewestPayments, PaymentFilter, Position
 from payintent.runtime.encryption import EncryptionKeyError
 
@@ -47,7 +47,7 @@ _NEWEST = NewestPayments(
 async def list_positions(database: Executor, payment_filter: PaymentFilter) -> list[Position]:
     """List the positions of payments that match the indexed conditions, newest first.
 
-    The conditions that make a filter narrow (`is_narrow`) are not applied.
+    Unindexed filters (`has_unindexed_filters`) are not applied.
     """
     query, arguments = _NEWEST.build(payment_filter)
     rows = await database.fetch(query, *arguments)
@@ -210,9 +210,9 @@ async def list_records(
     database: Executor, payment_ids: Sequence[UUID], payment_filter: PaymentFilter
 ) -> list[PaymentRecord]:
     """List the given payments that match a filter, newest first."""
-    _, *last = payment_filter.bounds()
+    _, *cursor = payment_filter.get_bounds()
     rows = await _RECORDS.page(
-        database, tuple(last), **asdict(payment_filter), payment_ids=payment_ids
+        database, tuple(cursor), **asdict(payment_filter), payment_ids=payment_ids
     )
     return [_record_from_row(row, database.payer_sealing) for row in rows]
 
@@ -229,7 +229,7 @@ def _read_order_id(row: Row, sealing: PayerSealing) -> str | None:
     if row["sealed"] is None:
         return row["order_id"]
     try:
-        return order_id_of(sealing.metadata(row["id"], row["sealed"]))
+        return find_order_id(sealing.unseal_metadata(row["id"], row["sealed"]))
     except EncryptionKeyError as error:  # list the payment without its order id
         report_unreadable("payment", row["id"], error)
         return None
@@ -264,7 +264,7 @@ async def find_by_order(
     database: Executor, order_id: str, merchant_id: int | None = None
 ) -> list[UUID]:
     sealing = database.payer_sealing
-    digests = sealing.digests_of_order(order_id)
+    digests = sealing.list_order_digests(order_id)
     values = (order_id, MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
 
@@ -282,7 +282,9 @@ async def find_order_payments(
 
 async def list_order_ids(database: Executor, payment_ids: Iterable[str | None]) -> dict[str, str]:
     """Return the order ids of the payments that have one, by payment id."""
-    parsed = {ids.parse_id(ids.PAYMENT, payment_id) for payment_id in payment_ids if payment_id}
+    payment_uuids = {
+        ids.parse_id(ids.PAYMENT, payment_id) for payment_id in payment_ids if payment_id
+    }
     rows = await database.fetch(
         """
         SELECT id, payment_order_id(metadata) AS order_id,
@@ -290,7 +292,7 @@ async def list_order_ids(database: Executor, payment_ids: Iterable[str | None]) 
         FROM payment
         WHERE id = ANY($1::uuid[])
         """,
-        list(parsed),
+        list(payment_uuids),
     )
     order_ids = {
         ids.format_id(ids.PAYMENT, row["id"]): _read_order_id(row, database.payer_sealing)
@@ -304,6 +306,6 @@ async def find_by_email(
 ) -> list[UUID]:
     """Find payments by their payer's e-mail address, case-insensitively."""
     sealing = database.payer_sealing
-    digests = sealing.digests_of_email(email)
+    digests = sealing.list_email_digests(email)
     values = (email, MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_EMAIL, *values)]

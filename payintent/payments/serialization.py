@@ -12,12 +12,12 @@ from payintent.fraud.model import FraudDenial
 from payintent.payments.model import OPEN, Payment, Session
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime.json_format import encode_json, format_timestamp
-from payintent.webhooks.model import EventType, event_payload_fields
+from payintent.webhooks.model import EventType, list_event_payload_fields
 
 _DENIAL_MESSAGE = "this payment cannot be made"  # does not disclose the reason to the buyer
 
 
-def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
+def make_payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
     """Return the payment fields of spec section 2.1. Fields without a value are omitted."""
     currency = CURRENCIES[payment.currency]
     fields: dict[str, Any] = {
@@ -32,7 +32,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         "refunded_amount": format_amount(
             payment.refunded_amount, currency.amount_decimals, trim=currency.is_crypto
         ),
-        **optional_term_fields(payment),
+        **make_shared_option_fields(payment),
         "tax_manager": payment.tax_manager,
         "created_at": format_timestamp(payment.created_at),
         "updated_at": format_timestamp(payment.updated_at),
@@ -46,24 +46,24 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
     return fields
 
 
-def optional_term_fields(payment: Payment) -> dict[str, Any]:
+def make_shared_option_fields(payment: Payment) -> dict[str, Any]:
     """Return the optional create fields that both the merchant and the buyer can read."""
     return {"include_pegged_assets": payment.include_pegged_assets}
 
 
-def merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> dict[str, Any]:
-    fields = payment_fields(snapshot.payment, snapshot.session)
+def make_merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) -> dict[str, Any]:
+    fields = make_payment_fields(snapshot.payment, snapshot.session)
     if checkout_base:
         fields["checkout_url"] = f"{checkout_base}/{snapshot.payment.checkout_id}"
     return fields
 
 
-def event_body(
+def make_event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
     """Return the event envelope of spec section 6.1. It is stored and sent byte for byte."""
-    fields = payment_fields(payment, session)
-    data = {name: fields[name] for name in event_payload_fields(kind)}
+    fields = make_payment_fields(payment, session)
+    data = {name: fields[name] for name in list_event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
     return encode_json(envelope).decode()
 
@@ -109,7 +109,7 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     }
 
 
-def denial_fields(denial: FraudDenial) -> dict[str, Any]:
+def make_denial_fields(denial: FraudDenial) -> dict[str, Any]:
     """Return the response body for a fraud denial (spec section 7.4)."""
     return {
         "fds": {

@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import LiteralString, cast
 from uuid import UUID
 
-from payintent.chains.watch_store import WATCHED
+import msgspec
+
+from payintent.chains.watch_store import IS_WATCHED
 from payintent.db.database import Executor, Row, Tx
 from payintent.merchants.model import FeeMode, Price, Quote
 from payintent.payments.model import RETRY_GRACE, Session, SessionStatus
@@ -18,8 +20,9 @@ _COLUMN_NAMES = (
     *("declines", "opened_at", "closing_at", "account_id", "payment_method_id", "provider"),
     *("provider_name", "kind", "label", "country", "chain", "token", "total_minor", "currency"),
     *("amount", "fee_mode", "fee_rate", "fee_amount", "estimated_tax", "total_amount"),
+    "label_translations",
 )
-# Prefixed, so that a row can also contain a payment's columns.
+# Columns are prefixed, so that a row can also contain a payment's columns.
 COLUMNS = cast("LiteralString", f" {', '.join(f's.{name} AS s_{name}' for name in _COLUMN_NAMES)} ")
 
 
@@ -29,14 +32,14 @@ class DueSession:
 
     session: Session
     now: datetime
-    has_returned: bool  # the buyer has returned from the gateway's page
+    buyer_has_returned: bool  # the buyer has returned from the gateway's page
 
 
 async def find_account_id(database: Executor, session_id: UUID) -> int | None:
     return await database.value("SELECT account_id FROM session WHERE id = $1", session_id)
 
 
-async def find_unfinished(database: Executor, account_id: int, reference: str) -> UUID | None:
+async def find_unfinished_id(database: Executor, account_id: int, reference: str) -> UUID | None:
     """Return the id of the account's unfinished session with this gateway reference."""
     return await database.value(
         """
@@ -109,7 +112,7 @@ async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> No
     )
 
 
-async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
+async def increment_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
     await tx.fetch(
         "UPDATE session SET declines = declines + 1 WHERE id = ANY($1::uuid[])", session_ids
     )
@@ -154,7 +157,7 @@ async def claim_due(
         busy_accounts,
     )
     return [
-        DueSession(session=from_row(row), now=row["now"], has_returned=row["has_returned"])
+        DueSession(session=from_row(row), now=row["now"], buyer_has_returned=row["has_returned"])
         for row in rows
     ]
 
@@ -200,17 +203,17 @@ async def mark_unresponsive(database: Executor, session_id: UUID) -> None:
     )
 
 
-async def is_read_past(database: Executor, chain: str, time: datetime) -> bool:
+async def is_chain_read_past(database: Executor, chain: str, time: datetime) -> bool:
     """Return whether a chain is watched and has been read past a time.
 
-    A block counts as read if it is final or two endpoints agree on it.
+    A block is considered read if it is final or two endpoints agree on it.
     """
     row = await database.row(
         """
         SELECT k.chain
         FROM chain_cursor k
         WHERE k.chain = $1 AND (k.window_at > $2 OR k.at > $2) AND"""
-        + WATCHED,
+        + IS_WATCHED,
         chain,
         time,
     )
@@ -233,8 +236,8 @@ async def record_return(database: Executor, session_id: UUID, interval_s: float)
     return row is not None
 
 
-async def record_form_shown(database: Executor, session_id: UUID) -> bool:
-    """Record that the page shows the gateway's form; return False if it was shown before."""
+async def record_form_display(database: Executor, session_id: UUID) -> bool:
+    """Record that the gateway's form is displayed; return False if it was displayed before."""
     row = await database.row(
         """
         UPDATE session
@@ -258,7 +261,7 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
 
     After its deadline, a session can be decided once final blocks past the deadline have been read.
     If no transfer of the session was ever seen, blocks on which two endpoints agree are enough.
-    Before its deadline, a session can be decided if the buyer's own transactions have failed.
+    Before its deadline, a session can be decided if the buyer's transactions have failed.
     """
     await database.fetch(
         """
@@ -333,29 +336,30 @@ def _quote_from_row(row: Row) -> Quote:
         token=row["s_token"],
         price=price,
         total_minor=int(row["s_total_minor"]),
+        label_translations=msgspec.json.decode(row["s_label_translations"], type=dict[str, str]),
     )
 
 
 _ADD: LiteralString = """
     WITH new AS MATERIALIZED (
-        SELECT n.*, n.opened_at + $25 * interval '1 second',
+        SELECT n.*, n.opened_at + $26 * interval '1 second',
             (SELECT count(*) FROM session e WHERE e.payment_id = n.payment_id) + 1 AS number
         FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
             $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[],
             $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
             $19::numeric[], $20::text[], $21::timestamptz[], $22::bytea[], $23::int[],
-            $24::boolean[])
+            $24::boolean[], $25::jsonb[])
             AS n (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
                 label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
                 estimated_tax, total_amount, total_minor, return_url, opened_at, token_address,
-                token_decimals, token_zero_first)
+                token_decimals, token_zero_first, label_translations)
     ), added AS (
         INSERT INTO session
             (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
              label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount,
              estimated_tax, total_amount, total_minor, return_url, opened_at, token_address,
-             token_decimals, token_zero_first, inquire_at, number)
-        SELECT * FROM new WHERE number <= $26
+             token_decimals, token_zero_first, label_translations, inquire_at, number)
+        SELECT * FROM new WHERE number <= $27
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
     )
@@ -409,6 +413,7 @@ async def add(
         [token and token.address for token in tokens],
         [token and token.decimals for token in tokens],
         [token and token.approve_zero_first for token in tokens],
+        [msgspec.json.encode(quote.label_translations).decode() for quote in quotes],
         first_inquiry_s,
         sessions_max,
     )

@@ -29,13 +29,13 @@ COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS)
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
 _SELECT: LiteralString = SNAPSHOT + "FROM payment p LEFT JOIN session s ON s.id = p.session_id "
 _SELECT_BY_CHECKOUT: LiteralString = _SELECT + "JOIN checkout c ON c.payment_id = p.id "
-# Converted by position for speed, because no other rows are read as often.
-_column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
-_STATUS = _FIELDS.index("status")
-_PAYER_EMAIL = _FIELDS.index("payer_email")
-_METADATA = _FIELDS.index("metadata")
-_TAX_MANAGER = _FIELDS.index("tax_manager")
-_FAILURE_REASON = _FIELDS.index("failure_reason")
+# Columns are converted by position, because payments are read more often than any other rows.
+_get_column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
+_STATUS_INDEX = _FIELDS.index("status")
+_PAYER_EMAIL_INDEX = _FIELDS.index("payer_email")
+_METADATA_INDEX = _FIELDS.index("metadata")
+_TAX_MANAGER_INDEX = _FIELDS.index("tax_manager")
+_FAILURE_REASON_INDEX = _FIELDS.index("failure_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class LockedPayments:
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
     """Return a payment; raises `EncryptionKeyError` if it cannot be decrypted."""
     row = await database.row(_SELECT + "WHERE p.id = $1", payment_id)
-    return _decrypted_snapshot(row, database.payer_sealing) if row else None
+    return _decrypt_snapshot(row, database.payer_sealing) if row else None
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
     row = await database.row(_SELECT_BY_CHECKOUT + "WHERE c.id = $1", checkout_id)
-    return _decrypted_snapshot(row, database.payer_sealing) if row else None
+    return _decrypt_snapshot(row, database.payer_sealing) if row else None
 
 
 async def get_batch(
@@ -108,10 +108,10 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     return _payments_from_rows(tx, rows)
 
 
-async def lock_one(tx: Tx, payment_id: UUID) -> tuple[Payment, datetime]:
+async def lock_payment(tx: Tx, payment_id: UUID) -> tuple[Payment, datetime]:
     """Lock a payment; return it and the database's time. See `lock`."""
-    locked = await lock(tx, [payment_id])
-    return locked.payments[0], locked.now
+    locked_payments = await lock(tx, [payment_id])
+    return locked_payments.payments[0], locked_payments.now
 
 
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
@@ -134,10 +134,10 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
     return _payments_from_rows(tx, rows) if rows else None
 
 
-async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
+async def lock_due_processing(tx: Tx, limit: int, timeout_s: float) -> list[PaymentSnapshot]:
     """Lock PROCESSING payments past their deadline that can expire or whose session must be closed.
 
-    The session is open or has ended, or its gateway has not responded for `patience_s`. Payments
+    The session is open or has ended, or its gateway has not responded for `timeout_s`. Payments
     whose gateway is still deciding are skipped so that they do not block the queue.
     """
     rows = await tx.fetch(
@@ -154,7 +154,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
         FOR UPDATE OF p SKIP LOCKED
         """,
         limit,
-        patience_s,
+        timeout_s,
     )
     return [snapshot_from_row(row, tx.payer_sealing) for row in rows]
 
@@ -201,7 +201,7 @@ async def write_changes(tx: Tx, requests: Sequence[TransitionRequest]) -> list[P
         + COLUMNS,
         [request.payment.id for request in requests],
         [request.payment.version for request in requests],
-        [request.transition.to for request in requests],
+        [request.transition.new_status for request in requests],
         [request.at for request in requests],
         [request.selected_session_id for request in requests],
         [
@@ -229,10 +229,7 @@ async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
         WHERE p.id = e.id
         """,
         list(emails),
-        [
-            tx.payer_sealing.email_to_store(payment_id, email)
-            for payment_id, email in emails.items()
-        ],
+        [tx.payer_sealing.seal_email(payment_id, email) for payment_id, email in emails.items()],
     )
 
 
@@ -252,10 +249,10 @@ def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
     return PaymentSnapshot(_payment_from_row(row, payer_sealing), session, row["now"])
 
 
-def _decrypted_snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
+def _decrypt_snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
     session = session_store.from_row(row) if row["session_id"] is not None else None
-    email = payer_sealing.email(row["id"], row["payer_email"])
-    metadata = payer_sealing.metadata(row["id"], row["metadata"])
+    email = payer_sealing.unseal_email(row["id"], row["payer_email"])
+    metadata = payer_sealing.unseal_metadata(row["id"], row["metadata"])
     return PaymentSnapshot(_build_payment(row, email, metadata), session, row["now"])
 
 
@@ -263,21 +260,21 @@ def _payment_from_row(row: Row, payer_sealing: PayerSealing) -> Payment:
     """Build a payment; values that cannot be decrypted stay sealed."""
     email, metadata = row["payer_email"], row["metadata"]
     try:
-        metadata = payer_sealing.metadata(row["id"], metadata)
-        email = payer_sealing.email(row["id"], email)
+        metadata = payer_sealing.unseal_metadata(row["id"], metadata)
+        email = payer_sealing.unseal_email(row["id"], email)
     except EncryptionKeyError as error:
         report_unreadable("payment", row["id"], error)
     return _build_payment(row, email, metadata)
 
 
 def _build_payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
-    values = list(_column_values(row))
-    values[_PAYER_EMAIL] = payer_email
-    values[_METADATA] = metadata
-    values[_STATUS] = PaymentStatus(values[_STATUS])
-    values[_TAX_MANAGER] = TaxManager(values[_TAX_MANAGER])
-    if values[_FAILURE_REASON] is not None:
-        values[_FAILURE_REASON] = FailureReason(values[_FAILURE_REASON])
+    values = list(_get_column_values(row))
+    values[_PAYER_EMAIL_INDEX] = payer_email
+    values[_METADATA_INDEX] = metadata
+    values[_STATUS_INDEX] = PaymentStatus(values[_STATUS_INDEX])
+    values[_TAX_MANAGER_INDEX] = TaxManager(values[_TAX_MANAGER_INDEX])
+    if values[_FAILURE_REASON_INDEX] is not None:
+        values[_FAILURE_REASON_INDEX] = FailureReason(values[_FAILURE_REASON_INDEX])
     return Payment(*values)
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from payintent.db.database import Tx
 from payintent.payments import store as payment_store
 from payintent.payments.model import Payment, TransitionRequest
-from payintent.payments.serialization import event_body
+from payintent.payments.serialization import make_event_body
 from payintent.runtime import tracing
 from payintent.runtime.id_generator import IdGenerator
 from payintent.webhooks import outbox_store
@@ -65,6 +65,6 @@ def _build_event(
         payment_id=payment.id,
         merchant_id=payment.merchant_id,
         type=kind,
-        body=event_body(payment, request.session, kind, request.at),
+        body=make_event_body(payment, request.session, kind, request.at),
         occurred_at=request.at,
     )

@@ -10,13 +10,13 @@ from starlette.responses import Response, StreamingResponse
 
 from payintent.accounting import statements_operations as statements
 from payintent.accounting import statements_store as statement_store
-from payintent.accounting.statement_model import Movement, fact_label
+from payintent.accounting.statement_model import Movement, format_fact
 from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
 from payintent.cases.model import CaseKind
-from payintent.cases.operations import case_fields, parse_case_filter
+from payintent.cases.operations import format_case, parse_case_filter
 from payintent.cases.store import STATUSES
-from payintent.core.access import merchant_prefix
+from payintent.core.access import get_merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.http.application import read_path_uuid
@@ -39,7 +39,7 @@ from payintent.portal.visits import (
     redirect,
 )
 from payintent.refunds import list_store as refund_lists
-from payintent.refunds.lookup import refund_fields
+from payintent.refunds.lookup import make_refund_fields
 from payintent.refunds.model import Refund
 from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
@@ -47,7 +47,7 @@ from payintent.webhooks.operations import replay_own_event
 
 _CALLS_MAX = 100
 _KEYS_MAX = 1_000
-_PAGE_LINES = 100
+_PAGE_LINES_MAX = 100
 _NO_EVENT = "no such event"
 
 
@@ -56,8 +56,11 @@ async def get_portal_refunds(visit: MemberVisit) -> Response:
     query = _read_query(visit)
     refunds = await _list_refunds(visit, query)
     rows = [
-        refund_fields(refund)
-        | {"by": describe_requester(refund.requested_by), "at": refund.created_at}
+        make_refund_fields(refund)
+        | {
+            "requester": describe_requester(refund.requested_by),
+            "requested_at": refund.created_at,
+        }
         for refund in refunds[:PAGE_ROWS]
     ]
     return visit.render(
@@ -96,7 +99,7 @@ async def get_portal_cases(visit: MemberVisit) -> Response:
     if (payment_ids := await _find_order_payments(visit, query)) is not None:
         case_filter = replace(case_filter, payment_ids=payment_ids)
     cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
-    rows = [case_fields(case) for case in cases[:PAGE_ROWS]]
+    rows = [format_case(case) for case in cases[:PAGE_ROWS]]
     return visit.render(
         "cases.html",
         "Cases",
@@ -114,7 +117,7 @@ async def get_portal_events(visit: MemberVisit) -> Response:
     query = _read_query(visit)
     state = query.get("state")
     if state is not None and state not in outbox_store.STATES:
-        raise BadRequestError("This state does not exist.")
+        raise BadRequestError("Select a state from the list.")
     events = await delivery_store.list_deliveries(
         visit.context.database,
         PAGE_ROWS + 1,
@@ -147,7 +150,7 @@ async def get_event(visit: MemberVisit) -> Response:
         delivery=delivery,
         payment_id=delivery.payment_id,
         attempts=await outbox_store.list_attempts(database, event.id),
-        replayed="replayed" in visit.request.query_params,
+        is_replayed="replayed" in visit.request.query_params,
     )
 
 
@@ -165,7 +168,7 @@ async def get_keys(visit: MemberVisit) -> Response:
     keys = await access_store.list_keys(database, visit.merchant_id, _KEYS_MAX)
     merchant = await require_merchant(database, visit.merchant_id)
     return visit.render(
-        "keys.html", "API keys", keys=keys, prefix=merchant_prefix(merchant.livemode)
+        "keys.html", "API keys", keys=keys, prefix=get_merchant_prefix(merchant.livemode)
     )
 
 
@@ -181,10 +184,10 @@ async def post_revoke_key(visit: MemberVisit) -> Response:
 async def get_catalog_preview(visit: MemberVisit) -> Response:
     requested_country = visit.request.query_params.get("country") or None
     if requested_country is not None and requested_country not in COUNTRIES:
-        raise BadRequestError("This country does not exist.")
+        raise BadRequestError("Select a country from the list.")
     setup = await visit.context.merchants.get(visit.merchant_id)
-    restrictions = await visit.context.policies.restrictions()
-    markets = tuple(market for _, market in setup.payable.methods)
+    restrictions = await visit.context.policies.get_restrictions()
+    markets = tuple(market for _, market in setup.payable_methods.methods)
     countries = list_payable(setup.merchant.market, markets, restrictions, None)
     country = requested_country or next((code for code, _ in countries), "")
     currencies = dict(list_payable(setup.merchant.market, markets, restrictions, country))
@@ -197,7 +200,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
         currencies=currencies.get(country, []),
         methods=[
             method
-            for method, market in setup.payable.methods
+            for method, market in setup.payable_methods.methods
             if _is_available_in(market, country) and (method.token is None or has_crypto)
         ],
         has_crypto=has_crypto,
@@ -209,10 +212,12 @@ async def get_calls(visit: MemberVisit) -> Response:
     """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
     context, only_failed = visit.context, bool(visit.request.query_params.get("failed"))
     calls = await call_log.list_api_calls(
-        context.database, visit.merchant_id, _CALLS_MAX, failed=only_failed
+        context.database, visit.merchant_id, _CALLS_MAX, only_failed=only_failed
     )
     days = context.settings.api_calls_days
-    return visit.render("calls.html", "API calls", calls=calls, only_failed=only_failed, days=days)
+    return visit.render(
+        "calls.html", "API calls", calls=calls, only_only_failed=only_failed, days=days
+    )
 
 
 def _read_query(visit: MemberVisit) -> dict[str, str]:
@@ -239,9 +244,9 @@ async def get_portal_statements(visit: MemberVisit) -> Response:
     return visit.render(
         "statements.html",
         "Statements",
-        rows=[statements.statement_view(statement) for statement in records[:PAGE_ROWS]],
+        rows=[statements.make_statement_view(statement) for statement in records[:PAGE_ROWS]],
         next_query=format_next_query([statement.id for statement in records], filters),
-        balances=[statements.balance_fields(balance) for balance in balances],
+        balances=[statements.format_balance(balance) for balance in balances],
         movements=[str(movement) for movement in Movement],
         currency=currency or "",
         currencies=sorted({balance.currency for balance in balances or records}),
@@ -252,18 +257,18 @@ async def get_portal_statements(visit: MemberVisit) -> Response:
 async def get_portal_statement(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     offset = read_offset_cursor(visit.request.query_params.get("cursor"))
-    lines = await statement_store.list_lines(database, statement, offset, _PAGE_LINES + 1)
+    lines = await statement_store.list_lines(database, statement, offset, _PAGE_LINES_MAX + 1)
     next_query = None
-    if len(lines) > _PAGE_LINES:
-        next_query = urlencode({"cursor": write_offset_cursor(offset + _PAGE_LINES)})
-    view = statements.statement_view(statement)
-    line_views = [statements.line_view(statement, line) for line in lines[:_PAGE_LINES]]
+    if len(lines) > _PAGE_LINES_MAX:
+        next_query = urlencode({"cursor": write_offset_cursor(offset + _PAGE_LINES_MAX)})
+    view = statements.make_statement_view(statement)
+    line_views = [statements.make_line_view(statement, line) for line in lines[:_PAGE_LINES_MAX]]
     return visit.render(
         "statement.html",
         f"Statement for {view.day}",
         statement=view,
         movements=[(str(movement), getattr(view, movement)) for movement in Movement],
-        lines=[(line, fact_label(line.fact)) for line in line_views],
+        lines=[(line, format_fact(line.fact)) for line in line_views],
         next_query=next_query,
         has_pdf=not await statement_store.list_lines(
             database, statement, statements.PDF_LINES_MAX, 1
@@ -276,7 +281,7 @@ async def get_statement_csv(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     return StreamingResponse(
         statements.export_lines(database, statement, "csv"),
-        headers=HEADERS | _attachment_header(statement, "csv"),
+        headers=HEADERS | _make_attachment_header(statement, "csv"),
         media_type="text/csv",
     )
 
@@ -286,12 +291,12 @@ async def get_statement_pdf(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     return Response(
         await statements.draw_pdf(database, statement),
-        headers=HEADERS | _attachment_header(statement, "pdf"),
+        headers=HEADERS | _make_attachment_header(statement, "pdf"),
         media_type="application/pdf",
     )
 
 
-def _attachment_header(statement: Statement, extension: str) -> dict[str, str]:
+def _make_attachment_header(statement: Statement, extension: str) -> dict[str, str]:
     name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{extension}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 

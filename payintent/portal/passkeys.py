@@ -12,7 +12,7 @@ from fido2.cose import CoseKey
 from fido2.server import Fido2Server
 from fido2.utils import websafe_encode
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.members.sessions_store import MemberSession
 from payintent.members.store import Passkey, PasskeyUse
 from payintent.portal.challenges import PasskeyError
@@ -20,7 +20,7 @@ from payintent.portal.challenges import PasskeyError
 T = TypeVar("T")
 #: COSE identifiers of ES256, EdDSA and RS256, the algorithms in common use.
 _ALGORITHMS = (-7, -8, -257)
-_ALG = 3  # label of the algorithm in a COSE key
+_ALGORITHM_LABEL = 3  # of a COSE key
 _NAME = "Merchant portal"
 #: Returns when a challenge was created; None if it is forged or has expired.
 ReadChallenge = Callable[[bytes], datetime | None]
@@ -42,7 +42,7 @@ class PasskeyVerifier:
     """Verifies passkeys that browsers have bound to the portal's host name."""
 
     def __init__(self, portal_address: str) -> None:
-        self._origin = web_origin(portal_address)
+        self._origin = parse_web_origin(portal_address)
         host = urlsplit(portal_address).hostname or ""
         # fido2 is only partly typed.
         self._server: Any = Fido2Server(
@@ -55,7 +55,7 @@ class PasskeyVerifier:
             if parameters.alg in _ALGORITHMS
         ]
 
-    def registration_options(
+    def make_registration_options(
         self, session: MemberSession, passkeys: list[Passkey], challenge: bytes
     ) -> dict[str, Any]:
         options, _ = self._server.register_begin(
@@ -64,14 +64,14 @@ class PasskeyVerifier:
                 name=session.email,
                 display_name=f"{session.email} · {session.merchant_name}",
             ),
-            [_descriptor(passkey) for passkey in passkeys],
+            [_make_descriptor(passkey) for passkey in passkeys],
             resident_key_requirement=webauthn.ResidentKeyRequirement.REQUIRED,
             user_verification=webauthn.UserVerificationRequirement.REQUIRED,
             challenge=challenge,
         )
         return dict(options.public_key)
 
-    def sign_in_options(self, challenge: bytes) -> dict[str, Any]:
+    def make_sign_in_options(self, challenge: bytes) -> dict[str, Any]:
         """Return the browser's sign-in options, which do not identify any member or passkey."""
         options, _ = self._server.authenticate_begin(
             user_verification=webauthn.UserVerificationRequirement.REQUIRED, challenge=challenge
@@ -83,22 +83,22 @@ class PasskeyVerifier:
         fields = _parse_fields(text)
         response = _parse(lambda: webauthn.RegistrationResponse.from_dict(fields))
         created_at = _check_client_data(read_challenge, response.response.client_data)
-        data: webauthn.AuthenticatorData = _parse(
-            lambda: self._server.register_complete(_state(response), fields)
+        authenticator_data: webauthn.AuthenticatorData = _parse(
+            lambda: self._server.register_complete(_make_server_state(response), fields)
         )
-        credential = data.credential_data
+        credential = authenticator_data.credential_data
         key = cast("dict[int, Any]", credential.public_key) if credential else {}
-        if credential is None or key.get(_ALG) not in _ALGORITHMS:
+        if credential is None or key.get(_ALGORITHM_LABEL) not in _ALGORITHMS:
             raise PasskeyError("unsupported algorithm")
         use = PasskeyUse(
             credential_id=credential.credential_id,
-            sign_count=data.counter,
+            sign_count=authenticator_data.counter,
             challenged_at=created_at,
         )
         return NewPasskey(use, cbor.encode(key))
 
     def read_assertion(self, text: str) -> Assertion:
-        """Parse a sign-in response, so that its passkey can be looked up. Nothing is verified yet.
+        """Parse a sign-in response without verifying it, so that its passkey can be looked up.
 
         Raises `PasskeyError`.
         """
@@ -117,7 +117,7 @@ class PasskeyVerifier:
             raise PasskeyError("the passkey belongs to another member")
         _parse(
             lambda: self._server.authenticate_complete(
-                _state(response), [_credential(passkey)], assertion.fields
+                _make_server_state(response), [_make_credential(passkey)], assertion.fields
             )
         )
         return PasskeyUse(
@@ -127,7 +127,7 @@ class PasskeyVerifier:
         )
 
 
-def _state(
+def _make_server_state(
     response: webauthn.RegistrationResponse | webauthn.AuthenticationResponse,
 ) -> dict[str, Any]:
     challenge = response.response.client_data.challenge
@@ -137,14 +137,14 @@ def _state(
     }
 
 
-def _credential(passkey: Passkey) -> webauthn.AttestedCredentialData:
+def _make_credential(passkey: Passkey) -> webauthn.AttestedCredentialData:
     cose_key: Any = cast("Any", cbor).decode(passkey.public_key)
     return webauthn.AttestedCredentialData.create(
         webauthn.Aaguid.NONE, passkey.credential_id, CoseKey.parse(cose_key)
     )
 
 
-def _descriptor(passkey: Passkey) -> webauthn.PublicKeyCredentialDescriptor:
+def _make_descriptor(passkey: Passkey) -> webauthn.PublicKeyCredentialDescriptor:
     return webauthn.PublicKeyCredentialDescriptor(
         type=webauthn.PublicKeyCredentialType.PUBLIC_KEY, id=passkey.credential_id
     )
@@ -154,7 +154,7 @@ def _check_client_data(
     read_challenge: ReadChallenge, client_data: webauthn.CollectedClientData
 ) -> datetime:
     if client_data.cross_origin:
-        raise PasskeyError("requested by a frame of another site")
+        raise PasskeyError("the request came from a frame of another site")
     created_at = read_challenge(client_data.challenge)
     if created_at is None:
         raise PasskeyError("unknown or expired challenge")

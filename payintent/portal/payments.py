@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from payintent.cases import list_store as case_lists
 from payintent.cases.list_store import CaseFilter
-from payintent.cases.operations import case_fields
+from payintent.cases.operations import format_case
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
 from payintent.core.money import CURRENCIES, format_smallest_units, group_thousands
-from payintent.db.sealing import order_id_of
-from payintent.http.errors import http_status
+from payintent.db.sealing import find_order_id
+from payintent.http.errors import get_http_status
 from payintent.http.pagination import write_time_cursor
 from payintent.members.model import MemberRight
 from payintent.payment_history import store as history_store
@@ -25,20 +25,20 @@ from payintent.payment_history.store import HistoryEntry
 from payintent.payment_history.timeline import (
     Details,
     describe_attempt,
-    join_parts,
-    payment_amount,
+    format_payment_amount,
+    join_texts,
 )
 from payintent.payments import schemas
 from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import SearchPayments
 from payintent.payments.schemas import read_payment_filter
-from payintent.payments.serialization import payment_fields
+from payintent.payments.serialization import make_payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.portal.visits import PAGE_ROWS, MemberVisit, member_page, redirect
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import CreateRefundRequest
-from payintent.refunds.lookup import refund_fields
+from payintent.refunds.lookup import make_refund_fields
 
 _MEMBER_PARTS = 3
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -47,17 +47,18 @@ _CASES_MAX = 100
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 #: Query parameters that filter the payment list.
 _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
-#: Query parameter that opens the filter form. It is closed by default because it is slow on phones.
+#: Query parameter that opens the filter form. The form is hidden by default, because it loads
+#: slowly on phones.
 _SHOW_FILTERS = "filters"
-#: Shown if a form was submitted again with changes, for example after the back button.
-_KEY_REUSED = (
+#: Shown if a form was changed and submitted again, for example after using the back button.
+_REUSED_KEY_MESSAGE = (
     "You have already requested another refund with this form; it is listed here. "
     "Send the form again to request this refund too."
 )
 
 
 def describe_requester(requested_by: str) -> str:
-    """Describe who requested a refund. Only the merchant's own keys and members are named."""
+    """Describe a refund's requester. Only the merchant's own keys and members are identified."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
         return "automatic refund policy"
@@ -68,13 +69,13 @@ def describe_requester(requested_by: str) -> str:
     return parts[2] if "@" in parts[2] else f"API key {parts[2]}"
 
 
-def _history_row(entry: HistoryEntry) -> dict[str, object]:
-    title, format_details = _FORMATS[entry.what]
+def _make_history_row(entry: HistoryEntry) -> dict[str, object]:
+    title, format_details = _FORMATS[entry.kind]
     return {
         "at": entry.at,
         "title": title,
         "text": format_details(entry.details),
-        "event_id": entry.id if entry.what in {"event", "attempt"} else None,
+        "event_id": entry.id if entry.kind in {"event", "attempt"} else None,
     }
 
 
@@ -88,7 +89,7 @@ def _describe_amount(details: Details) -> str | None:
 
 def _describe_selection(details: Details) -> str:
     fee, tax = details["fee_amount"], details["estimated_tax"]
-    return join_parts(
+    return join_texts(
         f"{details['label']} in {details['country']}",
         group_thousands(f"{details['total_amount']} {details['currency']}"),
         None if fee == "0" else f"fee {fee}",
@@ -100,13 +101,13 @@ def _describe_selection(details: Details) -> str:
 def _describe_transaction(details: Details) -> str:
     block = f"in block {details['block']}" if "block" in details else None
     tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else None
-    return join_parts(tx_hash, block, f"on {details['chain']}" if "chain" in details else None)
+    return join_texts(tx_hash, block, f"on {details['chain']}" if "chain" in details else None)
 
 
 def _describe_refund(details: Details) -> str:
-    amount = payment_amount(details) if "amount" in details else "money from a case"
+    amount = format_payment_amount(details) if "amount" in details else "money from a case"
     to = f"to {details['destination']}" if "destination" in details else None
-    return join_parts(
+    return join_texts(
         amount,
         to,
         f"by {describe_requester(details['requested_by'])}",
@@ -114,39 +115,39 @@ def _describe_refund(details: Details) -> str:
     )
 
 
-def _no_details(_: Details) -> str:
+def _omit_details(_: Details) -> str:
     return ""
 
 
 _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "created": (
         "Created",
-        lambda details: f"{payment_amount(details)} for the buyer {details['payer_uid']}",
+        lambda details: f"{format_payment_amount(details)} for the buyer {details['payer_uid']}",
     ),
     "selected": ("Payment method selected", _describe_selection),
-    "returned": ("Buyer returned from the gateway", _no_details),
+    "returned": ("Buyer returned from the gateway", _omit_details),
     "posted": ("Transaction submitted", _describe_transaction),
     "seen": ("Transaction seen, not final yet", _describe_transaction),
     "gone": ("Block replaced", _describe_transaction),
     "final": ("Transaction final", _describe_transaction),
     "captured": ("Money received", lambda details: _describe_amount(details) or ""),
-    "paid": ("Paid", payment_amount),
+    "paid": ("Paid", format_payment_amount),
     "failed": ("Failed", lambda details: details["failure_reason"]),
-    "expired": ("Expired", _no_details),
-    "cancelled": ("Cancelled", _no_details),
-    "event": ("Event", lambda details: join_parts(details["type"], details["state"])),
+    "expired": ("Expired", _omit_details),
+    "cancelled": ("Cancelled", _omit_details),
+    "event": ("Event", lambda details: join_texts(details["type"], details["state"])),
     "attempt": ("Webhook", describe_attempt),
     "refund": ("Refund requested", _describe_refund),
     "refund-ended": (
         "Refund result",
-        lambda details: join_parts(details["status"], details.get("failure_reason")),
+        lambda details: join_texts(details["status"], details.get("failure_reason")),
     ),
     "refund-final": ("Refund final", _describe_transaction),
     "case": ("Case opened", lambda details: details["kind"]),
-    "case-closed": ("Case closed", lambda details: join_parts(details["kind"], details["status"])),
+    "case-closed": ("Case closed", lambda details: join_texts(details["kind"], details["status"])),
     "dispute": (
         "Disputed by the buyer",
-        lambda details: join_parts(_describe_amount(details), details["reason"] or None),
+        lambda details: join_texts(_describe_amount(details), details["reason"] or None),
     ),
     "dispute-now": (
         "Dispute updated",
@@ -159,29 +160,29 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
 async def get_portal_payments(visit: MemberVisit) -> Response:
     query = visit.request.query_params
     text = query.get("q", "").strip()
-    problem = None
+    refusal: RefusedError | None = None
     try:
         rows, next_query = await (_search_payments(visit, text) if text else _list_payments(visit))
-    except RefusedError as refusal:
-        rows, next_query, problem = [], None, refusal
+    except RefusedError as error:
+        rows, next_query, refusal = [], None, error
     return visit.render(
         "payments.html",
         "Payments",
-        status=http_status(problem) if problem else 200,
+        status=get_http_status(refusal) if refusal else 200,
         rows=rows,
         next_query=next_query,
         text=text,
         shows_filters=any(name in query for name in (_SHOW_FILTERS, *_FILTERS)),
-        filters={name: _filter_value(name, query.get(name, "")) for name in _FILTERS},
+        filters={name: _clean_filter_value(name, query.get(name, "")) for name in _FILTERS},
         statuses=list(PaymentStatus),
         currencies=list(CURRENCIES),
-        problem_text=problem and problem.message,
+        problem_text=refusal and refusal.message,
     )
 
 
 @member_page()
 async def get_portal_payment(visit: MemberVisit) -> Response:
-    return await _payment_page(visit, await _load_payment(visit))
+    return await _render_payment_page(visit, await _load_payment(visit))
 
 
 @member_page(MemberRight.REFUND)
@@ -207,7 +208,7 @@ async def post_refund_form(visit: MemberVisit) -> Response:
             )
         )
     except RefusedError as refusal:
-        return await _payment_page(visit, snapshot, refusal)
+        return await _render_payment_page(visit, snapshot, refusal)
     return redirect(visit.request.url.path.removesuffix("/refunds"))
 
 
@@ -215,24 +216,24 @@ async def _list_payments(visit: MemberVisit) -> tuple[Sequence[object], str | No
     context, params = visit.context, visit.request.query_params
     query = {name: params[name] for name in (*_FILTERS, "cursor") if params.get(name)}
     payment_filter = replace(
-        read_payment_filter(_days_to_times(query), visit.merchant_id), limit=PAGE_ROWS
+        read_payment_filter(_convert_days_to_times(query), visit.merchant_id), limit=PAGE_ROWS
     )
     snapshots, next_cursor = await list_merchant_payments(
         context.database, context.read_database, payment_filter
     )
-    rows = [_payment_row(snapshot) for snapshot in snapshots]
+    rows = [_make_payment_row(snapshot) for snapshot in snapshots]
     if next_cursor is None:
         return rows, None
     return rows, urlencode(query | {"cursor": write_time_cursor(*next_cursor)})
 
 
-def _filter_value(name: str, text: str) -> str:
+def _clean_filter_value(name: str, text: str) -> str:
     if name.startswith("created_") and not _DAY.fullmatch(text):
         return ""
     return text
 
 
-def _days_to_times(query: dict[str, str]) -> dict[str, str]:
+def _convert_days_to_times(query: dict[str, str]) -> dict[str, str]:
     """Convert the dates to UTC times. The range includes the last day."""
     times = {
         name: f"{_read_day(query[name], days)}T00:00:00Z"
@@ -264,13 +265,13 @@ async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[obje
     return rows, urlencode({"q": text, "before": rows[-1].id})
 
 
-def _payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
-    """Return the fields that the list template reads. Search results have them as attributes."""
+def _make_payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
+    """Return the list template's fields. Search results provide the same fields as attributes."""
     payment = snapshot.payment
     return {
         "id": ids.format_id(ids.PAYMENT, payment.id),
         "created_at": payment.created_at,
-        "order_id": order_id_of(payment.metadata),
+        "order_id": find_order_id(payment.metadata),
         "payer_uid": payment.payer_uid,
         "amount": payment.amount_text,
         "currency": payment.currency,
@@ -283,7 +284,7 @@ async def _load_payment(visit: MemberVisit) -> PaymentSnapshot:
 
 
 async def _find_payment(visit: MemberVisit, payment_id: str) -> PaymentSnapshot:
-    """Return a payment; raise `NOT_FOUND` also if it belongs to another merchant."""
+    """Return a payment; raise `NOT_FOUND` if it does not exist or belongs to another merchant."""
     lookup = visit.context.payment_lookup
     try:
         return await lookup.get_merchant_payment(
@@ -295,7 +296,7 @@ async def _find_payment(visit: MemberVisit, payment_id: str) -> PaymentSnapshot:
         raise NotFoundError("no such payment") from None
 
 
-async def _payment_page(
+async def _render_payment_page(
     visit: MemberVisit, snapshot: PaymentSnapshot, refusal: RefusedError | None = None
 ) -> Response:
     payment = snapshot.payment
@@ -309,22 +310,22 @@ async def _payment_page(
     return visit.render(
         "payment.html",
         "Payment",
-        status=http_status(refusal) if refusal else 200,
-        payment=payment_fields(payment, snapshot.session),
+        status=get_http_status(refusal) if refusal else 200,
+        payment=make_payment_fields(payment, snapshot.session),
         quote=None if snapshot.session is None else snapshot.session.quote,
-        order_id=order_id_of(payment.metadata),
+        order_id=find_order_id(payment.metadata),
         metadata=payment.metadata,
-        history=[_history_row(entry) for entry in history.entries if entry.what in _FORMATS],
+        history=[_make_history_row(entry) for entry in history.entries if entry.kind in _FORMATS],
         refunds=[
-            refund_fields(refund) | {"by": describe_requester(refund.requested_by)}
+            make_refund_fields(refund) | {"requester": describe_requester(refund.requested_by)}
             for refund in refunds
         ],
-        cases=[case_fields(case) for case in cases],
+        cases=[format_case(case) for case in cases],
         can_refund=payment.status in _REFUNDABLE and visit.may(MemberRight.REFUND),
         is_on_chain=snapshot.session is not None and snapshot.session.quote.chain is not None,
         key=(not is_key_reused and visit.form.get("key")) or str(uuid4()),
         form_values=visit.form,
-        problem_text=_KEY_REUSED if is_key_reused else refusal and refusal.message,
+        problem_text=_REUSED_KEY_MESSAGE if is_key_reused else refusal and refusal.message,
     )
 
 

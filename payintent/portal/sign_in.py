@@ -7,14 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.core.errors import NotFoundError
-from payintent.db.database import Tx, current_time
+from payintent.db.database import Tx, get_current_time
 from payintent.http.address_limits import MEMBER, UnauthorizedError
 from payintent.http.application import read_path_uuid
 from payintent.http.pages.forms import make_form_token, make_token
 from payintent.http.responses import json_response
 from payintent.members import sessions_store as session_store
 from payintent.members import store as member_store
-from payintent.members.operations import link_digest
+from payintent.members.operations import digest_link
 from payintent.portal import visits
 from payintent.portal.challenges import (
     ChallengePurpose,
@@ -28,10 +28,15 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("portal")
 _ACCESS_PAGE = "/merchant/access"
-_NO_SUCH_PASSKEY = "You have no such passkey."
-_NOT_ADDED = "This passkey could not be added. Try again."
-_SIGN_IN_FAILED = "The sign-in failed. Try again, or request a new link."
-_LINK_FAILED = "This link is not valid. Links work once, within 72 hours. Request a new link."
+_NO_SUCH_PASSKEY = "This passkey does not exist."
+_PASSKEY_NOT_ADDED = "The passkey could not be added. Try again."
+_SIGN_IN_FAILED = (
+    "We could not sign you in. Try again, or ask your payment service provider for a sign-in link."
+)
+_LINK_FAILED = (
+    "This link is invalid or has expired. A link can be used once, within 72 hours. "
+    "Ask your payment service provider for a new link."
+)
 
 
 @visits.portal_page
@@ -43,38 +48,38 @@ async def get_portal(request: Request) -> Response:
 @visits.portal_page
 async def get_portal_sign_in(request: Request) -> Response:
     context = get_portal_context(request)
-    next_path = visits.safe_next_path(request.query_params.get("next"))
-    token = visits.session_cookie(context.settings).read(request)
+    next_path = visits.get_safe_next_path(request.query_params.get("next"))
+    token = visits.make_session_cookie(context.settings).read(request)
     if await visits.find_member_session(context, token) is not None:
         return visits.redirect(next_path)
-    return _sign_in_page(request, context, next_path)
+    return _render_sign_in_page(request, context, next_path)
 
 
 @visits.portal_page
 async def get_portal_sign_in_options(request: Request) -> Response:
     """`GET /merchant/sign-in/options`: passkey options for the browser that opened the page."""
     context = get_portal_context(request)
-    visitor = visits.visitor_cookie(context.settings).read(request)
+    visitor = visits.make_visitor_cookie(context.settings).read(request)
     if visitor is None:
         raise UnauthorizedError(MEMBER, "missing")
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     challenge = make_challenge(context.encryption, ChallengePurpose.SIGN_IN, visitor, now)
     verifier = context.open_passkey_verifier()
-    return json_response(verifier.sign_in_options(challenge), headers=visits.HEADERS)
+    return json_response(verifier.make_sign_in_options(challenge), headers=visits.HEADERS)
 
 
 @visits.portal_page
 async def post_portal_sign_in(request: Request) -> Response:
     context = get_portal_context(request)
-    visitor = visits.visitor_cookie(context.settings).read(request) or ""
+    visitor = visits.make_visitor_cookie(context.settings).read(request) or ""
     form = await visits.read_portal_form(request, context, f"visitor:{visitor}")
-    next_path = visits.safe_next_path(form.get("next"))
+    next_path = visits.get_safe_next_path(form.get("next"))
     try:
         credential = form.get("credential", "")
         async with context.attempts.attempt(request, MEMBER):
-            token = await _sign_in_by_passkey(context, visitor, credential)
+            token = await _sign_in_with_passkey(context, visitor, credential)
     except UnauthorizedError:
-        return _sign_in_page(request, context, next_path, _SIGN_IN_FAILED)
+        return _render_sign_in_page(request, context, next_path, _SIGN_IN_FAILED)
     return _enter_portal(context, token, next_path)
 
 
@@ -84,20 +89,20 @@ async def get_link(request: Request) -> Response:
 
     Mail scanners open links, so opening a link must not use it.
     """
-    return _link_page(request, get_portal_context(request))
+    return _render_link_page(request, get_portal_context(request))
 
 
 @visits.portal_page
 async def post_link(request: Request) -> Response:
     context = get_portal_context(request)
-    visitor = visits.visitor_cookie(context.settings).read(request) or ""
+    visitor = visits.make_visitor_cookie(context.settings).read(request) or ""
     await visits.read_portal_form(request, context, f"visitor:{visitor}")
     link: str = request.path_params["token"]
     try:
         async with context.attempts.attempt(request, MEMBER):
-            token, next_path = await _sign_in_by_link(context, link)
+            token, next_path = await _sign_in_with_link(context, link)
     except UnauthorizedError:
-        return _link_page(request, context, _LINK_FAILED)
+        return _render_link_page(request, context, _LINK_FAILED)
     return _enter_portal(context, token, next_path)
 
 
@@ -110,11 +115,11 @@ async def post_portal_sign_out(visit: MemberVisit) -> Response:
     else:
         await session_store.end(database, visit.session.id)
     response = visits.redirect(visits.SIGN_IN)
-    visits.session_cookie(visit.context.settings).clear(response)
+    visits.make_session_cookie(visit.context.settings).clear(response)
     return response
 
 
-async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: str) -> str:
+async def _sign_in_with_passkey(context: PortalContext, visitor: str, credential: str) -> str:
     """Verify a passkey, open a session and return its cookie.
 
     Raises `UnauthorizedError` if the passkey is not accepted.
@@ -122,7 +127,7 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
     verifier = context.open_passkey_verifier()
     try:
         assertion = verifier.read_assertion(credential)
-        now = await current_time(context.database)
+        now = await get_current_time(context.database)
         passkey = await member_store.find_passkey(context.database, assertion.credential_id)
         if passkey is None:
             raise UnauthorizedError(MEMBER, "unknown")
@@ -144,13 +149,13 @@ async def _sign_in_by_passkey(context: PortalContext, visitor: str, credential: 
     return token
 
 
-async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]:
+async def _sign_in_with_link(context: PortalContext, link: str) -> tuple[str, str]:
     """Redeem a link, open a session, and return its cookie and the path of the next page.
 
     Raises `UnauthorizedError` if the link is not accepted.
     """
     async with context.database.transaction() as tx:
-        digest = link_digest(context.operation_context, link)
+        digest = digest_link(context.operation_context, link)
         member_id = await member_store.consume_link(tx, digest)
         if member_id is None:
             raise UnauthorizedError(MEMBER, "unknown")
@@ -162,38 +167,40 @@ async def _sign_in_by_link(context: PortalContext, link: str) -> tuple[str, str]
 
 async def _open_session(context: PortalContext, tx: Tx, member_id: UUID) -> str:
     token = make_token()
-    digest = visits.session_digest(context.encryption, token)
+    digest = visits.compute_session_digest(context.encryption, token)
     await session_store.add(tx, tx.id_generator.new_id(), member_id, digest)
     return token
 
 
 def _enter_portal(context: PortalContext, token: str, next_path: str) -> Response:
     response = visits.redirect(next_path)
-    visits.session_cookie(context.settings).set(response, token)
-    visits.visitor_cookie(context.settings).clear(response)
+    visits.make_session_cookie(context.settings).set(response, token)
+    visits.make_visitor_cookie(context.settings).clear(response)
     return response
 
 
-def _sign_in_page(
+def _render_sign_in_page(
     request: Request, context: PortalContext, next_path: str, problem: str | None = None
 ) -> Response:
     fields = {"title": "Sign in", "next_path": next_path, "scripts": ["passkeys.js"]}
-    return _visitor_page(request, context, "sign_in.html", fields, problem)
+    return _render_visitor_page(request, context, "sign_in.html", fields, problem)
 
 
-def _link_page(request: Request, context: PortalContext, problem: str | None = None) -> Response:
+def _render_link_page(
+    request: Request, context: PortalContext, problem: str | None = None
+) -> Response:
     fields = {"title": "Sign in with a link", "address": request.url.path}
-    return _visitor_page(request, context, "link.html", fields, problem)
+    return _render_visitor_page(request, context, "link.html", fields, problem)
 
 
-def _visitor_page(
+def _render_visitor_page(
     request: Request,
     context: PortalContext,
     template: str,
     fields: Mapping[str, object],
     problem: str | None,
 ) -> Response:
-    cookie = visits.visitor_cookie(context.settings)
+    cookie = visits.make_visitor_cookie(context.settings)
     visitor = cookie.read(request) or make_token()
     token = make_form_token(context.encryption, f"visitor:{visitor}")
     all_fields = {**fields, "problem_text": problem, "form_token": token}
@@ -204,25 +211,25 @@ def _visitor_page(
 
 @visits.member_page()
 async def get_access(visit: MemberVisit) -> Response:
-    return await _access_page(visit)
+    return await _render_access_page(visit)
 
 
 @visits.member_page()
 async def get_passkey_options(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     passkeys = await member_store.list_passkeys(context.database, session.member_id)
     challenge = make_challenge(context.encryption, ChallengePurpose.REGISTER, str(session.id), now)
     verifier = context.open_passkey_verifier()
     return json_response(
-        verifier.registration_options(session, passkeys, challenge), 200, visits.HEADERS
+        verifier.make_registration_options(session, passkeys, challenge), 200, visits.HEADERS
     )
 
 
 @visits.member_page()
 async def post_passkey(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
-    now = await current_time(context.database)
+    now = await get_current_time(context.database)
     verifier = context.open_passkey_verifier()
     try:
         passkey = verifier.check_registration(
@@ -233,13 +240,13 @@ async def post_passkey(visit: MemberVisit) -> Response:
         )
     except PasskeyError as error:
         _log.warning("passkey_refused", member=str(session.member_id), why=str(error))
-        return await _access_page(visit, _NOT_ADDED)
+        return await _render_access_page(visit, _PASSKEY_NOT_ADDED)
     async with context.database.transaction() as tx:
         is_added = await member_store.add_passkey(
             tx, tx.id_generator.new_id(), session.member_id, passkey.public_key, passkey.use
         )
     if not is_added:
-        return await _access_page(visit, _NOT_ADDED)
+        return await _render_access_page(visit, _PASSKEY_NOT_ADDED)
     _log.info("passkey_added", member=str(session.member_id))
     return visits.redirect(_ACCESS_PAGE)
 
@@ -254,7 +261,7 @@ async def post_remove_passkey(visit: MemberVisit) -> Response:
     return visits.redirect(_ACCESS_PAGE)
 
 
-async def _access_page(visit: MemberVisit, problem: str | None = None) -> Response:
+async def _render_access_page(visit: MemberVisit, problem: str | None = None) -> Response:
     return visit.render(
         "access.html",
         "Your access",

@@ -11,7 +11,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import (
     ErrorCode,
     InvalidTextError,
@@ -28,8 +28,8 @@ from payintent.http.pages import forms
 from payintent.http.pages.static_files import (
     StaticFiles,
     html_response,
-    inline_part,
     make_environment,
+    make_inline_block,
 )
 from payintent.http.pagination import write_id_cursor
 from payintent.members import sessions_store as session_store
@@ -48,18 +48,18 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 PORTAL_FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
-_STYLE = inline_part(PORTAL_FILES.text("portal.css"))
+_STYLE = make_inline_block(PORTAL_FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 SIGN_IN = "/merchant/sign-in"
 _PAYMENTS_PAGE = "/merchant/payments"
 #: Rows per page in lists.
 PAGE_ROWS = 25
 _FAILURE_MESSAGES: Mapping[type[Exception], str] = {
-    BodyTooLargeError: "This form is too long.",
-    InvalidTextError: "This text cannot be stored.",
-    StorageUnavailableError: "This is temporarily unavailable. Try again in a few seconds.",
-    LockTimeoutError: "Another request is working on this. Try again.",
-    EncryptionKeyError: "This cannot be displayed. Contact your payment service provider.",
+    BodyTooLargeError: "The form is too large.",
+    InvalidTextError: "The text contains characters that cannot be stored.",
+    StorageUnavailableError: "The portal is temporarily unavailable. Try again in a few seconds.",
+    LockTimeoutError: "Another request is changing the same data. Try again.",
+    EncryptionKeyError: "The page cannot be displayed. Contact your payment service provider.",
     Exception: "Something went wrong. Try again, or contact your payment service provider.",
 }
 _VISITOR_S = 3_600
@@ -79,8 +79,8 @@ _POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.csp_so
 def render_portal_page(
     request: Request, template: str, fields: dict[str, Any], status: int = 200
 ) -> Response:
-    common: dict[str, Any] = {"scripts": [], "asset": PORTAL_FILES.url, "style": _STYLE}
-    html = _templates.get_template(template).render({**common, **fields})
+    common_fields: dict[str, Any] = {"scripts": [], "asset": PORTAL_FILES.url, "style": _STYLE}
+    html = _templates.get_template(template).render({**common_fields, **fields})
     headers = {**HEADERS, "Content-Security-Policy": _POLICY}
     return html_response(request, html, headers, status)
 
@@ -101,34 +101,34 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
         return has_right(self.session.role, MemberRight(right))
 
     def render(self, template: str, title: str, /, *, status: int = 200, **fields: Any) -> Response:
-        common: dict[str, Any] = {"title": title, "visit": self, "session": self.session}
-        return render_portal_page(self.request, template, common | fields, status)
+        common_fields: dict[str, Any] = {"title": title, "visit": self, "session": self.session}
+        return render_portal_page(self.request, template, common_fields | fields, status)
 
 
 MemberHandler = Callable[[MemberVisit], Awaitable[Response]]
 
 
-def session_cookie(settings: Settings) -> forms.SignInCookie:
+def make_session_cookie(settings: Settings) -> forms.SignInCookie:
     return forms.SignInCookie("payintent_merchant", _is_secure(settings), SESSION_HOURS * 3_600)
 
 
-def visitor_cookie(settings: Settings) -> forms.SignInCookie:
+def make_visitor_cookie(settings: Settings) -> forms.SignInCookie:
     """Return the cookie that binds forms and challenges to a browser before it signs in."""
     return forms.SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
 
 
-def session_digest(encryption: Encryption, token: str) -> bytes:
+def compute_session_digest(encryption: Encryption, token: str) -> bytes:
     return encryption.digest(f"member session:{token}")
 
 
-def _failure_page(request: Request, failure: Failure) -> Response:
-    message = _FAILURE_MESSAGES.get(failure.kind, failure.message)
+def _render_failure_page(request: Request, failure: Failure) -> Response:
+    message = _FAILURE_MESSAGES.get(failure.exception_type, failure.message)
     fields = {"title": "Something went wrong", "message": message}
-    return render_portal_page(request, "sorry.html", fields, failure.status)
+    return render_portal_page(request, "error.html", fields, failure.status)
 
 
 #: Decorates routes that do not require a session; renders errors as pages.
-portal_page = render_failures(_failure_page)
+portal_page = render_failures(_render_failure_page)
 
 
 def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
@@ -139,13 +139,13 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
         @wraps(handler)
         async def respond(request: Request) -> Response:
             context = get_portal_context(request)
-            token = session_cookie(context.settings).read(request)
+            token = make_session_cookie(context.settings).read(request)
             session = await find_member_session(context, token)
             if session is None or token is None:
                 return _redirect_to_sign_in(request)
             if right is not None and not has_right(session.role, right):
                 raise RefusedError(
-                    ErrorCode.FORBIDDEN, f"The role {session.role} does not allow this."
+                    ErrorCode.FORBIDDEN, f"Your role ({session.role}) does not allow this."
                 )
             form: Mapping[str, str] = {}
             if request.method == "POST":
@@ -163,7 +163,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
 async def find_member_session(context: PortalContext, token: str | None) -> MemberSession | None:
     if token is None:
         return None
-    digest = session_digest(context.encryption, token)
+    digest = compute_session_digest(context.encryption, token)
     return await session_store.find(context.database, digest)
 
 
@@ -174,14 +174,14 @@ def redirect(url: str) -> Response:
 async def read_portal_form(
     request: Request, context: PortalContext, holder: str
 ) -> Mapping[str, str]:
-    """Read a form; raise `FORBIDDEN` unless our own page issued it to `holder`."""
+    """Read a form; raise `FORBIDDEN` unless one of our pages issued it to `holder`."""
     form = await forms.read_form_fields(request)
-    forms.check_request_origin(request, web_origin(context.settings.portal_address))
+    forms.check_request_origin(request, parse_web_origin(context.settings.portal_address))
     forms.check_form_token(form, context.encryption, holder)
     return form
 
 
-def safe_next_path(text: str | None) -> str:
+def get_safe_next_path(text: str | None) -> str:
     """Return `text` if it is the path of a portal page, otherwise the path of the payment list."""
     if text is None or not text.startswith("/merchant/") or len(text) > _NEXT_CHARS_MAX:
         return _PAYMENTS_PAGE
@@ -208,9 +208,9 @@ async def _rotate(
 ) -> None:
     """Replace the session cookie. The previous value remains valid for one minute."""
     new_token = forms.make_token()
-    digests = [session_digest(context.encryption, value) for value in (token, new_token)]
+    digests = [compute_session_digest(context.encryption, value) for value in (token, new_token)]
     if await session_store.rotate(context.database, session.id, *digests):
-        session_cookie(context.settings).set(response, new_token)
+        make_session_cookie(context.settings).set(response, new_token)
 
 
 def _is_secure(settings: Settings) -> bool:

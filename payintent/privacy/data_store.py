@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPayment:
-    """A payment and the data about its payer, without data that gives access to the checkout."""
+    """A payment and its payer's data, without data that grants access to the checkout."""
 
     id: str
     status: str
@@ -57,15 +57,17 @@ async def export_payments(
 def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
     payment_id, email = row["id"], row["payer_email"]
     events = msgspec.json.decode(row["events"], type=list[_StoredEvent])
-    bodies = [_unseal(sealing.body, event.id, event.body, _UNREADABLE_JSON) for event in events]
+    bodies = [
+        _unseal(sealing.unseal_body, event.id, event.body, _UNREADABLE_JSON) for event in events
+    ]
     return build(
         ExportedPayment,
         row,
         id=ids.format_id(ids.PAYMENT, payment_id),
         amount=f"{row['amount'].normalize():f}",
-        payer_email=email and _unseal(sealing.email, payment_id, email, _UNREADABLE),
+        payer_email=email and _unseal(sealing.unseal_email, payment_id, email, _UNREADABLE),
         metadata=_to_raw_json(
-            _unseal(sealing.metadata, payment_id, row["metadata"], _UNREADABLE_JSON)
+            _unseal(sealing.unseal_metadata, payment_id, row["metadata"], _UNREADABLE_JSON)
         ),
         events=_to_raw_json(f"[{', '.join(bodies)}]"),
         **{name: _to_raw_json(row[name]) for name in _JSON_COLUMNS},
@@ -73,13 +75,13 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
 
 
 def _unseal(
-    decrypt: Callable[[UUID, str], str | None], row_id: UUID, sealed: str, unreadable: T
+    decrypt: Callable[[UUID, str], str | None], row_id: UUID, sealed_value: str, fallback: T
 ) -> str | T:
-    """Decrypt a value; return `unreadable` if it cannot be decrypted."""
+    """Decrypt a value; return `fallback` if it cannot be decrypted."""
     try:
-        return decrypt(row_id, sealed) or ""
+        return decrypt(row_id, sealed_value) or ""
     except EncryptionKeyError:
-        return unreadable
+        return fallback
 
 
 def _to_raw_json(text: str) -> msgspec.Raw:
@@ -188,7 +190,7 @@ async def find_blocking_payment(
                 WHEN EXISTS (SELECT FROM capture c JOIN refund f ON f.capture_id = c.id
                     WHERE c.payment_id = p.id AND f.destination IS NOT NULL
                         AND f.created_at > clock() - interval '1 day')
-                    THEN 'has a refund of the last 24 hours, which counts towards the threshold'
+                    THEN 'has a refund from the last 24 hours, which counts towards a refund limit'
                 WHEN EXISTS (SELECT FROM money_case m
                     WHERE m.payment_id = p.id AND m.status = 'OPEN') THEN 'has an open case'
                 WHEN EXISTS (SELECT FROM capture c JOIN dispute q ON q.capture_id = c.id
@@ -215,7 +217,7 @@ async def read_event_bodies(tx: Tx, payment_ids: Sequence[UUID]) -> dict[UUID, s
     rows = await tx.fetch(
         "SELECT id, body FROM event WHERE payment_id = ANY($1::uuid[])", payment_ids
     )
-    decrypt = tx.payer_sealing.body
+    decrypt = tx.payer_sealing.unseal_body
     return {row["id"]: _unseal(decrypt, row["id"], row["body"], None) for row in rows}
 
 
@@ -234,7 +236,7 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     await tx.fetch(_ERASE_REFUNDS, payment_ids)
     if bodies:
         sealing = tx.payer_sealing
-        new_bodies = [sealing.body_to_store(event_id, body) for event_id, body in bodies.items()]
+        new_bodies = [sealing.seal_body(event_id, body) for event_id, body in bodies.items()]
         await tx.fetch(_ERASE_EVENTS, list(bodies), new_bodies)
         await tx.fetch(_ERASE_ATTEMPTS, list(bodies))
     await tx.fetch("DELETE FROM gateway_call WHERE payment_id = ANY($1::uuid[])", payment_ids)
@@ -271,7 +273,7 @@ _ERASE_RECEIPTS: LiteralString = """
     SET payer = NULL
     WHERE session_id IN (SELECT id FROM session WHERE payment_id = ANY($1::uuid[]))
 """
-# Only logs that settled or repeated a refund; other logs may still be reclassified.
+# Only logs that settled or repeated a refund are erased; other logs may still be reclassified.
 _ERASE_CHAIN_REFUNDS: LiteralString = """
     UPDATE chain_refund
     SET destination = NULL

@@ -17,14 +17,14 @@ from payintent.privacy import seals_store
 from payintent.runtime.encryption import (
     Encryption,
     EncryptionKeyError,
-    account_context,
-    callback_secret_context,
     decrypt_credentials,
-    mail_context,
-    proposal_context,
+    make_account_context,
+    make_callback_secret_context,
+    make_mail_context,
+    make_proposal_context,
 )
 
-_BATCH = 500
+_BATCH_SIZE = 500
 _ACCOUNTS_MAX = 100_000
 _COUNT_MAX = 100_000
 
@@ -39,7 +39,7 @@ class KeyringRotation:
 
 
 class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only=True):
-    """List encryption keys; a key that is not retired must stay in every key ring."""
+    """List encryption keys. Every key ring must contain the keys that are not retired."""
 
     action: ClassVar[str] = "keyring.show"
     columns = ("name", "mark", "since", "retired_at")
@@ -53,7 +53,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
     A worker then re-encrypts payer data in batches. Run the operation again afterwards to retire
     the old key. The operation is a single transaction. It does not block readers, because every
-    ring still has both keys. It blocks writers of secrets, so that it does not miss any secret.
+    ring still contains both keys. It blocks writers of secrets, so that no secret is missed.
     """
 
     action: ClassVar[str] = "keyring.rotate"
@@ -92,7 +92,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             encryption,
             tx,
             encryption_keys.lock_callback_secrets_after,
-            lambda row: callback_secret_context(row.merchant_id, row.id),
+            lambda row: make_callback_secret_context(row.merchant_id, row.id),
             encryption_keys.replace_callback_secret,
         )
         credentials = await _reencrypt_accounts(encryption, tx)
@@ -100,21 +100,21 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
             encryption,
             tx,
             proposals_store.lock_sealed_after,
-            lambda row: proposal_context(row.id, row.action, row.proposed_by),
+            lambda row: make_proposal_context(row.id, row.action, row.proposed_by),
             proposals_store.replace_sealed,
         )
         await _reencrypt(
             encryption,
             tx,
             mail_store.lock_sealed_after,
-            lambda row: mail_context(row.id),
+            lambda row: make_mail_context(row.id),
             mail_store.replace_sealed,
         )
         names = [key.name for key in await encryption_keys.list_keys(tx)]
         keys_in_use = await seals_store.find_sealing_keys(tx, names)
-        retired = await encryption_keys.retire_other_keys(tx, writer, keys_in_use)
+        retired_names = await encryption_keys.retire_other_keys(tx, writer, keys_in_use)
         stale_values = await seals_store.count_values_with_old_keys(tx, _COUNT_MAX)
-        return KeyringRotation(writer, secrets, credentials, retired, stale_values)
+        return KeyringRotation(writer, secrets, credentials, retired_names, stale_values)
 
 
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
@@ -129,9 +129,9 @@ async def check_encryption_keys(database: Database, encryption: Encryption) -> N
         if encryption.fingerprints.get(key.name, key.mark) != key.mark:
             raise EncryptionKeyError(f"key {key.name!r} does not belong to this database")
         if key.retired_at is None and key.name not in encryption.fingerprints:
-            raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
-    retired = [key.name for key in keys if key.name not in encryption.fingerprints]
-    for name in retired and await seals_store.find_sealing_keys(database, retired):
+            raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still in use")
+    retired_names = [key.name for key in keys if key.name not in encryption.fingerprints]
+    for name in retired_names and await seals_store.find_sealing_keys(database, retired_names):
         raise EncryptionKeyError(f"the key ring lacks key {name!r}, which seals payer data")
     if encryption.current_key_name not in {key.name for key in keys if key.retired_at is None}:
         await encryption_keys.record_writing_key(
@@ -160,10 +160,10 @@ async def _reencrypt(
 ) -> int:
     """Re-encrypt a table's rows that use an older key; return their number."""
     after, count = UUID(int=0), 0
-    while batch := await lock_after(tx, after, _BATCH):
+    while batch := await lock_after(tx, after, _BATCH_SIZE):
         for row in batch:
             assert row.sealed is not None  # noqa: S101 - the queries select only sealed rows
-            if encryption.key_name_of(row.sealed) != encryption.current_key_name:
+            if encryption.get_key_name(row.sealed) != encryption.current_key_name:
                 context = encryption_context(row)
                 secret = encryption.decrypt(row.sealed, context)
                 await replace(tx, row.id, encryption.encrypt(secret, context))
@@ -174,13 +174,13 @@ async def _reencrypt(
 
 async def _reencrypt_accounts(encryption: Encryption, tx: Tx) -> int:
     after, count = 0, 0
-    while batch := await encryption_keys.lock_accounts_after(tx, after, _BATCH):
+    while batch := await encryption_keys.lock_accounts_after(tx, after, _BATCH_SIZE):
         for row in batch:
             credentials = _decrypt_if_stale(encryption, row)
             if credentials is not None:
-                encryption_context = account_context(row.id, row.provider, row.base_url)
-                sealed = encryption.encrypt(credentials, encryption_context)
-                await account_store.set_credentials(tx, row.id, sealed)
+                encryption_context = make_account_context(row.id, row.provider, row.base_url)
+                sealed_credentials = encryption.encrypt(credentials, encryption_context)
+                await account_store.set_credentials(tx, row.id, sealed_credentials)
                 count += 1
             after = row.id
     return count
@@ -196,5 +196,7 @@ def _decrypt_if_stale(
     credentials, is_bound = decrypt_credentials(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )
-    is_stale = not is_bound or encryption.key_name_of(account.sealed) != encryption.current_key_name
+    is_stale = (
+        not is_bound or encryption.get_key_name(account.sealed) != encryption.current_key_name
+    )
     return credentials if is_stale else None

@@ -24,7 +24,7 @@ from payintent.privacy.data_store import ExportedPayment
 from payintent.runtime.settings import RetentionRule
 
 #: Payments per erasure. Run the operation again if the payer has more payments.
-_ERASED_MAX = 1_000
+_PAYMENTS_MAX = 1_000
 _EMPTY_BODY = "{}"  # replaces an event body that cannot be decrypted
 _PayerUid = Annotated[str, argument("The merchant's id of the payer.")]
 
@@ -65,8 +65,8 @@ class ErasedPayer:
 class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
     """Permanently erase the data stored about a merchant's payer.
 
-    A second operator must approve. Amounts, times, statuses and the ledger are kept. The operation
-    fails while the payer has an open payment, refund, case, dispute or delivery.
+    A second operator must approve. Amounts, times, statuses and the ledger are retained. The
+    operation fails if the payer has an open payment, refund, case, dispute or delivery.
     """
 
     action: ClassVar[str] = "payer.erase"
@@ -81,9 +81,9 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe the change without naming the payer, because proposals are never deleted."""
         payment_ids = await self._list_payment_ids(context.database)
-        first = ids.format_id(ids.PAYMENT, payment_ids[0])
+        first_id = ids.format_id(ids.PAYMENT, payment_ids[0])
         return [
-            f"{len(payment_ids)} payments of merchant {self.merchant_id}, starting with {first}",
+            f"{len(payment_ids)} payments of merchant {self.merchant_id}, starting with {first_id}",
             "their payer's name, e-mail, metadata and addresses are permanently erased",
         ]
 
@@ -110,7 +110,7 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
 
     async def _list_payment_ids(self, database: Executor) -> Sequence[UUID]:
         payment_ids = await data_store.list_payment_ids(
-            database, self.merchant_id, self.payer_uid, _ERASED_MAX
+            database, self.merchant_id, self.payer_uid, _PAYMENTS_MAX
         )
         if not payment_ids or self.payer_uid == data_store.ERASED:
             raise NotFoundError(f"no payer {quote_input(self.payer_uid)}")
@@ -118,10 +118,10 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
 
 
 async def _require_erasable(database: Executor, payment_ids: Sequence[UUID]) -> None:
-    blocking = await data_store.find_blocking_payment(database, payment_ids)
-    if blocking is not None:
-        payment_id = ids.format_id(ids.PAYMENT, blocking.payment_id)
-        raise ConflictError(f"{payment_id} {blocking.reason}; erase its payer afterwards")
+    blocking_payment = await data_store.find_blocking_payment(database, payment_ids)
+    if blocking_payment is not None:
+        payment_id = ids.format_id(ids.PAYMENT, blocking_payment.payment_id)
+        raise ConflictError(f"{payment_id} {blocking_payment.reason}; erase its payer afterwards")
 
 
 _COUNT_MAX = 100_000

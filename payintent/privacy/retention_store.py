@@ -13,7 +13,7 @@ from typing import LiteralString
 from prometheus_client import Counter
 
 from payintent.db.database import Database, Executor
-from payintent.db.lists import first_id_at
+from payintent.db.lists import make_first_id_sql
 from payintent.privacy import data_store
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import RetentionRule
@@ -24,7 +24,7 @@ _log = get_logger("retention")
 _PAUSE_RATIO = 4
 _PAUSE_MAX_S = 2.0  # limits how long a worker takes to stop
 _CUTOFF: LiteralString = "clock() - $1 * interval '1 day'"
-_CUTOFF_ID = first_id_at(_CUTOFF)
+_CUTOFF_ID = make_first_id_sql(_CUTOFF)
 #: Condition that the payment `{0}` has no open case, open dispute or pending refund.
 _HAS_NO_OPEN_WORK: LiteralString = """
     NOT EXISTS (SELECT FROM money_case m WHERE m.payment_id = {0} AND m.status = 'OPEN')
@@ -86,7 +86,7 @@ _DETAILS: LiteralString = f"""
     ORDER BY {_ENDED_AT}
     LIMIT $2
 """
-#: The payment's events must already have been deleted by their own rule. The subquery prevents a
+#: The rule for events must already have deleted the payment's events. The subquery prevents a
 #: plan that reads all events.
 _PAYERS: LiteralString = f"""
     SELECT p.id
@@ -206,11 +206,11 @@ async def prune_step(database: Database, days: Mapping[RetentionRule, int], limi
     for rule, period in days.items():
         if period == 0:
             continue
-        pruned = await prune(database, rule, period, limit)
-        if pruned:
-            PRUNED.labels(rule).inc(pruned)
-            _log.info("retention_pruned", rule=rule, count=pruned, days=period)
-        has_more |= pruned == limit
+        pruned_count = await prune(database, rule, period, limit)
+        if pruned_count:
+            PRUNED.labels(rule).inc(pruned_count)
+            _log.info("retention_pruned", rule=rule, count=pruned_count, days=period)
+        has_more |= pruned_count == limit
     if has_more:
         await pause_after_batch(started_s)
     return has_more

@@ -15,7 +15,7 @@ from uuid import UUID
 from prometheus_client import Counter
 
 from payintent.db.database import Database, Executor, Row, Tx
-from payintent.db.lists import first_id_at
+from payintent.db.lists import make_first_id_sql
 from payintent.db.sealing import PayerSealing, report_unreadable
 from payintent.privacy.retention_store import pause_after_batch
 from payintent.runtime.encryption import EncryptionKeyError
@@ -25,12 +25,12 @@ _log = get_logger("payer_sealing")
 _SCAN_ROWS = 500  # per statement
 _SEAL_ROWS = 100  # locked and sealed per transaction
 _UNREADABLE_MAX = 10_000  # per table; above this, all unreadable rows are retried
-_SETTLED_S = 60.0  # rows newer than this may commit out of id order
+_MIN_AGE_S = 60.0  # of scanned rows; newer rows may be committed out of id order
 SEALED = Counter(
     "payintent_payer_rows_sealed_total", "Rows sealed after they were stored", ["table"]
 )
 
-_Resealed = TypeVar("_Resealed")
+_SealedValues = TypeVar("_SealedValues")
 
 
 def _select_old_keys(
@@ -48,12 +48,12 @@ def _select_old_keys(
 _OLD_EMAILS = _select_old_keys("payment", "starts_with(payer_email, 'sealed:')", "payer_email")
 _OLD_METADATA = _select_old_keys("payment", "json_typeof(metadata) = 'string'", "metadata #>> '{}'")
 _OLD_BODIES = _select_old_keys("event", "starts_with(body, 'sealed:')", "body")
-_CUTOFF_ID = first_id_at("clock() - $2 * interval '1 second'")
+_CUTOFF_ID = make_first_id_sql("clock() - $2 * interval '1 second'")
 
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    last: UUID | None  # the last scanned row; None if there were no more rows
+    last_id: UUID | None  # the last scanned row; None if there were no more rows
     stale_ids: Sequence[UUID]  # rows that must be sealed or resealed
 
 
@@ -81,7 +81,7 @@ async def count_values_with_old_keys(database: Executor, limit: int) -> int:
 
 
 async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[str]:
-    """Return the keys in `names` that still seal a value."""
+    """Return the keys in `names` with which a value is still sealed."""
     rows = await database.fetch(
         """
         SELECT name
@@ -101,9 +101,9 @@ async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[st
 
 
 async def scan_payments(
-    database: Executor, after: UUID, settled_s: float, limit: int
+    database: Executor, after: UUID, min_age_s: float, limit: int
 ) -> ScanResult:
-    """Scan payments in id order, except payments of the last `settled_s` seconds."""
+    """Scan payments in id order, except payments of the last `min_age_s` seconds."""
     rows = await database.fetch(
         f"""
         SELECT id, payer_email, metadata
@@ -113,14 +113,14 @@ async def scan_payments(
         LIMIT $3
         """,
         after,
-        settled_s,
+        min_age_s,
         limit,
     )
     return _find_stale(rows, database.payer_sealing, "payer_email", "metadata")
 
 
-async def scan_events(database: Executor, after: UUID, settled_s: float, limit: int) -> ScanResult:
-    """Scan events in id order, except events of the last `settled_s` seconds."""
+async def scan_events(database: Executor, after: UUID, min_age_s: float, limit: int) -> ScanResult:
+    """Scan events in id order, except events of the last `min_age_s` seconds."""
     rows = await database.fetch(
         f"""
         SELECT id, left(body, 100) AS head
@@ -130,7 +130,7 @@ async def scan_events(database: Executor, after: UUID, settled_s: float, limit: 
         LIMIT $3
         """,
         after,
-        settled_s,
+        min_age_s,
         limit,
     )
     return _find_stale(rows, database.payer_sealing, "head")
@@ -161,7 +161,7 @@ async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:
         """,
         payment_ids,
     )
-    resealed = list(_reseal("payment", rows, partial(_reseal_payment, tx.payer_sealing)))
+    sealed_rows = list(_reseal("payment", rows, partial(_reseal_payment, tx.payer_sealing)))
     await tx.fetch(
         """
         UPDATE payment p
@@ -169,11 +169,11 @@ async def seal_payments(tx: Tx, payment_ids: Sequence[UUID]) -> list[UUID]:
         FROM unnest($1::uuid[], $2::text[], $3::json[]) AS n (id, payer_email, metadata)
         WHERE p.id = n.id
         """,
-        [payment_id for payment_id, _ in resealed],
-        [email for _, (email, _) in resealed],
-        [metadata for _, (_, metadata) in resealed],
+        [payment_id for payment_id, _ in sealed_rows],
+        [email for _, (email, _) in sealed_rows],
+        [metadata for _, (_, metadata) in sealed_rows],
     )
-    return [payment_id for payment_id, _ in resealed]
+    return [payment_id for payment_id, _ in sealed_rows]
 
 
 async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> list[UUID]:
@@ -189,7 +189,7 @@ async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> list[UUID]:
         """,
         event_ids,
     )
-    resealed = list(_reseal("event", rows, partial(_reseal_body, tx.payer_sealing)))
+    sealed_rows = list(_reseal("event", rows, partial(_reseal_body, tx.payer_sealing)))
     await tx.fetch(
         """
         UPDATE event e
@@ -197,31 +197,33 @@ async def seal_events(tx: Tx, event_ids: Sequence[UUID]) -> list[UUID]:
         FROM unnest($1::uuid[], $2::text[]) AS n (id, body)
         WHERE e.id = n.id
         """,
-        [event_id for event_id, _ in resealed],
-        [body for _, body in resealed],
+        [event_id for event_id, _ in sealed_rows],
+        [body for _, body in sealed_rows],
     )
-    return [event_id for event_id, _ in resealed]
+    return [event_id for event_id, _ in sealed_rows]
 
 
 def _reseal(
-    table: str, rows: Sequence[Row], reseal_row: Callable[[Row], _Resealed]
-) -> Iterator[tuple[UUID, _Resealed]]:
+    table: str, rows: Sequence[Row], reseal_row: Callable[[Row], _SealedValues]
+) -> Iterator[tuple[UUID, _SealedValues]]:
     for row in rows:
         try:
-            resealed = reseal_row(row)
+            sealed_values = reseal_row(row)
         except EncryptionKeyError as error:
             report_unreadable(table, row["id"], error)
         else:
-            yield row["id"], resealed
+            yield row["id"], sealed_values
 
 
 def _reseal_payment(sealing: PayerSealing, row: Row) -> tuple[str | None, str]:
     payment_id, email, metadata = row["id"], row["payer_email"], row["metadata"]
     if not sealing.has_current_form(email):
-        email = sealing.with_sealing().email_to_store(payment_id, sealing.email(payment_id, email))
+        email = sealing.with_sealing().seal_email(
+            payment_id, sealing.unseal_email(payment_id, email)
+        )
     if not sealing.has_current_form(metadata):
-        plain = sealing.metadata(payment_id, metadata)
-        metadata = sealing.with_sealing().metadata_to_store(payment_id, plain)
+        plaintext = sealing.unseal_metadata(payment_id, metadata)
+        metadata = sealing.with_sealing().seal_metadata(payment_id, plaintext)
     return email, metadata
 
 
@@ -229,7 +231,7 @@ def _reseal_body(sealing: PayerSealing, row: Row) -> str:
     event_id, body = row["id"], row["body"]
     if sealing.has_current_form(body):
         return body
-    return sealing.with_sealing().body_to_store(event_id, sealing.body(event_id, body))
+    return sealing.with_sealing().seal_body(event_id, sealing.unseal_body(event_id, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +252,10 @@ class PayerDataSealer:
     """Seals payments and events in batches."""
 
     def __init__(
-        self, database: Database, settled_s: float = _SETTLED_S, batch: int = _SEAL_ROWS
+        self, database: Database, min_age_s: float = _MIN_AGE_S, batch: int = _SEAL_ROWS
     ) -> None:
         self._database = database
-        self._settled_s = settled_s
+        self._settled_s = min_age_s
         self._batch = batch
         self._cursors = {table.name: UUID(int=0) for table in _TABLES}
         self._unreadable = {table.name: set[UUID]() for table in _TABLES}
@@ -267,7 +269,7 @@ class PayerDataSealer:
             await self._seal(table, row_ids)
             has_more |= bool(row_ids)
             if self._database.payer_sealing.is_on:
-                has_more |= await self._seal_scanned(table)
+                has_more |= await self._seal_scanned_rows(table)
         if has_more:
             await pause_after_batch(started_s)
         return has_more
@@ -280,19 +282,21 @@ class PayerDataSealer:
         row_ids = await table.list_with_old_keys(self._database, self._batch + len(unreadable))
         return [row_id for row_id in row_ids if row_id not in unreadable][: self._batch]
 
-    async def _seal_scanned(self, table: _Table) -> bool:
+    async def _seal_scanned_rows(self, table: _Table) -> bool:
         after = self._cursors[table.name]
         scan = await table.scan(self._database, after, self._settled_s, _SCAN_ROWS)
         for begin in range(0, len(scan.stale_ids), self._batch):
             await self._seal(table, scan.stale_ids[begin : begin + self._batch])
-        self._cursors[table.name] = scan.last or after
-        return scan.last is not None
+        self._cursors[table.name] = scan.last_id or after
+        return scan.last_id is not None
 
     async def _seal(self, table: _Table, row_ids: Sequence[UUID]) -> None:
         if not row_ids:
             return
         async with self._database.transaction() as tx:
-            sealed = await table.seal(tx, row_ids)
-        self._unreadable[table.name].update(set(row_ids).difference(sealed))
-        SEALED.labels(table.name).inc(len(sealed))
-        _log.info("payer_rows_sealed", table=table.name, count=len(sealed), until=str(row_ids[-1]))
+            sealed_ids = await table.seal(tx, row_ids)
+        self._unreadable[table.name].update(set(row_ids).difference(sealed_ids))
+        SEALED.labels(table.name).inc(len(sealed_ids))
+        _log.info(
+            "payer_rows_sealed", table=table.name, count=len(sealed_ids), until=str(row_ids[-1])
+        )

@@ -32,7 +32,7 @@ class CatalogDocument:
 @dataclass(frozen=True, slots=True)
 class _CachedCatalog:
     setup: MerchantSetup
-    restricted: frozenset[str]
+    restricted_countries: frozenset[str]
     document: CatalogDocument
 
 
@@ -51,44 +51,54 @@ class Catalogs:
         self._policies = policies
         self._catalogs: dict[tuple[int, str], _CachedCatalog] = {}
 
-    async def get(self, merchant_id: int, viewer: str | None) -> CatalogDocument:
+    async def get(self, merchant_id: int, viewer_country: str | None) -> CatalogDocument:
         """Return a merchant's catalog for viewers from a country, or from an unknown country."""
-        restrictions = await self._policies.restrictions()
-        viewer = viewer if viewer in restrictions.crypto_listed else None
+        restrictions = await self._policies.get_restrictions()
+        viewer_country = viewer_country if viewer_country in restrictions.crypto_listed else None
         setup = await self._merchants.get(merchant_id)
-        key = (merchant_id, viewer or _UNRESTRICTED)
-        cached = self._catalogs.get(key)
-        if cached is None or cached.setup is not setup or cached.restricted != restrictions.crypto:
-            document = await self._build(setup, restrictions.crypto, viewer)
-            cached = _CachedCatalog(setup, restrictions.crypto, document)
+        key = (merchant_id, viewer_country or _UNRESTRICTED)
+        cached_catalog = self._catalogs.get(key)
+        if (
+            cached_catalog is None
+            or cached_catalog.setup is not setup
+            or cached_catalog.restricted_countries != restrictions.crypto
+        ):
+            document = await self._build(setup, restrictions.crypto, viewer_country)
+            cached_catalog = _CachedCatalog(setup, restrictions.crypto, document)
             if len(self._catalogs) >= _CACHE_SIZE:
                 self._catalogs.clear()
-            self._catalogs[key] = cached
-        return cached.document
+            self._catalogs[key] = cached_catalog
+        return cached_catalog.document
 
     async def _build(
-        self, setup: MerchantSetup, restricted_countries: frozenset[str], viewer: str | None
+        self, setup: MerchantSetup, restricted_countries: frozenset[str], viewer_country: str | None
     ) -> CatalogDocument:
         merchant = setup.merchant
-        markets = tuple(market for _, market in setup.payable.methods)
-        content = _encode_content(merchant.market, markets, restricted_countries, viewer)
-        key = viewer or _UNRESTRICTED
+        markets = tuple(market for _, market in setup.payable_methods.methods)
+        content = _encode_content(merchant.market, markets, restricted_countries, viewer_country)
+        key = viewer_country or _UNRESTRICTED
         since = await _record_content(self._database, merchant.id, key, content.hash)
         return _build_document(content, since)
 
 
 async def _record_content(
-    database: Database, merchant_id: int, viewer: str, content_hash: bytes
+    database: Database, merchant_id: int, viewer_country: str, content_hash: bytes
 ) -> datetime:
     """Record a country's catalog content; return when its viewers were first shown this content."""
-    records = await method_store.list_catalogs(database, merchant_id, viewer)
+    records = await method_store.list_catalogs(database, merchant_id, viewer_country)
     catalogs = {record.viewer: record for record in records}
-    if viewer in catalogs and catalogs[viewer].content_hash == content_hash:
-        return catalogs[viewer].since
-    general = catalogs.get(_UNRESTRICTED)
+    if viewer_country in catalogs and catalogs[viewer_country].content_hash == content_hash:
+        return catalogs[viewer_country].since
+    general_catalog = catalogs.get(_UNRESTRICTED)
     # Viewers from a country without a recorded catalog have been shown the general catalog.
-    since = general.since if general is not None and general.content_hash == content_hash else None
-    return await method_store.record_catalog(database, merchant_id, viewer, content_hash, since)
+    since = (
+        general_catalog.since
+        if general_catalog is not None and general_catalog.content_hash == content_hash
+        else None
+    )
+    return await method_store.record_catalog(
+        database, merchant_id, viewer_country, content_hash, since
+    )
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -96,9 +106,10 @@ def _encode_content(
     market: Market,
     markets: tuple[Market, ...],
     restricted_countries: frozenset[str],
-    viewer: str | None,
+    viewer_country: str | None,
 ) -> _Content:
-    payable = list_payable(market, markets, Restrictions(crypto=restricted_countries), viewer)
+    restrictions = Restrictions(crypto=restricted_countries)
+    payable_countries = list_payable(market, markets, restrictions, viewer_country)
     countries = [
         {
             "country_code": country,
@@ -107,10 +118,10 @@ def _encode_content(
                 {"currency": code, "decimals": CURRENCIES[code].display_decimals} for code in codes
             ],
         }
-        for country, codes in payable
+        for country, codes in payable_countries
     ]
-    encoded = msgspec.json.encode(countries)
-    return _Content(encoded, sha256(encoded).digest())
+    countries_json = msgspec.json.encode(countries)
+    return _Content(countries_json, sha256(countries_json).digest())
 
 
 @lru_cache(maxsize=_CACHE_SIZE)

@@ -17,7 +17,7 @@ from payintent.quotes.model import QuoteCountry, make_quotes, resolve_quote_coun
 @dataclass(frozen=True, slots=True)
 class QuoteList:
     quote_country: QuoteCountry
-    offers: list[Quote]
+    quotes: list[Quote]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,12 @@ async def list_quotes(
     await require_open_checkout(database, snapshot)
     payment = snapshot.payment
     setup = await merchants.get(payment.merchant_id)
-    payable = setup.payable_without(await accounts.get_unavailable_ids())
+    payable_methods = setup.get_payable_methods(await accounts.get_unavailable_ids())
     _require_supported_token(setup, query.currency)
     quote_country = resolve_quote_country(
         payment,
         setup.merchant,
-        payable,
+        payable_methods,
         query.country,
         query.viewer_country,
         query.restrictions,
@@ -56,14 +56,14 @@ async def list_quotes(
     merchant, rates = setup.merchant, setup.tax_rates
     return QuoteList(
         quote_country,
-        make_quotes(payment, merchant, payable, quote_country, query.currency, rates),
+        make_quotes(payment, merchant, payable_methods, quote_country, query.currency, rates),
     )
 
 
 def _require_supported_token(setup: MerchantSetup, currency: str | None) -> None:
     """Raise `UNSUPPORTED_CURRENCY` if `currency` is a token that no method supports.
 
-    Gateway outages do not count, because the buyer can try again later.
+    Gateway outages are ignored, because the buyer can try again later.
     """
     if currency not in TENDER or not TENDER[currency].is_crypto:
         return

@@ -25,20 +25,24 @@ class MerchantSetup:
     version: ConfigurationVersion
     merchant: Merchant
     methods: tuple[PaymentMethod, ...]  # includes disabled methods; limited to gateway capabilities
-    payable: PayableMethods  # empty if the merchant does not accept payments
+    payable_methods: PayableMethods  # empty if the merchant does not accept payments
     tax_rates: Mapping[str, Decimal]
 
-    def methods_without(self, account_ids: Collection[int]) -> list[PaymentMethod]:
+    def get_methods_with_disabled_accounts(
+        self, account_ids: Collection[int]
+    ) -> list[PaymentMethod]:
         """Return all methods, with `account_enabled` set to False for the given accounts."""
         return [
             replace(method, account_enabled=False) if method.account_id in account_ids else method
             for method in self.methods
         ]
 
-    def payable_without(self, account_ids: Collection[int]) -> PayableMethods:
+    def get_payable_methods(self, account_ids: Collection[int]) -> PayableMethods:
         if not account_ids or not accepts_payments(self.merchant.activation):
-            return self.payable
-        return find_payable_methods(self.merchant.market, self.methods_without(account_ids))
+            return self.payable_methods
+        return find_payable_methods(
+            self.merchant.market, self.get_methods_with_disabled_accounts(account_ids)
+        )
 
 
 class MerchantCache:
@@ -85,6 +89,6 @@ class MerchantCache:
             version=version,
             merchant=merchant,
             methods=methods,
-            payable=find_payable_methods(merchant.market, usable_methods),
+            payable_methods=find_payable_methods(merchant.market, usable_methods),
             tax_rates=await list_tax_rates(self._database),
         )

@@ -47,10 +47,10 @@ class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=
         quote_country = resolve_quote_country(
             payment,
             setup.merchant,
-            setup.payable,
+            setup.payable_methods,
             self.country,
             None,
-            await PolicyCache(context.database, max_age_s=0).restrictions(),
+            await PolicyCache(context.database, max_age_s=0).get_restrictions(),
         )
         unavailable_ids = await accounts.get_unavailable_ids()
         return [
@@ -74,12 +74,13 @@ def _explain(
     *,
     is_available: bool,
 ) -> list[QuoteExplanation]:
-    if reason := _unavailable_reason(setup, method, is_available=is_available):
+    if reason := _describe_unavailability(setup, method, is_available=is_available):
         return [_make_explanation(method, "", reason)]
     quotes = explain_method(payment, setup.merchant, method, quote_country, setup.tax_rates)
     if not quotes:
         currencies = ", ".join(method.currencies)
-        return [_make_explanation(method, "", f"it accepts {currencies}, not {payment.currency}")]
+        reason = f"the method accepts {currencies}, not {payment.currency}"
+        return [_make_explanation(method, "", reason)]
     return [
         _make_explanation(method, currency, "", quote.price.total_amount)
         if isinstance(quote, Quote)
@@ -88,16 +89,18 @@ def _explain(
     ]
 
 
-def _unavailable_reason(setup: MerchantSetup, method: PaymentMethod, *, is_available: bool) -> str:
+def _describe_unavailability(
+    setup: MerchantSetup, method: PaymentMethod, *, is_available: bool
+) -> str:
     """Return why a method cannot be used, or "" if it can."""
     if not accepts_payments(setup.merchant.activation):
         return f"the merchant is {setup.merchant.activation}"
     if not method.enabled:
         return "the method is disabled"
     if not method.account_enabled:
-        return "its account or provider is disabled, or its chain is not watched"
+        return "the account or provider is disabled, or the chain is not watched"
     if not is_available:
-        return "its gateway is unavailable; see `provider health`"
+        return "the gateway is unavailable; see `provider health`"
     return ""
 
 

@@ -32,10 +32,10 @@ def make_price(amount: Decimal, currency: str, rates: PriceRates) -> Price:
         fee = round_half_up(base * rates.fee_rate, rates.decimals)
         tax = round_half_up(base * rates.tax_rate, rates.decimals)
         total = base + tax + (fee if rates.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
-    crypto = TENDER[currency].is_crypto
+    is_crypto = TENDER[currency].is_crypto
 
     def to_text(value: Decimal) -> str:
-        return format_amount(value, rates.decimals, trim=crypto)
+        return format_amount(value, rates.decimals, trim=is_crypto)
 
     return Price(
         currency=currency,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRY_NAMES
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.fraud.policy_cache import PolicyCache
@@ -30,13 +30,13 @@ class CatalogRoutes:
     api: MerchantApi
     catalogs: Catalogs
     viewers: ViewerReader
-    country_header: str  # set by the edge network; responses vary by it
+    country_header: str  # set by the edge network; listed in `Vary`
 
     def routes(self) -> list[Route]:
         return [self.api.route("GET", "/v1/catalog", self.get_catalog)]
 
     async def get_catalog(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        viewer = self.viewers.viewer_country(request)
+        viewer = self.viewers.get_viewer_country(request)
         catalog = await self.catalogs.get(merchant.merchant_id, viewer)
         headers = {
             "Cache-Control": "private, max-age=300",
@@ -58,7 +58,7 @@ class PublicRoutes:
         ]
 
     async def list_countries(self, request: Request) -> Response:
-        body, etag = _encode_countries(web_origin(self.api_base))
+        body, etag = _encode_countries(parse_web_origin(self.api_base))
         headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
         return etag_response(request, body, etag, headers)
 
@@ -66,7 +66,7 @@ class PublicRoutes:
         """Reject the order. Only the country restrictions are implemented."""
         body = await read_json(request, schemas.ONRAMP_DECODER, self.body_bytes_max)
         check_iso_country(body.country)
-        if body.country in (await self.policies.restrictions()).onramp:
+        if body.country in (await self.policies.get_restrictions()).onramp:
             raise RefusedError(
                 ErrorCode.UNSUPPORTED_COUNTRY,
                 f"on-ramp orders are not available in {body.country!r}",
@@ -77,14 +77,14 @@ class PublicRoutes:
 @lru_cache(maxsize=1)  # a process has a single origin
 def _encode_countries(origin: str | None) -> tuple[bytes, str]:
     countries = [
-        {"country_code": code, "name": name, "metadata": _country_metadata(origin, code)}
+        {"country_code": code, "name": name, "metadata": _make_country_metadata(origin, code)}
         for code, name in sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
     ]
     body = encode_json({"countries": countries})
     return body, f'"{sha256(body).hexdigest()}"'
 
 
-def _country_metadata(origin: str | None, country: str) -> dict[str, str]:
+def _make_country_metadata(origin: str | None, country: str) -> dict[str, str]:
     if not origin:  # the configured API base is not a valid URL
         return {}
     return {"image_url": f"{origin}/c/static/flags/{country.lower()}.svg"}

@@ -277,14 +277,14 @@ async def has_missing_lines(
 async def find_missing(tx: Tx, scope: ReconciliationScope, blocks: tuple[int, int]) -> None:
     """Find captures and refunds without a line. `blocks` is `(first, last)`, inclusive."""
     accounts = list(scope.accounts)
-    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.decimal_columns, *blocks)
-    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.decimal_columns, *blocks)
+    await tx.fetch(_FIND_MISSING_PAYMENTS, accounts, *scope.decimal_columns, *blocks)
+    await tx.fetch(_FIND_MISSING_REFUNDS, accounts, *scope.decimal_columns, *blocks)
 
 
 _IN_BLOCKS: LiteralString = "r.account_id = ANY($1::bigint[]) AND r.block BETWEEN $4 AND $5"
-_MISSING_PAYMENTS = build_missing_payments(
+_FIND_MISSING_PAYMENTS = build_missing_payments(
     "chain_receipt r JOIN capture c ON c.receipt_id = r.id", _IN_BLOCKS, "r.block, r.log_index"
 )
-_MISSING_REFUNDS = build_missing_refunds(
+_FIND_MISSING_REFUNDS = build_missing_refunds(
     "chain_refund r JOIN refund f ON f.id = r.refund_id", _IN_BLOCKS, "r.block, r.log_index"
 )

@@ -23,7 +23,7 @@ from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.evm.abi import encode_balance_of, to_hex, to_uint
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import NATIVE, CallRevertedError
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
 from payintent.reconciliation import blocks_store, compare_store, runs_store
 from payintent.reconciliation.blocks_store import BlockRun, DueContract, LedgerSum, ReceiverBalance
@@ -46,7 +46,7 @@ from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
 SOURCE = "chain"
-_WORD = 32
+_WORD_BYTES = 32
 _log = get_logger("reconciliation")
 
 
@@ -56,26 +56,28 @@ class Holdings:
 
     token: TokenRecord
     receiver: str | None
-    refunders: str | None
+    refund_senders: str | None
 
 
 async def read_holdings(
     reader: RpcChainReader,
     tokens: Sequence[TokenRecord],
     receiver: bytes,
-    refunders: Sequence[bytes],
+    refund_senders: Sequence[bytes],
     block: int,
 ) -> list[Holdings]:
     """Read each token's balances of the receiver and the refund senders at a block.
 
     Balances that are more than a few hours old are available only from archive nodes.
     """
-    senders = [address for address in dict.fromkeys(refunders) if address != receiver]
+    other_senders = [address for address in dict.fromkeys(refund_senders) if address != receiver]
     return [
         Holdings(
             token=token,
             receiver=await _sum_balances(reader, token.address, token.decimals, [receiver], block),
-            refunders=await _sum_balances(reader, token.address, token.decimals, senders, block),
+            refund_senders=await _sum_balances(
+                reader, token.address, token.decimals, other_senders, block
+            ),
         )
         for token in tokens
         if token.address is not None
@@ -98,7 +100,7 @@ def make_balances(
             currency=holding.token.symbol,
             block=block,
             receiver=holding.receiver,
-            refunders=holding.refunders,
+            refunders=holding.refund_senders,
             ledger=total,
             expected=total if ledger_sum.has_manual_entries else None,
         )
@@ -134,7 +136,7 @@ async def _read_balance(
             return None
         except ChainUnavailableError:
             continue
-        if len(data) == _WORD:
+        if len(data) == _WORD_BYTES:
             return to_uint(data)
     return None
 
@@ -156,7 +158,7 @@ async def compare_chain(context: ChainComparison, slug: str) -> None:
             chain = await chain_store.get_chain(context.database, slug)
             if not lock.is_held or chain is None:
                 return
-            guarded_context = replace(context, database=context.database.guarded_by(lock.verify))
+            guarded_context = replace(context, database=context.database.make_guarded(lock.verify))
             await compare_contracts(guarded_context, chain)
     except (ChainUnavailableError, LockLostError, OSError) as error:
         SOURCE_FAILURES.labels(SOURCE).inc()
@@ -194,27 +196,27 @@ class _ContractComparison:
         run = contract.open_run
         if run is not None:
             claimed_run = await runs_store.claim(database, self._make_run(run))
-            return (claimed_run, run) if claimed_run.is_ours else None
-        last = await blocks_store.find_last_block(database, slug)
-        if last is None or last < contract.next_block:
+            return (claimed_run, run) if claimed_run.was_claimed else None
+        last_block = await blocks_store.find_last_block(database, slug)
+        if last_block is None or last_block < contract.next_block:
             return None
         holdings = await read_holdings(
-            self.reader, self.tokens, contract.receiver, self.chain.refunders, last
+            self.reader, self.tokens, contract.receiver, self.chain.refunders, last_block
         )
         run = BlockRun(
             run_id=database.id_generator.new_id(),
             first_block=contract.next_block,
-            last_block=last,
+            last_block=last_block,
             next_block=contract.next_block,
             differences=0,
             opened=0,
         )
         async with database.transaction() as tx:
             claimed_run = await runs_store.claim(tx, self._make_run(run))
-            if not claimed_run.is_ours:
+            if not claimed_run.was_claimed:
                 return None
-            ledger = await blocks_store.sum_ledger(tx, slug, contract.receiver, last)
-            balances = make_balances(holdings, ledger, last)
+            ledger = await blocks_store.sum_ledger(tx, slug, contract.receiver, last_block)
+            balances = make_balances(holdings, ledger, last_block)
             await blocks_store.add(tx, contract.account_id, run, balances)
         return claimed_run, run
 
@@ -229,20 +231,20 @@ class _ContractComparison:
         )
 
     async def run(self, claimed_run: ClaimedRun, run: BlockRun) -> None:
-        remaining: BlockRun | None = run
-        while remaining is not None:
+        remaining_run: BlockRun | None = run
+        while remaining_run is not None:
             logs = await read_range(
                 self.reader,
                 self.contract.address,
-                remaining.next_block,
-                remaining.last_block,
-                partial(self._is_incomplete, remaining),
+                remaining_run.next_block,
+                remaining_run.last_block,
+                partial(self._is_incomplete, remaining_run),
             )
             if logs.incomplete_endpoint is not None:
                 slug, endpoint = self.chain.slug, logs.incomplete_endpoint
-                WRONG_ANSWERS.labels(slug, "logs_left_out").inc()
+                WRONG_RESPONSES.labels(slug, "logs_left_out").inc()
                 _log.warning("logs_left_out", chain=slug, endpoint=endpoint)
-            remaining = await self._compare(claimed_run, remaining, logs)
+            remaining_run = await self._compare(claimed_run, remaining_run, logs)
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
         """Return whether a capture or refund has no log, so the endpoint may have omitted logs."""
@@ -328,5 +330,5 @@ class _ContractComparison:
 
 
 def _list_currencies(logs: LogRange, currencies: dict[bytes, str]) -> set[str]:
-    tokens = {log.token for log in (*logs.paid, *logs.refunded)}
+    tokens = {log.token for log in (*logs.paid_logs, *logs.refunded_logs)}
     return {currencies.get(token, to_hex(token)) for token in tokens} | set(currencies.values())

@@ -16,7 +16,7 @@ from payintent.core.money import (
     MINOR_DECIMALS,
     SETTLEMENT_TOKENS,
     format_amount,
-    minor_decimals,
+    get_minor_decimals,
 )
 from payintent.db.database import Executor, Tx
 from payintent.gateways.port import GatewayCapabilities
@@ -40,14 +40,14 @@ from payintent.reconciliation.sums_store import ReconciliationSum
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.json_format import format_timestamp
 
-#: Maximum differences per file. Above it, the file probably belongs to a different account.
+#: Maximum differences per file. A file with more differences probably belongs to another account.
 DIFFERENCES_MAX = 10_000
 #: We record money slightly later than the gateway, so records from the first 300 seconds of a
 #: file's period may belong to the previous file.
 LAG_S = 300
 _BATCH_MAX = 5_000
 _DUPLICATES_MAX = 20
-_REPORTED_MAX = 100
+_REPORTED_DIFFERENCES_MAX = 100
 _TYPES = ("payment", "refund")
 _BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
 _REFERENCE_CHARS_MAX = 120
@@ -114,7 +114,7 @@ def _format_money(amount: Decimal | None, currency: str | None) -> str:
     if amount is None or currency is None:
         return ""
     fraction = format(amount, "f").partition(".")[2].rstrip("0")
-    min_decimals = 0 if currency in {*CRYPTO, *SETTLEMENT_TOKENS} else minor_decimals(currency)
+    min_decimals = 0 if currency in {*CRYPTO, *SETTLEMENT_TOKENS} else get_minor_decimals(currency)
     decimals = max(min_decimals, len(fraction))
     return f"{format_amount(amount, decimals)} {currency}"
 
@@ -209,7 +209,7 @@ class ComparedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationInput:
-    """A file, and the accounts and period of our records to compare it with."""
+    """A file to compare with our records, and the accounts and period of those records."""
 
     file: ProviderFile
     provider: str
@@ -219,7 +219,7 @@ class ReconciliationInput:
     currencies: frozenset[str] | None = None  # supported by the gateway; None: any
     lists_disputes: bool = False  # the file contains every dispute of the period
 
-    def for_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
+    def adapt_to_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
         """Return a copy with the file layouts and currencies of the gateway, if it is installed."""
         if capabilities is None:
             return self
@@ -235,18 +235,17 @@ async def find_accounts(database: Executor, comparison: ReconciliationInput) -> 
     """
     provider, account_id = comparison.provider, comparison.account_id
     accounts = await compare_store.list_provider_accounts(database, provider)
-    live = [account for account, is_live in accounts.items() if is_live]
+    live_accounts = [account for account, is_live in accounts.items() if is_live]
     if account_id is None:
-        if live:
-            return live
-        kind = "live account" if accounts else "account"
-        raise NotFoundError(f"{quote_input(provider)} has no {kind} to compare a file with")
+        if live_accounts:
+            return live_accounts
+        description = "live account" if accounts else "account"
+        raise NotFoundError(f"{quote_input(provider)} has no {description} to compare a file with")
     if account_id not in accounts:
         raise NotFoundError(f"{provider} has no account {account_id}")
-    if account_id not in live:
-        raise UnprocessableError(
-            f"account {account_id} is a test account; its payments are not in the ledger"
-        )
+    if account_id not in live_accounts:
+        problem = "is a test account; its payments are not in the ledger"
+        raise UnprocessableError(f"account {account_id} {problem}")
     return [account_id]
 
 
@@ -255,15 +254,15 @@ async def _find_period(
 ) -> tuple[datetime, datetime]:
     """Determine the period that the file covers. An empty file requires an explicit period.
 
-    Payouts do not extend the period, because a file of payouts need not contain payments.
+    Payouts do not extend the period, because a payout file may not contain any payments.
     """
     since, until = comparison.since, comparison.until
-    first, last = await compare_store.find_times(tx)
-    if first is None and payouts:
-        first = last = max(payout.at for payout in payouts)
-    if since is None and first is not None:
-        since = first + timedelta(seconds=LAG_S)
-    until = until or last
+    first_time, last_time = await compare_store.find_times(tx)
+    if first_time is None and payouts:
+        first_time = last_time = max(payout.at for payout in payouts)
+    if since is None and first_time is not None:
+        since = first_time + timedelta(seconds=LAG_S)
+    until = until or last_time
     if since is None or until is None:
         raise BadRequestError("the file has no lines; specify its period with --from and --to")
     return since, until
@@ -305,14 +304,18 @@ async def compare_file(
         tallies=[
             _make_tally(differences.counts, line_type)
             for line_type in (*_TYPES, *DISPUTE_TYPES)
-            if line_type in _TYPES or any(counted == line_type for counted, _ in differences.counts)
+            if line_type in _TYPES
+            or any(counted_type == line_type for counted_type, _ in differences.counts)
         ],
         payouts=payout_comparison.tally,
         sums=differences.sums + payout_sums,
         opened=0,
         asked=0,
-        differences=[case.subject or "" for case in cases[:_REPORTED_MAX]],
-        new_payouts=[describe_payout(payout) for payout in payout_comparison.new[:_REPORTED_MAX]],
+        differences=[case.subject or "" for case in cases[:_REPORTED_DIFFERENCES_MAX]],
+        new_payouts=[
+            describe_payout(payout)
+            for payout in payout_comparison.new_payouts[:_REPORTED_DIFFERENCES_MAX]
+        ],
     )
     return ComparedFile(result=result, cases=cases)
 
@@ -329,7 +332,10 @@ async def _load_lines(tx: Tx, file: ProviderFile, accounts: Sequence[int]) -> li
         await orders_store.resolve_orders(tx, accounts, MINOR_DECIMALS)
     if duplicates := await compare_store.list_duplicates(tx, _DUPLICATES_MAX):
         raise InvalidProviderFileError(
-            [f"line {number}: duplicate of line {first}" for number, first in duplicates]
+            [
+                f"line {number}: duplicate of line {first_number}"
+                for number, first_number in duplicates
+            ]
         )
     return list(payouts.values())
 

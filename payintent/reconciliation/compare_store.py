@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.accounting.model import clearing_account
+from payintent.accounting.model import get_clearing_account
 from payintent.cases.store import NewCase
 from payintent.db.database import Executor, Tx
 from payintent.gateways.settlement_reports import ProviderFileLine
@@ -37,12 +37,12 @@ class ReconciliationScope:
 
     @property
     def clearing_accounts(self) -> list[str]:
-        """Return the ledger accounts that hold the money of these accounts."""
-        return [clearing_account(account, self.chain) for account in self.accounts]
+        """The ledger accounts that hold these accounts' money."""
+        return [get_clearing_account(account, self.chain) for account in self.accounts]
 
     @property
     def decimal_columns(self) -> tuple[list[str], list[int]]:
-        """Return `decimals` as columns for `unnest`."""
+        """`decimals` as columns for `unnest`."""
         return list(self.decimals), list(self.decimals.values())
 
 
@@ -170,20 +170,24 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
     """Find lines that differ from our records or have no record. Records of any date match."""
     accounts = list(scope.accounts)
-    await tx.fetch(_LISTED_PAYMENTS, accounts, *scope.decimal_columns)
-    await tx.fetch(_LISTED_REFUNDS, accounts, *scope.decimal_columns)
+    await tx.fetch(_COMPARE_PAYMENTS, accounts, *scope.decimal_columns)
+    await tx.fetch(_COMPARE_REFUNDS, accounts, *scope.decimal_columns)
 
 
 async def find_missing(tx: Tx, scope: ReconciliationScope) -> None:
     """Find captures and refunds in the period that have no line."""
     accounts = list(scope.accounts)
-    await tx.fetch(_MISSING_PAYMENTS, accounts, *scope.decimal_columns, scope.since, scope.until)
-    await tx.fetch(_MISSING_REFUNDS, accounts, *scope.decimal_columns, scope.since, scope.until)
+    await tx.fetch(
+        _FIND_MISSING_PAYMENTS, accounts, *scope.decimal_columns, scope.since, scope.until
+    )
+    await tx.fetch(
+        _FIND_MISSING_REFUNDS, accounts, *scope.decimal_columns, scope.since, scope.until
+    )
 
 
-#: The planner assumes that most lines differ. LIMIT forces it to look up each line that does;
-#: otherwise it would join all sessions and payments.
-_LISTED_PAYMENTS = f"""
+#: The planner assumes that most lines differ. LIMIT forces a lookup for each line that differs;
+#: otherwise, all sessions and payments would be joined.
+_COMPARE_PAYMENTS = f"""
     WITH matches AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at,
             c.id AS capture_id, c.currency AS our_currency,
@@ -222,7 +226,7 @@ _LISTED_PAYMENTS = f"""
     ORDER BY j.number
 """
 #: A refund should have a single line. Another line means that money was returned twice.
-_LISTED_REFUNDS = f"""
+_COMPARE_REFUNDS = f"""
     WITH matches AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
         FROM provider_line l
@@ -266,11 +270,11 @@ _LISTED_REFUNDS = f"""
 
 
 def build_missing_payments(
-    records: LiteralString, due: LiteralString, order: LiteralString
+    records: LiteralString, condition: LiteralString, order: LiteralString
 ) -> LiteralString:
     """Build a statement that finds captures without a line.
 
-    `records` must contain `capture c`; `due` selects the captures that should have a line.
+    `records` must contain `capture c`; `condition` selects the captures that should have a line.
     """
     return f"""
         WITH missing AS (
@@ -283,7 +287,7 @@ def build_missing_payments(
             LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
                 ON u.currency = c.currency
             LEFT JOIN payment p ON p.id = c.payment_id
-            WHERE {due}
+            WHERE {condition}
                 AND NOT EXISTS (SELECT FROM provider_line l
                     WHERE l.type = 'payment' AND l.reference = c.reference)
             ORDER BY {order}
@@ -295,11 +299,11 @@ def build_missing_payments(
 
 
 def build_missing_refunds(
-    records: LiteralString, due: LiteralString, order: LiteralString
+    records: LiteralString, condition: LiteralString, order: LiteralString
 ) -> LiteralString:
     """Build a statement that finds refunds without a line.
 
-    `records` must contain `refund f`; `due` selects the refunds that should have a line.
+    `records` must contain `refund f`; `condition` selects the refunds that should have a line.
     """
     return f"""
         WITH missing AS (
@@ -312,7 +316,7 @@ def build_missing_refunds(
             JOIN capture c ON c.id = f.capture_id
             LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
                 ON u.currency = c.currency
-            WHERE f.status = 'SUCCEEDED' AND {due}
+            WHERE f.status = 'SUCCEEDED' AND {condition}
                 AND NOT EXISTS (SELECT FROM provider_line l
                     WHERE l.type = 'refund' AND l.our_id = f.id)
             ORDER BY {order}
@@ -323,12 +327,12 @@ def build_missing_refunds(
     """
 
 
-_MISSING_PAYMENTS = build_missing_payments(
+_FIND_MISSING_PAYMENTS = build_missing_payments(
     "capture c",
     "c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5",
     "c.captured_at, c.id",
 )
-_MISSING_REFUNDS = build_missing_refunds(
+_FIND_MISSING_REFUNDS = build_missing_refunds(
     "refund f",
     """
     c.account_id = ANY($1::bigint[]) AND f.updated_at BETWEEN $4 AND $5

@@ -1,7 +1,7 @@
 """Read a contract's logs as reconciliation lines, in bounded ranges.
 
-If an endpoint omits logs of known captures or refunds, a second endpoint is queried before they are
-reported as differences.
+If an endpoint omits logs of known captures or refunds, a second endpoint is queried before the
+captures or refunds are reported as differences.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -30,8 +30,8 @@ class LogRange:
     endpoint: str
     last_block: int
     at: datetime
-    paid: list[PaidLog] = field(default_factory=list[PaidLog])
-    refunded: list[RefundedLog] = field(default_factory=list[RefundedLog])
+    paid_logs: list[PaidLog] = field(default_factory=list[PaidLog])
+    refunded_logs: list[RefundedLog] = field(default_factory=list[RefundedLog])
     incomplete_endpoint: str | None = None  # the endpoint that omitted some of these logs
 
 
@@ -39,30 +39,31 @@ async def read_range(
     reader: RpcChainReader,
     contract: bytes,
     start: int,
-    last: int,
+    last_block: int,
     is_incomplete: Callable[[LogRange], Awaitable[bool]],
 ) -> LogRange:
-    """Read logs from block `start` to at most block `last`, preferring the least used endpoint.
+    """Read logs from block `start` up to `last_block`, preferring the least used endpoint.
 
     If `is_incomplete` returns True, the logs of a second endpoint are merged, up to the last block
     that both have read. Raises `ChainUnavailableError` if too few endpoints respond.
     """
     names = list(reversed(reader.names))
-    first = await _read_from_any(reader, names, contract, start, last)
-    remaining = [name for name in names if name != first.endpoint]
-    if not remaining or not await is_incomplete(first):
-        return first
-    second = await _read_from_any(reader, remaining, contract, start, first.last_block)
-    return _merge_ranges(first, second)
+    first_range = await _read_from_any(reader, names, contract, start, last_block)
+    other_names = [name for name in names if name != first_range.endpoint]
+    if not other_names or not await is_incomplete(first_range):
+        return first_range
+    last_block = first_range.last_block
+    second_range = await _read_from_any(reader, other_names, contract, start, last_block)
+    return _merge_ranges(first_range, second_range)
 
 
 async def _read_from_any(
-    reader: RpcChainReader, names: Sequence[str], contract: bytes, start: int, last: int
+    reader: RpcChainReader, names: Sequence[str], contract: bytes, start: int, last_block: int
 ) -> LogRange:
-    failure = ChainUnavailableError("there is no endpoint")
+    failure = ChainUnavailableError("no endpoint is configured")
     for name in names:
         try:
-            return await _read_from(reader, name, contract, start, last)
+            return await _read_from(reader, name, contract, start, last_block)
         except ChainUnavailableError as error:
             failure = error
     raise failure
@@ -70,14 +71,21 @@ async def _read_from_any(
 
 def _merge_ranges(longer: LogRange, shorter: LogRange) -> LogRange:
     """Merge logs from two endpoints, up to the last block of the shorter range."""
-    last = shorter.last_block
-    old_paid = [log for log in longer.paid if log.block_number <= last]
-    old_refunded = [log for log in longer.refunded if log.block_number <= last]
-    paid = _merge_logs(old_paid, shorter.paid)
-    refunded = _merge_logs(old_refunded, shorter.refunded)
-    has_new_logs = len(paid) + len(refunded) > len(old_paid) + len(old_refunded)
+    last_block = shorter.last_block
+    known_paid_logs = [log for log in longer.paid_logs if log.block_number <= last_block]
+    known_refunded_logs = [log for log in longer.refunded_logs if log.block_number <= last_block]
+    paid_logs = _merge_logs(known_paid_logs, shorter.paid_logs)
+    refunded_logs = _merge_logs(known_refunded_logs, shorter.refunded_logs)
+    has_new_logs = len(paid_logs) + len(refunded_logs) > len(known_paid_logs) + len(
+        known_refunded_logs
+    )
     incomplete_endpoint = longer.endpoint if has_new_logs else None
-    return replace(shorter, paid=paid, refunded=refunded, incomplete_endpoint=incomplete_endpoint)
+    return replace(
+        shorter,
+        paid_logs=paid_logs,
+        refunded_logs=refunded_logs,
+        incomplete_endpoint=incomplete_endpoint,
+    )
 
 
 def _merge_logs(logs: Iterable[_Log], other_logs: Iterable[_Log]) -> list[_Log]:
@@ -89,32 +97,38 @@ def _merge_logs(logs: Iterable[_Log], other_logs: Iterable[_Log]) -> list[_Log]:
 
 
 async def _read_from(
-    reader: RpcChainReader, name: str, contract: bytes, start: int, last: int
+    reader: RpcChainReader, name: str, contract: bytes, start: int, last_block: int
 ) -> LogRange:
-    paid, refunded = list[PaidLog](), list[RefundedLog]()
+    paid_logs, refunded_logs = list[PaidLog](), list[RefundedLog]()
     searches, first_block = 0, start
     while True:
-        end = min(first_block + reader.span(name) - 1, last)
+        end = min(first_block + reader.get_span(name) - 1, last_block)
         try:
             batch = await reader.search_logs(name, first_block, end, [contract], None)
         except BlockRangeTooLargeError:
             if end == first_block:
                 raise
             continue
-        paid += batch.logs
-        refunded += batch.refunds
+        paid_logs += batch.logs
+        refunded_logs += batch.refunds
         searches, first_block = searches + 1, end + 1
-        is_full = len(paid) + len(refunded) >= RANGE_LOGS_MAX or searches == RANGE_SEARCHES_MAX
-        if end == last or is_full:
+        is_full = (
+            len(paid_logs) + len(refunded_logs) >= RANGE_LOGS_MAX or searches == RANGE_SEARCHES_MAX
+        )
+        if end == last_block or is_full:
             return LogRange(
-                endpoint=name, last_block=end, at=batch.end.at, paid=paid, refunded=refunded
+                endpoint=name,
+                last_block=end,
+                at=batch.end.at,
+                paid_logs=paid_logs,
+                refunded_logs=refunded_logs,
             )
 
 
 def make_lines(
     log_range: LogRange,
     receiver: bytes,
-    refunders: Sequence[bytes],
+    refund_senders: Sequence[bytes],
     currencies: Mapping[bytes, str],
     decimals: Mapping[str, int],
 ) -> list[ProviderFileLine]:
@@ -124,11 +138,11 @@ def make_lines(
     to a different receiver opens a case of a different kind.
     """
     logs: list[tuple[str, PaidLog | RefundedLog, UUID | None]] = [
-        *(("payment", log, None) for log in log_range.paid if log.receiver == receiver),
+        *(("payment", log, None) for log in log_range.paid_logs if log.receiver == receiver),
         *(
             ("refund", log, UUID(bytes=log.refund_id))
-            for log in log_range.refunded
-            if log.sender in refunders
+            for log in log_range.refunded_logs
+            if log.sender in refund_senders
         ),
     ]
     lines = list[ProviderFileLine]()

@@ -17,20 +17,22 @@ _IS_REPORTED: LiteralString = """
 
 
 async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
-    """Find lines that differ from our disputes. If `is_complete`, also find missing lines."""
+    """Find lines that differ from our disputes, and disputes without lines if `is_complete`."""
     accounts = list(scope.accounts)
-    await tx.fetch(_LINES, accounts, *scope.decimal_columns)
+    await tx.fetch(_COMPARE_DISPUTES, accounts, *scope.decimal_columns)
     if is_complete:
-        await tx.fetch(_MISSING, accounts, *scope.decimal_columns, scope.since, scope.until)
+        await tx.fetch(
+            _FIND_MISSING_DISPUTES, accounts, *scope.decimal_columns, scope.since, scope.until
+        )
 
 
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
     """Find disputes that differ from the ledger. The table `provider_books` must exist."""
-    await tx.fetch(_BOOKS, *scope.decimal_columns)
-    await tx.fetch(_DIFFERING)
+    await tx.fetch(_ADD_DISPUTE_BOOKS, *scope.decimal_columns)
+    await tx.fetch(_FIND_DIFFERING_DISPUTES)
 
 
-_LINES: LiteralString = f"""
+_COMPARE_DISPUTES: LiteralString = f"""
     WITH matches AS (
         SELECT l.number, l.type, l.reference, l.amount, l.currency, l.at, d.id, d.capture_id,
             d.funds, d.currency AS our_currency, {_AMOUNT} AS our_amount,
@@ -57,7 +59,7 @@ _LINES: LiteralString = f"""
 """
 #: A dispute is expected in the list for the period in which the gateway reported it to us. The
 #: same applies to its reinstatement.
-_MISSING: LiteralString = f"""
+_FIND_MISSING_DISPUTES: LiteralString = f"""
     WITH ours AS (
         SELECT 'dispute' AS type, created_at AS at, *
         FROM dispute
@@ -90,7 +92,7 @@ _MISSING: LiteralString = f"""
 #: The ledger records a dispute in its capture's currency, so a dispute in a different currency
 #: cannot be compared. A won dispute is recorded net of its earlier withdrawal. The merchant's side
 #: is the dispute case.
-_BOOKS: LiteralString = f"""
+_ADD_DISPUTE_BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
         CASE WHEN d.currency = c.currency
@@ -114,7 +116,7 @@ _BOOKS: LiteralString = f"""
     ) e ON true
     WHERE r.type IN ('dispute', 'dispute_reversal')
 """
-_DIFFERING: LiteralString = """
+_FIND_DIFFERING_DISPUTES: LiteralString = """
     INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
         our_amount, our_currency, at, merchant_id, payment_id, capture_id)
     SELECT b.type, side.kind, d.reference, side.amount, b.currency, b.amount, b.currency,

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from payintent.core import ids
 from payintent.core.errors import quote_input
-from payintent.core.money import minor_decimals, to_smallest_unit
+from payintent.core.money import get_minor_decimals, to_smallest_unit
 from payintent.gateways.settlement_reports import (
     FileLayout,
     ListedPayout,
@@ -105,7 +105,7 @@ def _parse_payout(row: Sequence[str], fee: str) -> ListedPayout:
 
 
 def _to_minor_units(name: str, text: str, currency: str) -> int:
-    decimals = minor_decimals(currency)
+    decimals = get_minor_decimals(currency)
     amount_minor = to_smallest_unit(Decimal(text), decimals)
     if amount_minor is None:
         raise ValueError(
@@ -140,10 +140,12 @@ def _parse_our_id(prefix: str, text: str) -> UUID | None:
 
 
 GENERIC_LAYOUTS = (
-    FileLayout(name="generic", matches=lambda first: tuple(first) == HEADER, read=_parse_line),
+    FileLayout(
+        name="generic", matches=lambda first_row: tuple(first_row) == HEADER, read=_parse_line
+    ),
     FileLayout(
         name="generic with fees",
-        matches=lambda first: tuple(first) == HEADER_WITH_FEE,
+        matches=lambda first_row: tuple(first_row) == HEADER_WITH_FEE,
         read=_parse_line_with_fee,
     ),
 )
@@ -172,7 +174,7 @@ class ProviderFile:
     path: Path = field(repr=False)
     sha256: str
     layouts: Sequence[FileLayout] = field(default=(), repr=False, compare=False)
-    progress: Callable[[int], None] = field(default=_ignore_progress, repr=False, compare=False)
+    on_progress: Callable[[int], None] = field(default=_ignore_progress, repr=False, compare=False)
 
     def read(self) -> Iterator[ProviderFileLine | PayoutLine]:
         """Yield the lines.
@@ -183,7 +185,7 @@ class ProviderFile:
         digest = hashlib.sha256()
         problems: list[str] = []
         invalid_count = 0
-        for item in _parse(self.path, self.layouts, digest, self.progress):
+        for item in _parse_file(self.path, self.layouts, digest, self.on_progress):
             if isinstance(item, str):
                 invalid_count += 1
                 problems += [item] if invalid_count <= PROBLEMS_MAX else []
@@ -198,31 +200,31 @@ class ProviderFile:
 
 
 def open_provider_file(
-    path: Path, progress: Callable[[int], None] = _ignore_progress
+    path: Path, on_progress: Callable[[int], None] = _ignore_progress
 ) -> ProviderFile:
     """Compute a file's digest; raises `InvalidProviderFileError` if the file cannot be read.
 
-    `progress` is called with the size of each read, both now and when the lines are read.
+    `on_progress` is called with the size of each read, both now and when the lines are read.
     """
     if not path.is_file():
         raise InvalidProviderFileError([f"{quote_input(str(path))} is not a file"])
     digest = hashlib.sha256()
     try:
         with io.FileIO(path) as raw:
-            reader = io.BufferedReader(_DigestingReader(raw, digest, progress))
+            reader = io.BufferedReader(_DigestingReader(raw, digest, on_progress))
             while reader.read(_READ_BYTES):
                 pass
     except OSError as error:
         raise InvalidProviderFileError([_describe_os_error(error)]) from error
-    return ProviderFile(path=path, sha256=digest.hexdigest(), progress=progress)
+    return ProviderFile(path=path, sha256=digest.hexdigest(), on_progress=on_progress)
 
 
 class _DigestingReader(io.RawIOBase):
-    def __init__(self, raw: io.FileIO, digest: Any, progress: Callable[[int], None]) -> None:
+    def __init__(self, raw: io.FileIO, digest: Any, on_progress: Callable[[int], None]) -> None:
         super().__init__()
         self._raw = raw
         self._digest = digest
-        self._progress = progress
+        self._on_progress = on_progress
 
     def readable(self) -> bool:
         return True
@@ -230,17 +232,17 @@ class _DigestingReader(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         count = self._raw.readinto(buffer) or 0
         self._digest.update(memoryview(buffer)[:count])
-        self._progress(count)
+        self._on_progress(count)
         return count
 
 
-def _parse(
-    path: Path, layouts: Sequence[FileLayout], digest: Any, progress: Callable[[int], None]
+def _parse_file(
+    path: Path, layouts: Sequence[FileLayout], digest: Any, on_progress: Callable[[int], None]
 ) -> Iterator[ProviderFileLine | PayoutLine | str]:
     layout = find_layout(path, layouts)
     try:
         with io.FileIO(path) as raw:
-            reader = io.BufferedReader(_DigestingReader(raw, digest, progress))
+            reader = io.BufferedReader(_DigestingReader(raw, digest, on_progress))
             if layout is None:
                 while reader.read(_LINE_CHARS_MAX):
                     pass
@@ -257,7 +259,7 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _describe_layouts(layouts: Sequence[FileLayout]) -> str:
-    hint = "; or the file must use one of the gateway's own layouts" if layouts else ""
+    hint = "; or use one of the gateway's layouts" if layouts else ""
     return f"line 1: the header must be {','.join(HEADER)}, optionally followed by fee{hint}"
 
 
@@ -274,10 +276,10 @@ def find_layout(path: Path, layouts: Sequence[FileLayout]) -> FileLayout | None:
                 raw_lines = (raw.readline(_LINE_CHARS_MAX) for _ in range(_BLANK_LINES_MAX + 1))
                 lines = (line.decode(layout.encoding) for line in raw_lines)
                 rows = csv.reader(lines, strict=True)
-                first = next((row for row in rows if not _is_blank(row)), list[str]())
+                first_row = next((row for row in rows if not _is_blank(row)), list[str]())
         except (OSError, UnicodeDecodeError, csv.Error):
             continue
-        if layout.matches(first):
+        if layout.matches(first_row):
             return layout
     return None
 

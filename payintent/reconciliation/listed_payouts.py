@@ -10,7 +10,7 @@ from payintent.accounting.payouts_store import NewPayout
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
 from payintent.core.errors import BadRequestError, RefusedError
-from payintent.core.money import EXACT, format_amount, minor_decimals
+from payintent.core.money import EXACT, format_amount, get_minor_decimals
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import ListedPayout, PayoutLine, ProviderFileLine
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
@@ -37,7 +37,7 @@ class PayoutTally:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutComparison:
     tally: PayoutTally = PayoutTally()
-    new: Sequence[ListedPayout] = ()
+    new_payouts: Sequence[ListedPayout] = ()
     cases: Sequence[NewCase] = ()  # for payouts that differ; not open yet
 
 
@@ -52,10 +52,10 @@ def separate_payouts(
         if isinstance(line, ProviderFileLine):
             yield line
             continue
-        first = payouts.setdefault(line.payout.reference, line)
-        if first is not line:
+        first_line = payouts.setdefault(line.payout.reference, line)
+        if first_line is not line:
             raise InvalidProviderFileError(
-                [f"line {line.number}: duplicate of line {first.number}"]
+                [f"line {line.number}: duplicate of line {first_line.number}"]
             )
         if len(payouts) > PAYOUTS_MAX:
             raise InvalidProviderFileError(
@@ -74,16 +74,13 @@ def check_payouts(
         raise BadRequestError(
             f"the file has payouts, and {provider} has several accounts; select one with --account"
         )
-    invalid = [
-        line for line in lines if currencies is not None and line.payout.currency not in currencies
+    problems = [
+        f"line {line.number}: {provider} does not support {line.payout.currency}"
+        for line in lines
+        if currencies is not None and line.payout.currency not in currencies
     ]
-    if invalid:
-        raise InvalidProviderFileError(
-            [
-                f"line {line.number}: {provider} does not support {line.payout.currency}"
-                for line in invalid[:PROBLEMS_MAX]
-            ]
-        )
+    if problems:
+        raise InvalidProviderFileError(problems[:PROBLEMS_MAX])
 
 
 async def compare_payout_lines(
@@ -110,11 +107,11 @@ async def compare_payouts(
 ) -> PayoutComparison:
     """Compare payouts with our records. New payouts are recorded unless `recorded_by` is None.
 
-    A recorded payout that differs is unchanged and gets a case.
+    A recorded payout that differs is not changed; a case is opened instead.
     """
-    new, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
+    new_payouts, cases, reversed_count = list[ListedPayout](), list[NewCase](), 0
     references = [payout.reference for payout in payouts]
-    records = await gateway_payout_store.find_last(tx, account_id, references)
+    records = await gateway_payout_store.find_latest(tx, account_id, references)
     owner = await gateway_payout_store.find_paying_account(tx, account_id)
     merchant_id = None if owner is None else owner.merchant_id
     # Sorted to prevent deadlocks between lists with the same payouts.
@@ -124,10 +121,10 @@ async def compare_payouts(
             recorded_by is None
             or await _record_payout(tx, account_id, merchant_id, payout, recorded_by)
         ):
-            new.append(payout)
+            new_payouts.append(payout)
             continue
         if record is None:  # it was recorded concurrently
-            current_records = await gateway_payout_store.find_last(
+            current_records = await gateway_payout_store.find_latest(
                 tx, account_id, [payout.reference]
             )
             record = current_records[payout.reference]
@@ -143,12 +140,12 @@ async def compare_payouts(
             cases.append(case)
     tally = PayoutTally(
         lines=len(payouts),
-        new=len(new),
-        repeated=len(payouts) - len(new) - reversed_count - len(cases),
+        new=len(new_payouts),
+        repeated=len(payouts) - len(new_payouts) - reversed_count - len(cases),
         reversed=reversed_count,
         different=len(cases),
     )
-    return PayoutComparison(tally=tally, new=new, cases=cases)
+    return PayoutComparison(tally=tally, new_payouts=new_payouts, cases=cases)
 
 
 def describe_payout(payout: ListedPayout) -> str:
@@ -201,5 +198,5 @@ def _format_money(payout: ListedPayout | GatewayPayout, *, with_fee: bool) -> st
 
 
 def _format_minor(amount_minor: int, currency: str) -> str:
-    decimals = minor_decimals(currency)
+    decimals = get_minor_decimals(currency)
     return format_amount(Decimal(amount_minor).scaleb(-decimals, EXACT), decimals)

@@ -16,7 +16,7 @@ from payintent.accounting.gateway_payouts_store import reverse_gateway_payout
 from payintent.cases import store as case_store
 from payintent.core import ids
 from payintent.core.money import format_smallest_units
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.disputes.record import EarlyReportError
 from payintent.gateway_accounts.accounts import GatewayAccounts
@@ -52,7 +52,7 @@ from payintent.runtime.settings import Settings
 SOURCE = "api"
 #: Days listed before the compared day, because our records may be dated later than the movements.
 OVERLAP_DAYS = 3
-#: How long after midnight (UTC) a gateway's list for the previous day is complete.
+#: Time after midnight (UTC) until a gateway's list for the previous day is complete.
 COMPLETION_DELAY = timedelta(hours=1)
 PAGES_MAX = 100_000  # per day
 _DISPUTE_KINDS = frozenset({MovementKind.DISPUTE, MovementKind.DISPUTE_REVERSAL})
@@ -61,7 +61,7 @@ _log = get_logger("reconciliation")
 
 
 class ListUnavailableError(Exception):
-    """The gateway did not return a complete list. It is requested again at the next poll."""
+    """The gateway did not return a complete list. The next poll requests the list again."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ async def compare_movements(comparison: MovementComparison) -> None:
     providers = [
         name for name in accounts.providers if isinstance(accounts.gateway(name), ReportingGateway)
     ]
-    now = await current_time(database)
+    now = await get_current_time(database)
     for account in await runs_store.list_reporting_accounts(database, providers, SOURCE):
         await _compare_days(comparison, account, now)
 
@@ -237,8 +237,8 @@ def _write_movements(
 
 def _to_outside_refund(movement: BalanceMovement) -> OutsideRefund | None:
     """Return a refund that was made at the gateway, or None. Its callback may have been lost."""
-    is_ours = movement.our_id is not None
-    if movement.kind is not MovementKind.REFUND or is_ours or movement.capture is None:
+    is_our_refund = movement.our_id is not None
+    if movement.kind is not MovementKind.REFUND or is_our_refund or movement.capture is None:
         return None
     return OutsideRefund(
         reference=movement.reference,
@@ -284,7 +284,9 @@ async def _record_payout(
     database = comparison.context.database
     gateway, credentials = await _connect(comparison.accounts, account)
     fee_minor = None
-    if not await gateway_payout_store.find_last(database, account.account_id, [movement.reference]):
+    if not await gateway_payout_store.find_latest(
+        database, account.account_id, [movement.reference]
+    ):
         fee_minor = await gateway.sum_payout_fees(credentials, movement.reference)
         if isinstance(fee_minor, OutcomeUnknown):
             raise ListUnavailableError(fee_minor.detail)
@@ -296,7 +298,7 @@ async def _record_payout(
         paid_on=movement.paid_on,
     )
     async with database.transaction() as tx:
-        payouts = await compare_payouts(
+        comparison_result = await compare_payouts(
             tx, account.provider, account.account_id, [payout], RECORDED_BY
         )
-        await case_store.open_cases(tx, payouts.cases)
+        await case_store.open_cases(tx, comparison_result.cases)

@@ -1,4 +1,4 @@
-"""Operations that compare a gateway's file with our records."""
+"""Operations that compare a gateway's file with our records, and manage the worker's runs."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -63,8 +63,8 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
     comparison: ReconciliationInput
 
     async def changes(self, context: OperationContext) -> list[str]:
-        compare = CompareProviderFile(comparison=self.comparison, counts_new_cases=True)
-        preview = await compare.read(context)
+        comparison = CompareProviderFile(comparison=self.comparison, counts_new_cases=True)
+        preview = await comparison.read(context)
         payouts = preview.payouts.new
         return [f"{preview.opened} cases are opened"] + (
             [f"{payouts} payouts are recorded"] if payouts else []
@@ -91,7 +91,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 def _normalize(context: OperationContext, comparison: ReconciliationInput) -> ReconciliationInput:
     """Convert the times to UTC, and add the gateway's file layouts and currencies."""
     return replace(
-        comparison.for_gateway(context.capabilities(comparison.provider)),
+        comparison.adapt_to_gateway(context.capabilities(comparison.provider)),
         since=to_utc("since", comparison.since),
         until=to_utc("until", comparison.until),
     )

@@ -16,11 +16,13 @@ async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str,
     different refund.
     """
     await tx.fetch("ANALYZE provider_line")
-    await tx.fetch(_REFUNDS, accounts, list(decimals), list(decimals.values()), _WINDOW_DAYS)
-    await tx.fetch(_PAYMENTS, accounts)
+    await tx.fetch(
+        _RESOLVE_REFUNDS, accounts, list(decimals), list(decimals.values()), _WINDOW_DAYS
+    )
+    await tx.fetch(_RESOLVE_PAYMENTS, accounts)
 
 
-_CAPTURE = """
+_SELECT_CAPTURE = """
     SELECT c.id, c.reference
     FROM capture c
     WHERE c.account_id = ANY($1::bigint[]) AND c.reference = l.reference
@@ -31,23 +33,23 @@ _CAPTURE = """
     WHERE s.reference = l.reference AND s.account_id = ANY($1::bigint[])
     LIMIT 1
 """
-_PAYMENTS = f"""
+_RESOLVE_PAYMENTS = f"""
     UPDATE provider_line line
     SET reference = matched.reference
     FROM (
         SELECT l.number, c.reference
         FROM provider_line l
-        JOIN LATERAL ({_CAPTURE}) c ON true
+        JOIN LATERAL ({_SELECT_CAPTURE}) c ON true
         WHERE l.type = 'payment'
     ) matched
     WHERE line.number = matched.number
 """
-_REFUNDS = f"""
+_RESOLVE_REFUNDS = f"""
     WITH lines AS (
         SELECT l.number, l.amount, l.currency, l.at, c.id AS capture_id,
             row_number() OVER (PARTITION BY l.reference, l.amount ORDER BY l.at, l.number) AS rank
         FROM provider_line l
-        LEFT JOIN LATERAL ({_CAPTURE}) c ON true
+        LEFT JOIN LATERAL ({_SELECT_CAPTURE}) c ON true
         WHERE l.type = 'refund'
     ), span AS (
         SELECT capture_id, min(at) - make_interval(days => $4) AS since,

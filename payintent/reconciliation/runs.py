@@ -27,7 +27,7 @@ from payintent.reconciliation.sources import FileSource, SourceUnavailableError
 from payintent.runtime.log import get_logger
 
 RECORDED_BY = "reconciliation"
-_ATTEMPTS_MAX = 5  # after this many crashes of its worker, a run is marked as failed
+_ATTEMPTS_MAX = 5  # after this many worker crashes, a run is marked as failed
 _PROBLEM_CHARS_MAX = 1_000
 _log = get_logger("reconciliation")
 
@@ -92,7 +92,7 @@ async def compare_list(
     run = await runs_store.claim(context.database, new_run)
     if run.has_ended:
         return run.id
-    if not run.is_ours:
+    if not run.was_claimed:
         return None
     if run.attempts > _ATTEMPTS_MAX:
         problem = f"the worker stopped unexpectedly in each of {_ATTEMPTS_MAX} attempts"
@@ -115,7 +115,7 @@ async def _compare(
     comparison: ReconciliationInput,
 ) -> None:
     """Compare, open cases and end the run in one transaction; do nothing if the claim is lost."""
-    comparison = comparison.for_gateway(context.capabilities(comparison.provider))
+    comparison = comparison.adapt_to_gateway(context.capabilities(comparison.provider))
     async with context.database.transaction() as tx:
         if not await runs_store.lock(tx, run):
             return

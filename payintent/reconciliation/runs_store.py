@@ -26,7 +26,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """A list to compare. The same content (by digest) is compared only once per account."""
+    """A list to compare. Lists with the same digest are compared only once per account."""
 
     id: UUID
     account_id: int
@@ -37,12 +37,12 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """The result of a claim. A run that is not ours has ended or belongs to another worker."""
+    """The result of a claim. A run that was not claimed has ended or belongs to another worker."""
 
     id: UUID
     attempts: int
     has_ended: bool
-    is_ours: bool
+    was_claimed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ async def claim(database: Executor, run: NewRun) -> ClaimedRun:
         LEASE_S,
     )
     if row is not None:
-        return ClaimedRun(id=row["id"], attempts=row["attempts"], has_ended=False, is_ours=True)
+        return ClaimedRun(id=row["id"], attempts=row["attempts"], has_ended=False, was_claimed=True)
     row = await database.row(
         """
         SELECT id, attempts, status <> 'running' AS has_ended
@@ -136,7 +136,7 @@ async def claim(database: Executor, run: NewRun) -> ClaimedRun:
         run.sha256,
     )
     assert row is not None  # noqa: S101 - runs are never removed
-    return ClaimedRun(**row, is_ours=False)
+    return ClaimedRun(**row, was_claimed=False)
 
 
 async def lock(tx: Tx, run: ClaimedRun) -> bool:

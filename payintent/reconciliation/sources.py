@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 import aiohttp
 
 from payintent.reconciliation.runs_store import SourceFile
-from payintent.runtime.http_session import HttpSession, exact_url
+from payintent.runtime.http_session import HttpSession, make_exact_url
 from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import release_slot
 
@@ -121,7 +121,7 @@ def is_file_name(name: str) -> bool:
 
 
 def parse_account_id(name: str) -> int | None:
-    """Return the account id in a folder name; None if the folder is not an account's."""
+    """Return the account id in a folder name; None if the folder does not belong to an account."""
     if name.isascii() and name.isdecimal() and len(name) <= _ACCOUNT_DIGITS_MAX:
         return int(name)
     return None
@@ -136,7 +136,7 @@ class S3Credentials:
     secret_key: str = field(repr=False)
 
 
-def canonical_query(query: Mapping[str, str]) -> str:
+def encode_canonical_query(query: Mapping[str, str]) -> str:
     """Encode a query in canonical form. The request must be signed and sent with this encoding."""
     pairs = sorted((quote(name, safe=""), quote(value, safe="")) for name, value in query.items())
     return "&".join(f"{name}={value}" for name, value in pairs)
@@ -162,12 +162,12 @@ def sign_get(
     signed_headers |= {"host": host} | amz_headers
     names = ";".join(sorted(signed_headers))
     lines = "".join(f"{name}:{signed_headers[name]}\n" for name in sorted(signed_headers))
-    request = f"GET\n{path}\n{canonical_query(query)}\n{lines}\n{names}\n{_EMPTY_SHA256}"
+    request = f"GET\n{path}\n{encode_canonical_query(query)}\n{lines}\n{names}\n{_EMPTY_SHA256}"
     scope = f"{timestamp[:8]}/{credentials.region}/s3/aws4_request"
     digest = hashlib.sha256(request.encode()).hexdigest()
     key = f"AWS4{credentials.secret_key}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
+    for scope_part in scope.split("/"):
+        key = hmac.digest(key, scope_part.encode(), "sha256")
     signature = hmac.digest(
         key, f"{_ALGORITHM}\n{timestamp}\n{scope}\n{digest}".encode(), "sha256"
     ).hex()
@@ -180,7 +180,7 @@ def sign_get(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    tags: dict[str, str]  # ETags by key
+    etags: dict[str, str]  # ETags by key
     next_token: str | None
 
 
@@ -192,10 +192,10 @@ class S3Source:
     def __init__(
         self, url: str, credentials: S3Credentials, tls: ssl.SSLContext | None = None
     ) -> None:
-        parts = urlsplit(url)
-        bucket, _, prefix = unquote(parts.path.strip("/")).partition("/")
-        self._origin = f"{parts.scheme}://{parts.netloc}"
-        self._host = parts.netloc
+        parsed_url = urlsplit(url)
+        bucket, _, prefix = unquote(parsed_url.path.strip("/")).partition("/")
+        self._origin = f"{parsed_url.scheme}://{parsed_url.netloc}"
+        self._host = parsed_url.netloc
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._credentials = credentials
@@ -207,7 +207,7 @@ class S3Source:
         query = {"list-type": "2", "prefix": self._prefix}
         while True:
             page = _parse_page(await self._get_page(query))
-            candidates = (self._to_source_file(key, tag) for key, tag in page.tags.items())
+            candidates = (self._to_source_file(key, etag) for key, etag in page.etags.items())
             if files := [file for file in candidates if file is not None]:
                 yield files
             if page.next_token is None:
@@ -232,12 +232,12 @@ class S3Source:
     async def close(self) -> None:
         await self._session.close()
 
-    def _to_source_file(self, key: str, tag: str) -> SourceFile | None:
+    def _to_source_file(self, key: str, etag: str) -> SourceFile | None:
         folder, _, name = key.removeprefix(self._prefix).partition("/")
         account_id = parse_account_id(folder)
         if account_id is None or "/" in name or not is_file_name(name):
             return None
-        return SourceFile(source=self.name, account_id=account_id, name=name, version=tag)
+        return SourceFile(source=self.name, account_id=account_id, name=name, version=etag)
 
     async def _get_page(self, query: Mapping[str, str]) -> bytes:
         body = bytearray()
@@ -261,11 +261,11 @@ class S3Source:
             headers=headers,
             at=datetime.now(UTC),
         )
-        url = f"{self._origin}{path}" + (f"?{canonical_query(query)}" if query else "")
+        url = f"{self._origin}{path}" + (f"?{encode_canonical_query(query)}" if query else "")
         release_slot()
         try:
             async with self._session.open().get(
-                exact_url(url), headers=signed_headers, allow_redirects=False
+                make_exact_url(url), headers=signed_headers, allow_redirects=False
             ) as response:
                 if response.status != _OK:
                     raise SourceUnavailableError(f"the store returned status {response.status}")
@@ -294,8 +294,8 @@ def _parse_page(body: bytes) -> _Page:
     if root.tag.rpartition("}")[2] != "ListBucketResult":
         raise SourceUnavailableError("the response is not a bucket listing")
     namespace = root.tag.removesuffix("ListBucketResult")
-    tags = {
+    etags = {
         item.findtext(f"{namespace}Key") or "": item.findtext(f"{namespace}ETag") or ""
         for item in root.findall(f"{namespace}Contents")
     }
-    return _Page(tags=tags, next_token=root.findtext(f"{namespace}NextContinuationToken"))
+    return _Page(etags=etags, next_token=root.findtext(f"{namespace}NextContinuationToken"))

@@ -1,11 +1,11 @@
-"""Compare our records of a gateway's list with the ledger and the merchants' payments."""
+"""Compare our records for a gateway's list with the ledger and the merchants' payments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import clearing_account
+from payintent.accounting.model import get_clearing_account
 from payintent.core.money import MINOR_DECIMALS
 from payintent.db.database import Tx
 from payintent.gateways.settlement_reports import ListedPayout
@@ -47,13 +47,13 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
         ) ON COMMIT DROP
         """
     )
-    await tx.fetch(_PAYMENTS, *scope.decimal_columns, scope.clearing_accounts)
-    await tx.fetch(_REFUNDS, *scope.decimal_columns, scope.clearing_accounts)
-    await tx.fetch(_DIFFERING_PAYMENTS)
-    await tx.fetch(_DIFFERING_REFUNDS)
+    await tx.fetch(_ADD_PAYMENT_BOOKS, *scope.decimal_columns, scope.clearing_accounts)
+    await tx.fetch(_ADD_REFUND_BOOKS, *scope.decimal_columns, scope.clearing_accounts)
+    await tx.fetch(_FIND_DIFFERING_PAYMENTS)
+    await tx.fetch(_FIND_DIFFERING_REFUNDS)
 
 
-_PAYMENTS: LiteralString = f"""
+_ADD_PAYMENT_BOOKS: LiteralString = f"""
     WITH ledger_sums AS (
         SELECT r.fact_id, sum(e.amount) AS amount
         FROM provider_record r
@@ -84,7 +84,7 @@ _PAYMENTS: LiteralString = f"""
     LEFT JOIN cases t ON t.capture_id = r.fact_id
     WHERE r.type = 'payment'
 """
-_REFUNDS: LiteralString = f"""
+_ADD_REFUND_BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
         coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS},
@@ -99,8 +99,8 @@ _REFUNDS: LiteralString = f"""
     WHERE r.type = 'refund'
 """
 #: The planner assumes that most records differ. OFFSET and LIMIT force it to filter first, and then
-#: look up each record that differs.
-_DIFFERING: LiteralString = """
+#: to look up each differing record.
+_FROM_DIFFERING_BOOKS: LiteralString = """
     FROM (
         SELECT b.*, side.kind, side.amount AS side_amount
         FROM provider_books b
@@ -110,12 +110,12 @@ _DIFFERING: LiteralString = """
         OFFSET 0
     ) b
 """
-_DIFFERING_PAYMENTS: LiteralString = f"""
+_FIND_DIFFERING_PAYMENTS: LiteralString = f"""
     INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
         our_amount, our_currency, at, merchant_id, payment_id, capture_id)
     SELECT b.type, b.kind, c.reference, b.side_amount, b.currency, b.amount, b.currency,
         c.captured_at, c.merchant_id, c.payment_id, c.id
-    {_DIFFERING}
+    {_FROM_DIFFERING_BOOKS}
     JOIN LATERAL (
         SELECT f.*, p.merchant_id
         FROM capture f
@@ -125,12 +125,12 @@ _DIFFERING_PAYMENTS: LiteralString = f"""
     ) c ON b.type = 'payment'
     ORDER BY c.captured_at, c.id, b.kind
 """
-_DIFFERING_REFUNDS: LiteralString = f"""
+_FIND_DIFFERING_REFUNDS: LiteralString = f"""
     INSERT INTO provider_difference (type, kind, reference, their_amount, their_currency,
         our_amount, our_currency, at, merchant_id, payment_id, refund_id, our_status)
     SELECT b.type, b.kind, coalesce(r.reference, r.id::text), b.side_amount, b.currency, b.amount,
         b.currency, r.updated_at, r.merchant_id, r.payment_id, r.id, r.status
-    {_DIFFERING}
+    {_FROM_DIFFERING_BOOKS}
     JOIN LATERAL (SELECT * FROM refund WHERE id = b.fact_id LIMIT 1) r ON b.type = 'refund'
     ORDER BY r.updated_at, r.id, b.kind
 """
@@ -199,7 +199,7 @@ async def sum_payouts(
         [payout.currency for payout in payouts],
         [str(payout.amount_minor) for payout in payouts],
         [payout.reference for payout in payouts],
-        clearing_account(account_id, None),
+        get_clearing_account(account_id, None),
         list(MINOR_DECIMALS),
         list(MINOR_DECIMALS.values()),
     )

@@ -1,4 +1,4 @@
-"""Operations that approve and reject refunds. The requester cannot approve a refund."""
+"""Operations that approve and reject refunds."""
 
 from typing import Annotated, ClassVar
 
@@ -12,7 +12,7 @@ from payintent.refunds import store as refund_store
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.model import RefundFailureReason, RefundStep
 from payintent.refunds.operations import (
-    RefundReference,
+    RefundId,
     describe_refund,
     lock_by_id,
     read_details,
@@ -25,7 +25,7 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     action: ClassVar[str] = "refund.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    refund_id: RefundReference
+    refund_id: RefundId
     note: Annotated[str, option("Required if the destination is not the payer.")] = ""
 
     async def check(self, context: OperationContext) -> None:
@@ -58,7 +58,7 @@ class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     action: ClassVar[str] = "refund.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    refund_id: RefundReference
+    refund_id: RefundId
     note: Annotated[
         str, option("Stored with the refund; default: the reason.", defaults_to_reason=True)
     ]

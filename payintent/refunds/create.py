@@ -12,8 +12,8 @@ from uuid import UUID
 from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.core.errors import ConflictError, ErrorCode, RefusedError, UnprocessableError
 from payintent.core.money import CURRENCIES, TENDER, parse_amount, to_smallest_unit, trim_zeros
-from payintent.db.database import Database, Tx, current_time
-from payintent.disputes.model import undisputed_part
+from payintent.db.database import Database, Tx, get_current_time
+from payintent.disputes.model import compute_undisputed_amount
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import PAUSE_S, GatewayChannel
 from payintent.gateways.port import GatewayCapabilities, RefundSupport
@@ -21,7 +21,7 @@ from payintent.members.model import member_name
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
-from payintent.payments.idempotency_store import claim_or_match, request_fingerprint
+from payintent.payments.idempotency_store import claim_or_match, compute_request_fingerprint
 from payintent.payments.model import IdempotentRequest, Payment, PaymentStatus
 from payintent.refunds import store as refund_store
 from payintent.refunds.destination import choose_destination_and_step
@@ -53,12 +53,12 @@ class CreateRefundRequest:
     reason: str | None = None
     destination: str | None = None  # an address on the capture's chain
 
-    def to_idempotent(self, key: UUID) -> IdempotentRequest:
+    def to_idempotent_request(self, key: UUID) -> IdempotentRequest:
         payment_id = str(self.payment_id)
         return IdempotentRequest(
             merchant_id=self.merchant_id,
             key=key,
-            request_hash=request_fingerprint(
+            request_hash=compute_request_fingerprint(
                 self.operation,
                 payment=payment_id,
                 amount=trim_zeros(self.amount),
@@ -121,18 +121,18 @@ class RefundCreator:
         if request.key is not None:
             existing_refund = await _claim_key(tx, request, request.key, refund_id)
             if existing_refund is not None:
-                return CreatedRefund(as_originally_accepted(existing_refund), replayed=True)
-        refund = await self._reserve(tx, request, refund_id, unavailable_channels)
+                return CreatedRefund(reconstruct_accepted_refund(existing_refund), replayed=True)
+        refund = await self._reserve_amount(tx, request, refund_id, unavailable_channels)
         return CreatedRefund(refund, replayed=False)
 
-    async def _reserve(
+    async def _reserve_amount(
         self,
         tx: Tx,
         request: CreateRefundRequest,
         refund_id: UUID,
         unavailable_channels: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        payment, now = await payment_store.lock_one(tx, request.payment_id)
+        payment, now = await payment_store.lock_payment(tx, request.payment_id)
         if payment.status not in _REFUNDABLE:
             raise RefusedError(
                 ErrorCode.INVALID_PAYMENT_STATE,
@@ -176,7 +176,7 @@ class RefundCreator:
         )
 
 
-def as_originally_accepted(refund: Refund) -> Refund:
+def reconstruct_accepted_refund(refund: Refund) -> Refund:
     """Return a refund as it was when its request was accepted."""
     return replace(
         refund,
@@ -206,7 +206,7 @@ async def refund_case(
 ) -> Refund:
     """Queue a refund of a case's remaining money, which was not credited to a payment.
 
-    Raises `CONFLICT` if nothing remains, or if the capture was credited, since its payment must be
+    Raises `CONFLICT` if no money remains, or if the capture was credited, since its payment must be
     refunded instead. The case is closed when the refund succeeds. If the capture has a payment,
     it must be locked.
     """
@@ -231,7 +231,7 @@ async def refund_case(
             destination=destination,
             step=step,
             requested_by=requested_by,
-            at=await current_time(tx),
+            at=await get_current_time(tx),
         ),
     )
 
@@ -240,13 +240,15 @@ async def _claim_key(
     tx: Tx, request: CreateRefundRequest, key: UUID, refund_id: UUID
 ) -> Refund | None:
     """Claim the key for this request, or return the refund that was created with it."""
-    idempotent = request.to_idempotent(key)
+    idempotent_request = request.to_idempotent_request(key)
     payment_id = request.payment_id
-    first_use = await claim_or_match(tx, request.operation, idempotent, payment_id, refund_id)
-    if first_use is None:
+    first_request = await claim_or_match(
+        tx, request.operation, idempotent_request, payment_id, refund_id
+    )
+    if first_request is None:
         return None
-    assert first_use.refund_id is not None  # noqa: S101 - the key is stored with its refund
-    return await refund_store.get(tx, first_use.refund_id)
+    assert first_request.refund_id is not None  # noqa: S101 - the key is stored with its refund
+    return await refund_store.get(tx, first_request.refund_id)
 
 
 def _parse_refund_amount(
@@ -255,16 +257,16 @@ def _parse_refund_amount(
     """Return the requested amount as a number and as text, by default the full remainder."""
     if raw is None:
         if refundable_amount == 0:
-            raise _remainder_error(payment, refundable_amount)
+            raise _make_remainder_error(payment, refundable_amount)
         return refundable_amount, format_payment_amount(refundable_amount, payment.currency)
     # Amounts above the remainder have a separate error code.
     amount = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
     if amount > refundable_amount:
-        raise _remainder_error(payment, refundable_amount)
+        raise _make_remainder_error(payment, refundable_amount)
     return amount, raw
 
 
-def _remainder_error(payment: Payment, remainder: Decimal) -> RefusedError:
+def _make_remainder_error(payment: Payment, remainder: Decimal) -> RefusedError:
     text = format_payment_amount(remainder, payment.currency)
     return RefusedError(
         ErrorCode.REFUND_EXCEEDS_REMAINING,
@@ -281,13 +283,15 @@ def _find_undisputed_remainder(
     """Return the undisputed part of the remainder, rounded down to the gateway's decimals."""
     if capture.undisputed_minor == capture.remaining_minor:
         return remainder
-    undisputed_amount = undisputed_part(
+    undisputed_amount = compute_undisputed_amount(
         payment.amount, remainder, capture.amount_minor, capture.undisputed_minor
     )
     decimals = (capabilities.decimals if capabilities else None) or {}
     currency = CURRENCIES[payment.currency]
-    places = min(currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals))
-    return undisputed_amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
+    decimal_places = min(
+        currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals)
+    )
+    return undisputed_amount.quantize(Decimal(1).scaleb(-decimal_places), ROUND_DOWN)
 
 
 def _to_gateway_units(
@@ -304,14 +308,14 @@ def _to_gateway_units(
     unit = 1
     if capabilities is not None:
         if capabilities.refunds is RefundSupport.NONE:
-            raise _unsupported_error("does not support refunds")
+            raise _make_unsupported_error("does not support refunds")
         if capabilities.refunds is RefundSupport.FULL_ONLY and amount != payment.amount:
-            raise _unsupported_error("supports full refunds only")
+            raise _make_unsupported_error("supports full refunds only")
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
             # The full remainder is always refundable, since it was collected at this precision.
             if amount != remainder and to_smallest_unit(amount, decimals) is None:
-                raise _unsupported_error(
+                raise _make_unsupported_error(
                     f"only supports {capture.currency} refunds with up to {decimals} decimal places"
                 )
             unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
@@ -325,9 +329,9 @@ def _to_gateway_units(
     if amount_minor > capture.undisputed_minor:  # the rest is disputed
         amount_minor = capture.undisputed_minor // unit * unit
     if amount_minor == 0:
-        raise _unsupported_error("cannot refund such a small amount")
+        raise _make_unsupported_error("cannot refund such a small amount")
     return amount_minor
 
 
-def _unsupported_error(problem: str) -> RefusedError:
+def _make_unsupported_error(problem: str) -> RefusedError:
     return UnprocessableError(f"the provider of this payment {problem}")

@@ -1,4 +1,4 @@
-"""Choose a refund's destination, and whether a second operator must approve the refund."""
+"""Choose a refund's destination, and decide whether a second operator must approve the refund."""
 
 from uuid import UUID
 

@@ -12,7 +12,7 @@ from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import LAST_ID, SCANNED_MAX, KeysetList, build
 from payintent.refunds import store as refund_store
-from payintent.refunds.model import OUTSIDE, Refund
+from payintent.refunds.model import OUTSIDE_REQUESTER, Refund
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class RefundFilter:
     last: UUID | None = None  # the last refund of the previous page
 
 
-_DETAILS = """
+_SELECT_DETAILS = """
     SELECT f.id, f.status, f.step, f.failure_reason, f.merchant_id, f.payment_id, f.case_id,
         c.account_id, a.provider, c.reference AS capture_reference,
         c.currency AS capture_currency, f.amount_text AS amount, f.currency,
@@ -79,12 +79,16 @@ _DETAILS = """
 
 
 # Each list uses an index.
-_SCANNED: LiteralString = (
+_SELECT_LIST_COLUMNS: LiteralString = (
     "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
 )
 _QUEUED_OR_SENT: LiteralString = (
-    "((" + _SCANNED + "refund WHERE step IN ('queued', 'sent') ORDER BY next_at LIMIT 10000)"
-    " UNION ALL (" + _SCANNED + "refund WHERE step = 'approval' ORDER BY id LIMIT 10000)) u"
+    "(("
+    + _SELECT_LIST_COLUMNS
+    + "refund WHERE step IN ('queued', 'sent') ORDER BY next_at LIMIT 10000)"
+    " UNION ALL ("
+    + _SELECT_LIST_COLUMNS
+    + "refund WHERE step = 'approval' ORDER BY id LIMIT 10000)) u"
 )
 
 
@@ -92,8 +96,8 @@ def _build_list(
     *index: LiteralString, source: LiteralString = "refund", oldest_first: bool = False
 ) -> KeysetList:
     return (
-        KeysetList(_SCANNED + source, "id", *index, oldest_first=oldest_first)
-        .within(
+        KeysetList(_SELECT_LIST_COLUMNS + source, "id", *index, oldest_first=oldest_first)
+        .as_cte(
             "first AS MATERIALIZED",
             SCANNED_MAX,
             "SELECT id FROM first",
@@ -108,21 +112,22 @@ def _build_list(
             updated_from="updated_at >= {}",
             updated_before="updated_at < {}",
         )
-        .within(
+        .as_cte(
             "chosen AS MATERIALIZED",
             "{limit}",
-            _DETAILS + "JOIN chosen n ON n.id = f.id",
+            _SELECT_DETAILS + "JOIN chosen n ON n.id = f.id",
             "f.id",
         )
     )
 
 
-_NEWEST, _OF_PAYMENTS = _build_list(), _build_list("payment_id = ANY({payment_ids}::uuid[])")
-_OF_MERCHANT = _build_list("merchant_id = {merchant_id}")
-_IN_PROGRESS = _build_list(source=_QUEUED_OR_SENT)
-_APPROVALS = _build_list("step = 'approval'")
-_APPROVALS_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
-_OF_PAYMENTS_OLDEST_FIRST = _build_list(
+_ALL_REFUNDS = _build_list()
+_PAYMENT_REFUNDS = _build_list("payment_id = ANY({payment_ids}::uuid[])")
+_MERCHANT_REFUNDS = _build_list("merchant_id = {merchant_id}")
+_PENDING_REFUNDS = _build_list(source=_QUEUED_OR_SENT)
+_REFUNDS_TO_APPROVE = _build_list("step = 'approval'")
+_REFUNDS_TO_APPROVE_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
+_PAYMENT_REFUNDS_OLDEST_FIRST = _build_list(
     "payment_id = ANY({payment_ids}::uuid[])", oldest_first=True
 )
 
@@ -132,21 +137,21 @@ async def list_refunds(
 ) -> list[RefundDetails]:
     """List refunds. Filters that no index covers search only the newest 10,000 refunds."""
     if criteria.payment_ids is not None:
-        refunds = _OF_PAYMENTS_OLDEST_FIRST if criteria.oldest_first else _OF_PAYMENTS
+        refunds = _PAYMENT_REFUNDS_OLDEST_FIRST if criteria.oldest_first else _PAYMENT_REFUNDS
     elif criteria.oldest_first:
-        refunds = _APPROVALS_OLDEST_FIRST
+        refunds = _REFUNDS_TO_APPROVE_OLDEST_FIRST
     elif criteria.step == "approval":
-        refunds = _APPROVALS
+        refunds = _REFUNDS_TO_APPROVE
     elif criteria.status == "PENDING" or criteria.step in {"queued", "sent"}:
-        refunds = _IN_PROGRESS
+        refunds = _PENDING_REFUNDS
     else:
-        refunds = _NEWEST if criteria.merchant_id is None else _OF_MERCHANT
+        refunds = _ALL_REFUNDS if criteria.merchant_id is None else _MERCHANT_REFUNDS
     rows = await refunds.page(database, criteria.last, limit, **asdict(criteria))
     return [_from_row(row) for row in rows]
 
 
 async def get(database: Executor, refund_id: UUID) -> RefundDetails | None:
-    row = await database.row(_DETAILS + "WHERE f.id = $1", refund_id)
+    row = await database.row(_SELECT_DETAILS + "WHERE f.id = $1", refund_id)
     return _from_row(row) if row else None
 
 
@@ -237,20 +242,20 @@ async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) ->
         """,
         merchant_id,
         currency,
-        OUTSIDE,
+        OUTSIDE_REQUESTER,
     )
 
 
-_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-_REFUNDS: LiteralString = "SELECT" + refund_store.COLUMNS + "FROM refund r"
-_NEWEST_OF_PAYMENT = KeysetList(
-    _REFUNDS, "r.id", "r.payment_id = {payment_id} AND r.case_id IS NULL"
+_MAX_TIME = datetime.max.replace(tzinfo=UTC)
+_SELECT_REFUNDS: LiteralString = "SELECT" + refund_store.COLUMNS + "FROM refund r"
+_NEWEST_PAYMENT_REFUNDS = KeysetList(
+    _SELECT_REFUNDS, "r.id", "r.payment_id = {payment_id} AND r.case_id IS NULL"
 )
-_NEWEST_OF_ORDER = KeysetList(
-    _REFUNDS, "r.id", "r.payment_id = ANY({payment_ids}::uuid[]) AND r.case_id IS NULL"
+_NEWEST_ORDER_REFUNDS = KeysetList(
+    _SELECT_REFUNDS, "r.id", "r.payment_id = ANY({payment_ids}::uuid[]) AND r.case_id IS NULL"
 )
-_NEWEST_OF_MERCHANT = KeysetList(
-    _REFUNDS,
+_NEWEST_MERCHANT_REFUNDS = KeysetList(
+    _SELECT_REFUNDS,
     "r.id",
     "r.payment_id IS NOT NULL AND r.case_id IS NULL",
     merchant="r.merchant_id",
@@ -259,7 +264,7 @@ _NEWEST_OF_MERCHANT = KeysetList(
 
 def _build_list_by_update(*where: LiteralString) -> KeysetList:
     return KeysetList(
-        _REFUNDS,
+        _SELECT_REFUNDS,
         "r.updated_at, r.id",
         "r.merchant_id = {merchant_id} AND r.payment_id IS NOT NULL AND r.case_id IS NULL",
         *where,
@@ -267,8 +272,8 @@ def _build_list_by_update(*where: LiteralString) -> KeysetList:
     )
 
 
-_BY_UPDATE = _build_list_by_update()
-_BY_UPDATE_OF_STATUS = _build_list_by_update("r.status = {status}")
+_UPDATED_REFUNDS = _build_list_by_update()
+_UPDATED_REFUNDS_BY_STATUS = _build_list_by_update("r.status = {status}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +288,7 @@ async def list_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
     """List a payment's refunds, newest first. Refunds of cases are excluded."""
-    rows = await _NEWEST_OF_PAYMENT.page(database, before, limit, payment_id=payment_id)
+    rows = await _NEWEST_PAYMENT_REFUNDS.page(database, before, limit, payment_id=payment_id)
     return [refund_store.from_row(row) for row in rows]
 
 
@@ -291,7 +296,7 @@ async def list_for_order(
     database: Executor, payment_ids: Sequence[UUID], before: UUID | None, limit: int
 ) -> list[Refund]:
     """List the refunds of an order's payments, newest first. Refunds of cases are excluded."""
-    rows = await _NEWEST_OF_ORDER.page(database, before, limit, payment_ids=payment_ids)
+    rows = await _NEWEST_ORDER_REFUNDS.page(database, before, limit, payment_ids=payment_ids)
     return [refund_store.from_row(row) for row in rows]
 
 
@@ -299,7 +304,7 @@ async def list_for_merchant(
     database: Executor, merchant_id: int, before: UUID | None, limit: int
 ) -> list[Refund]:
     """List a merchant's refunds, newest first. Refunds of cases are excluded."""
-    rows = await _NEWEST_OF_MERCHANT.page(database, before, limit, merchant_id=merchant_id)
+    rows = await _NEWEST_MERCHANT_REFUNDS.page(database, before, limit, merchant_id=merchant_id)
     return [refund_store.from_row(row) for row in rows]
 
 
@@ -310,7 +315,7 @@ async def list_by_update(
 
     Filtering by status uses a separate index, so that rare statuses are found quickly.
     """
-    refund_list = _BY_UPDATE if criteria.status is None else _BY_UPDATE_OF_STATUS
-    last = criteria.before or (_END_OF_TIME, LAST_ID)
-    rows = await refund_list.page(database, last, limit, **asdict(criteria))
+    refund_list = _UPDATED_REFUNDS if criteria.status is None else _UPDATED_REFUNDS_BY_STATUS
+    cursor = criteria.before or (_MAX_TIME, LAST_ID)
+    rows = await refund_list.page(database, cursor, limit, **asdict(criteria))
     return [refund_store.from_row(row) for row in rows]

@@ -11,7 +11,7 @@ from payintent.core.money import CURRENCIES, format_amount
 from payintent.gateways.port import GatewayRefundState, RefundReport
 
 #: `requested_by` of refunds made directly at the gateway.
-OUTSIDE = "gateway:outside"
+OUTSIDE_REQUESTER = "gateway:outside"
 #: `requested_by` of automatic refunds, which a merchant can enable with `auto_refund`.
 AUTO_REFUND = "policy:auto_refund"
 #: Maximum number of transfers per session that are refunded automatically.

@@ -16,7 +16,7 @@ from payintent.gateway_accounts.health import read_unavailable_channels
 from payintent.operators.fields import (
     argument,
     check_note,
-    check_text_if_given,
+    check_optional_text,
     option,
     parse_before,
     quote_input,
@@ -40,7 +40,7 @@ from payintent.refunds.settle import lock_refund
 
 _REASON_MAX = 500
 _DESTINATION_MAX = 100
-RefundReference = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
+RefundId = Annotated[str, argument("A refund id such as ref_0351NDickobV3yYH8omp8v.")]
 
 
 class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
     changed_since: Annotated[
         datetime | None,
-        option("Updated at or after this time, UTC. An ended refund was last updated at its end."),
+        option("Updated at or after this time, UTC. For an ended refund, the time when it ended."),
     ] = None
     changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
     before: Annotated[str | None, option("The last refund of the previous page.")] = None
@@ -101,7 +101,7 @@ class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
     """Show a refund."""
 
     action: ClassVar[str] = "refund.show"
-    refund_id: RefundReference
+    refund_id: RefundId
 
     async def read(self, context: OperationContext) -> RefundDetails:
         return await read_details(context.database, self.refund_id)
@@ -136,8 +136,8 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         return [f"{describe_payment(payment)}: refund {amount}", f"to {destination}"]
 
     async def check(self, context: OperationContext) -> None:
-        check_text_if_given("reason", self.reason, _REASON_MAX)
-        check_text_if_given("destination", self.destination, _DESTINATION_MAX)
+        check_optional_text("reason", self.reason, _REASON_MAX)
+        check_optional_text("destination", self.destination, _DESTINATION_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         """Reserve and queue the refund; raises the same errors as the merchant's API."""
@@ -173,13 +173,13 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     action: ClassVar[str] = "refund.resend"
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
-    refund_id: RefundReference
+    refund_id: RefundId
     note: Annotated[
-        str, option("Stored with its case; default: the reason.", defaults_to_reason=True)
+        str, option("Stored with the case; default: the reason.", defaults_to_reason=True)
     ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        return True  # the money moves on a later day than the day whose limits counted it
+        return True  # the day whose limit includes this refund may have passed
 
     async def changes(self, context: OperationContext) -> list[str]:
         refund = await read_details(context.database, self.refund_id)
@@ -243,8 +243,8 @@ async def read_details(database: Executor, refund_id: str) -> RefundDetails:
 
 
 async def _require_refund(database: Executor, refund_id: str) -> Refund:
-    parsed_id = ids.parse_id(ids.REFUND, refund_id)
-    refund = await refund_store.get(database, parsed_id) if parsed_id else None
+    refund_uuid = ids.parse_id(ids.REFUND, refund_id)
+    refund = await refund_store.get(database, refund_uuid) if refund_uuid else None
     if refund is None:
         raise NotFoundError(f"no refund {quote_input(refund_id)}")
     return refund
@@ -257,15 +257,15 @@ async def lock_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
 
 
 async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` if a refund is still polled or was possibly executed."""
+    """Raise `CONFLICT` or `UNPROCESSABLE` if a refund is still polled or may have been executed."""
     refund = await refund_store.get_resend_state(database, refund_id)
-    if not refund.is_handed_over:
+    if not refund.was_handed_over:
         state = refund.status if refund.step == RefundStep.ENDED else refund.step
         raise ConflictError(f"the refund was not handed over to an operator: it is {state}")
     if refund.has_transfer:
-        raise ConflictError("the chain has a transfer with this refund's id")
+        raise ConflictError("the chain already contains a transfer with this refund's id")
     if refund.is_disputed:
-        raise ConflictError("a dispute holds the money of this refund")
+        raise ConflictError("this refund's money is held for a dispute")
     capabilities = context.capabilities(refund.provider)
     is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
     if refund.step == RefundStep.SENT and not is_repeatable:

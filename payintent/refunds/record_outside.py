@@ -14,14 +14,14 @@ from payintent.cases.store import open_case
 from payintent.core import ids
 from payintent.core.money import CURRENCIES, EXACT, format_smallest_units
 from payintent.db.database import Tx
-from payintent.disputes.model import undisputed_part
+from payintent.disputes.model import compute_undisputed_amount
 from payintent.disputes.record import ReportedCapture, lock_reported_capture
 from payintent.gateways.port import GatewayRefundState, OutsideRefund, RefundReport
 from payintent.payments import store as payment_store
 from payintent.payments.captures_store import LockedCapture
 from payintent.payments.model import Payment
 from payintent.refunds import store as refund_store
-from payintent.refunds.model import OUTSIDE, RefundStep, format_payment_amount
+from payintent.refunds.model import OUTSIDE_REQUESTER, RefundStep, format_payment_amount
 from payintent.refunds.settle import settle_refund
 from payintent.refunds.store import NewRefund
 from payintent.runtime.log import get_logger
@@ -37,7 +37,7 @@ class RefundInProgressError(Exception):
 async def record_outside_refund(tx: Tx, account_id: int, report: OutsideRefund) -> UUID | None:
     """Apply a report and return the payment's id. Duplicate and late reports are safe.
 
-    Raises `EarlyReportError` if the capture is not known yet, and `RefundInProgressError` while
+    Raises `EarlyReportError` if the capture is not recorded yet, and `RefundInProgressError` while
     pending refunds that were requested through this service reserve the same money.
     """
     reported_capture = await lock_reported_capture(tx, account_id, report.capture)
@@ -108,7 +108,7 @@ async def _add_refund(
             amount_minor=amount_minor,
             reason=_REASON,
             step=RefundStep.SENT,
-            requested_by=OUTSIDE,
+            requested_by=OUTSIDE_REQUESTER,
             at=reported_capture.now,
             reference=report.reference,
         ),
@@ -130,7 +130,7 @@ async def _to_payment_amount(
     if amount_minor == capture.remaining_minor:
         return remainder or None
     remaining_minor = capture.remaining_minor - amount_minor
-    amount = remainder - undisputed_part(
+    amount = remainder - compute_undisputed_amount(
         payment.amount, remainder, capture.amount_minor, remaining_minor
     )
     places = CURRENCIES[payment.currency].amount_decimals
@@ -153,9 +153,9 @@ async def _open_case(
     if case_id is not None:
         _log.error("outside_refund", case=ids.format_id(ids.CASE, case_id))
         return case_id
-    earlier_id = await case_store.find_by_subject(
+    existing_id = await case_store.find_by_subject(
         tx, CaseKind.OUTSIDE_REFUND, report.reference, reported_capture.origin.session_id
     )
-    assert earlier_id is not None  # noqa: S101 - the case already exists
-    await case_store.add_note(tx, earlier_id, remark)
-    return earlier_id
+    assert existing_id is not None  # noqa: S101 - the case already exists
+    await case_store.add_note(tx, existing_id, remark)
+    return existing_id

@@ -7,7 +7,7 @@ from payintent.cases import store as case_store
 from payintent.cases.list_store import CaseDetails
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import CaseId, read_case_details, require_case
-from payintent.cases.store import CaseState
+from payintent.cases.store import CaseRecord
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import BadRequestError, ConflictError, UnprocessableError
@@ -69,7 +69,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
             await ledger_store.add_resolution(tx, case.id)
         return await read_case_details(tx, self.case_id)
 
-    async def _refund(self, context: OperationContext, tx: Tx, case: CaseState) -> None:
+    async def _refund(self, context: OperationContext, tx: Tx, case: CaseRecord) -> None:
         capture_id = case.capture_id
         if capture_id is None or case.credited or case.kind in _KINDS_WITHOUT_MONEY:
             raise UnprocessableError(_no_money_message(case))
@@ -83,7 +83,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
 _STATUSES = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 
 
-async def _lock_open_case(tx: Tx, case: CaseState) -> None:
+async def _lock_open_case(tx: Tx, case: CaseRecord) -> None:
     """Lock the payment, the capture and the case, in that order.
 
     Raises `CONFLICT` if the case is closed or being refunded, or if money has arrived since `case`
@@ -94,18 +94,18 @@ async def _lock_open_case(tx: Tx, case: CaseState) -> None:
     if case.capture_id is not None:
         await capture_store.lock(tx, case.capture_id)
     await case_store.lock(tx, case.id)
-    current = await case_store.get_state(tx, case.id)
-    assert current is not None  # noqa: S101 - cases are never deleted
-    if current.status != "OPEN":
-        raise ConflictError(f"the case is already {current.status}")
-    if current.refund_id is not None and current.refund_status != RefundStatus.FAILED:
-        refund_id = ids.format_id(ids.REFUND, current.refund_id)
+    current_case = await case_store.get(tx, case.id)
+    assert current_case is not None  # noqa: S101 - cases are never deleted
+    if current_case.status != "OPEN":
+        raise ConflictError(f"the case is already {current_case.status}")
+    if current_case.refund_id is not None and current_case.refund_status != RefundStatus.FAILED:
+        refund_id = ids.format_id(ids.REFUND, current_case.refund_id)
         raise ConflictError(f"this case's money is already being refunded: {refund_id}")
-    if current.capture_id != case.capture_id:
+    if current_case.capture_id != case.capture_id:
         raise ConflictError("money has just arrived for this case; review it again")
 
 
-def _no_money_message(case: CaseState) -> str:
+def _no_money_message(case: CaseRecord) -> str:
     if case.kind in _KINDS_WITHOUT_MONEY:
         return f"a {case.kind} case holds no funds; resolve it at the provider, then close the case"
     if case.credited:

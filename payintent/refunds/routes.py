@@ -28,7 +28,7 @@ from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import MerchantRefundFilter
-from payintent.refunds.lookup import get_merchant_refund, refund_fields
+from payintent.refunds.lookup import get_merchant_refund, make_refund_fields
 from payintent.refunds.model import RefundStatus
 
 
@@ -36,8 +36,8 @@ from payintent.refunds.model import RefundStatus
 class RefundRoutes:
     api: MerchantApi
     database: Database
-    payments: PaymentLookup
-    refunds: RefundCreator
+    payment_lookup: PaymentLookup
+    refund_creator: RefundCreator
     body_bytes_max: int
 
     def routes(self) -> list[Route]:
@@ -60,7 +60,7 @@ class RefundRoutes:
         schemas.check_refund_texts(body)
         amount = schemas.read_refund_amount(body.amount)
         payment = await self._get_payment(request, merchant)
-        created_refund = await self.refunds.create(
+        created_refund = await self.refund_creator.create(
             CreateRefundRequest(
                 merchant_id=merchant.merchant_id,
                 payment_id=payment.id,
@@ -71,7 +71,7 @@ class RefundRoutes:
                 destination=body.destination,
             )
         )
-        fields = refund_fields(created_refund.refund)
+        fields = make_refund_fields(created_refund.refund)
         return json_response(fields, 201, REPLAYED_HEADERS if created_refund.replayed else None)
 
     async def list_payment_refunds(
@@ -81,26 +81,36 @@ class RefundRoutes:
         limit = read_limit(request.query_params.get("limit"))
         before = read_id_cursor(request.query_params.get("cursor"))
         payment = await self._get_payment(request, merchant)
-        refunds = await refund_lists.list_for_payment(self.database, payment.id, before, limit + 1)
-        return page_response(refunds, limit, refund_fields, lambda last: write_id_cursor(last.id))
+        refund_creator = await refund_lists.list_for_payment(
+            self.database, payment.id, before, limit + 1
+        )
+        return page_response(
+            refund_creator,
+            limit,
+            make_refund_fields,
+            lambda last_refund: write_id_cursor(last_refund.id),
+        )
 
     async def list_refunds(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`GET /refunds?status=&updated_since=&limit=&cursor=`: most recently updated first."""
         limit = read_limit(request.query_params.get("limit"))
         refund_filter = read_refund_filter(request.query_params, merchant.merchant_id)
-        refunds = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
+        refund_creator = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
         return page_response(
-            refunds, limit, refund_fields, lambda last: write_time_cursor(last.updated_at, last.id)
+            refund_creator,
+            limit,
+            make_refund_fields,
+            lambda last_refund: write_time_cursor(last_refund.updated_at, last_refund.id),
         )
 
     async def get_refund(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
         refund = await get_merchant_refund(self.database, merchant.merchant_id, refund_id)
-        return json_response(refund_fields(refund))
+        return json_response(make_refund_fields(refund))
 
     async def _get_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Payment:
         payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-        snapshot = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
+        snapshot = await self.payment_lookup.get_merchant_payment(merchant.merchant_id, payment_id)
         return snapshot.payment
 
 

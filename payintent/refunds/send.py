@@ -31,8 +31,8 @@ from payintent.gateways.port import (
 )
 from payintent.payments import sessions_store as session_store
 from payintent.refunds import store as refund_store
-from payintent.refunds.model import OUTSIDE, RefundStep
-from payintent.refunds.settle import lock_refund, refund_origin, settle_refund
+from payintent.refunds.model import OUTSIDE_REQUESTER, RefundStep
+from payintent.refunds.settle import lock_refund, make_refund_origin, settle_refund
 from payintent.refunds.store import DueRefund
 from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
@@ -44,8 +44,8 @@ _RefundCall = Callable[[GatewayAccount, GatewayRefundRequest], Awaitable[RefundR
 INQUIRY_DELAYS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 #: Maximum delay for unsent refunds, so that they are sent soon after the gateway recovers.
 UNSENT_DELAY_MAX_S = 60.0
-#: A refund unknown to its gateway counts as never received after this time, because our request
-#: may still be in transit until then.
+#: Time until a refund that is unknown to its gateway is treated as never received. Before then, our
+#: request may still be in transit.
 ABSENT_FINAL_AFTER_S = 600
 HAND_OVER_AFTER_S = 7 * 24 * 3600
 
@@ -56,101 +56,115 @@ class RefundSender:
     accounts: GatewayAccounts
     api_base: str
 
-    async def process(self, due: DueRefund) -> None:
+    async def process(self, due_refund: DueRefund) -> None:
         """Send or poll a refund, apply the result and schedule the next attempt."""
-        if due.refund.payment_id is not None:
-            tracing.follow_payment(due.refund.payment_id)
+        if due_refund.refund.payment_id is not None:
+            tracing.follow_payment(due_refund.refund.payment_id)
         try:
-            await self._process(due)
+            await self._process(due_refund)
         except (StorageUnavailableError, LockTimeoutError):
             raise
         except Exception as error:  # a bug; the refund is still handed over after a week
-            await self._schedule(due, OutcomeUnknown(detail=type(error).__name__))
+            await self._schedule(due_refund, OutcomeUnknown(detail=type(error).__name__))
             raise
 
-    async def _process(self, due: DueRefund) -> None:
-        result = await self._contact_gateway(due)
+    async def _process(self, due_refund: DueRefund) -> None:
+        result = await self._contact_gateway(due_refund)
         if result is None:
             return
         if isinstance(result, OutcomeUnknown):
-            refund = ids.format_id(ids.REFUND, due.refund.id)
+            refund = ids.format_id(ids.REFUND, due_refund.refund.id)
             _log.warning("refund_unanswered", refund=refund, why=result.detail)
         else:
             async with self.database.transaction() as tx:
-                await settle_refund(tx, due.refund.id, result)
-        await self._schedule(due, result)
+                await settle_refund(tx, due_refund.refund.id, result)
+        await self._schedule(due_refund, result)
 
-    async def _contact_gateway(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
+    async def _contact_gateway(self, due_refund: DueRefund) -> RefundReport | OutcomeUnknown | None:
         """Send or poll the refund; return None if this is no longer needed."""
-        connection = await self.accounts.connect(due.account_id, due.provider)
+        connection = await self.accounts.connect(due_refund.account_id, due_refund.provider)
         if connection is None:
-            return OutcomeUnknown(detail="no account or adapter")
-        if due.refund.step is RefundStep.SENT:
+            return OutcomeUnknown(detail="the account or its adapter is missing")
+        if due_refund.refund.step is RefundStep.SENT:
             result = await self._call(
-                due, GatewayRequestKind.INQUIRE_REFUND, lambda gateway: gateway.inquire_refund
+                due_refund,
+                GatewayRequestKind.INQUIRE_REFUND,
+                lambda gateway: gateway.inquire_refund,
             )
-            return await self._resolve_absent(due, connection.gateway, result)
-        if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
+            return await self._resolve_absent_refund(due_refund, connection.gateway, result)
+        if not await self.accounts.health.allows_request(
+            due_refund.account_id, GatewayChannel.REFUNDS
+        ):
             return NotContacted(detail="the gateway's circuit is open")
-        return await self._send(due)
+        return await self._send(due_refund)
 
     async def _call(
-        self, due: DueRefund, kind: GatewayRequestKind, operation: Callable[[Gateway], _RefundCall]
+        self,
+        due_refund: DueRefund,
+        kind: GatewayRequestKind,
+        operation: Callable[[Gateway], _RefundCall],
     ) -> RefundResult:
-        request = await self._build_request(due)
+        request = await self._build_request(due_refund)
         call = GatewayCall(
-            account_id=due.account_id,
-            provider=due.provider,
+            account_id=due_refund.account_id,
+            provider=due_refund.provider,
             kind=kind,
-            subject_id=due.refund.id,
-            payment_id=due.refund.payment_id,
+            subject_id=due_refund.refund.id,
+            payment_id=due_refund.refund.payment_id,
         )
         return await self.accounts.call(
             call, lambda gateway, account: operation(gateway)(account, request)
         )
 
-    async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
-        if not await refund_store.mark_sending(self.database, due.refund.id):
-            await self._decline_disputed(due)
+    async def _send(self, due_refund: DueRefund) -> RefundReport | OutcomeUnknown | None:
+        if not await refund_store.mark_sending(self.database, due_refund.refund.id):
+            await self._decline_disputed_refund(due_refund)
             return None
-        result = await self._call(due, GatewayRequestKind.REFUND, lambda gateway: gateway.refund)
+        result = await self._call(
+            due_refund, GatewayRequestKind.REFUND, lambda gateway: gateway.refund
+        )
         if isinstance(result, NotContacted):
-            await refund_store.mark_unsent(self.database, due.refund.id, due.refund.sent_at)
+            await refund_store.mark_unsent(
+                self.database, due_refund.refund.id, due_refund.refund.sent_at
+            )
         return result
 
-    async def _decline_disputed(self, due: DueRefund) -> None:
+    async def _decline_disputed_refund(self, due_refund: DueRefund) -> None:
         """Decline an unsent refund if a dispute already returns the money."""
         async with self.database.transaction() as tx:
-            _, refund, _ = await lock_refund(tx, due.refund.id)
+            _, refund, _ = await lock_refund(tx, due_refund.refund.id)
             is_unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
             if not is_unsent or not await refund_store.is_disputed(tx, refund.capture_id):
                 return
             report = RefundReport(state=GatewayRefundState.DECLINED, detail="disputed")
             await settle_refund(tx, refund.id, report)
-        _log.warning("refund_disputed", refund=ids.format_id(ids.REFUND, due.refund.id))
+        _log.warning("refund_disputed", refund=ids.format_id(ids.REFUND, due_refund.refund.id))
 
-    async def _resolve_absent(
-        self, due: DueRefund, gateway: Gateway, result: RefundResult
+    async def _resolve_absent_refund(
+        self, due_refund: DueRefund, gateway: Gateway, result: RefundResult
     ) -> RefundResult:
         """Requeue an `ABSENT` refund if that is safe; otherwise decline it after ten minutes."""
         if not isinstance(result, RefundReport) or result.state is not GatewayRefundState.ABSENT:
             return result
-        if result.needs_operator or due.refund.requested_by == OUTSIDE:  # we did not send it
+        if (
+            result.needs_operator or due_refund.refund.requested_by == OUTSIDE_REQUESTER
+        ):  # we did not send it
             return result
         if gateway.capabilities.refund_is_idempotent:
-            await refund_store.mark_queued(self.database, due.refund.id)
+            await refund_store.mark_queued(self.database, due_refund.refund.id)
             return result
-        sent_at = due.refund.sent_at
-        if sent_at is None or (due.now - sent_at).total_seconds() <= ABSENT_FINAL_AFTER_S:
+        sent_at = due_refund.refund.sent_at
+        if sent_at is None or (due_refund.now - sent_at).total_seconds() <= ABSENT_FINAL_AFTER_S:
             return result
         return RefundReport(state=GatewayRefundState.DECLINED, detail="never received")
 
-    async def _schedule(self, due: DueRefund, result: RefundResult) -> None:
-        refund = due.refund
+    async def _schedule(self, due_refund: DueRefund, result: RefundResult) -> None:
+        refund = due_refund.refund
         needs_operator = isinstance(result, RefundReport) and result.needs_operator
         # Measured from acceptance or approval (`updated_at`), because an approval may take days.
-        if needs_operator or (due.now - refund.updated_at).total_seconds() > HAND_OVER_AFTER_S:
-            await self._hand_over_to_operator(due)
+        waiting_s = (due_refund.now - refund.updated_at).total_seconds()
+        if needs_operator or waiting_s > HAND_OVER_AFTER_S:
+            await self._hand_over_to_operator(due_refund)
         elif refund.step is RefundStep.QUEUED and isinstance(result, RefundReport):
             await refund_store.schedule_inquiry(
                 self.database, refund.id, INQUIRY_DELAYS_S[0], inquiries=0
@@ -164,50 +178,50 @@ class RefundSender:
                 self.database, refund.id, delay_s, inquiries=inquiries
             )
 
-    async def _build_request(self, due: DueRefund) -> GatewayRefundRequest:
-        refund = due.refund
+    async def _build_request(self, due_refund: DueRefund) -> GatewayRefundRequest:
+        refund = due_refund.refund
         return GatewayRefundRequest(
             refund_id=refund.id,
             reference=refund.reference,
-            session=await self._get_session(due),
+            session=await self._get_session(due_refund),
             capture=Capture(
-                reference=due.capture_reference,
-                amount_minor=due.capture_minor,
-                currency=due.capture_currency,
+                reference=due_refund.capture_reference,
+                amount_minor=due_refund.capture_minor,
+                currency=due_refund.capture_currency,
             ),
             amount_minor=refund.amount_minor,
             reason=refund.reason or "",
             destination=refund.destination,
-            callback_url=f"{self.api_base}/callbacks/{due.provider}/{due.account_id}",
-            sent_before=refund.sent_at is not None,
+            callback_url=f"{self.api_base}/callbacks/{due_refund.provider}/{due_refund.account_id}",
+            was_sent_before=refund.sent_at is not None,
         )
 
-    async def _get_session(self, due: DueRefund) -> GatewaySessionRef | None:
+    async def _get_session(self, due_refund: DueRefund) -> GatewaySessionRef | None:
         # Some gateways identify the payment to refund only by its session.
-        if due.session_id is not None:
-            session = await session_store.get(self.database, due.session_id)
+        if due_refund.session_id is not None:
+            session = await session_store.get(self.database, due_refund.session_id)
             return session.gateway_ref if session else None
-        if due.callback_session_id is None:
+        if due_refund.callback_session_id is None:
             return None
         return GatewaySessionRef(
-            session_id=due.callback_session_id,
+            session_id=due_refund.callback_session_id,
             reference=None,
-            amount_minor=due.capture_minor,
-            currency=due.capture_currency,
-            opened_at=due.captured_at,
+            amount_minor=due_refund.capture_minor,
+            currency=due_refund.capture_currency,
+            opened_at=due_refund.captured_at,
         )
 
-    async def _hand_over_to_operator(self, due: DueRefund) -> None:
+    async def _hand_over_to_operator(self, due_refund: DueRefund) -> None:
         """Stop polling and open a case. The amount remains reserved."""
-        refund = due.refund
+        refund = due_refund.refund
         async with self.database.transaction() as tx:
-            _, current, _ = await lock_refund(tx, refund.id)
-            if current.step is RefundStep.ENDED:
+            _, locked_refund, _ = await lock_refund(tx, refund.id)
+            if locked_refund.step is RefundStep.ENDED:
                 return
             case_id = await open_case(
                 tx,
                 CaseKind.RECONCILIATION,
-                refund_origin(refund),
+                make_refund_origin(refund),
                 capture_id=refund.capture_id,
                 refund_id=refund.id,
             )

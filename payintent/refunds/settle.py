@@ -7,7 +7,7 @@ from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
 from payintent.cases.store import open_case
 from payintent.core import ids
-from payintent.db.database import Tx, current_time
+from payintent.db.database import Tx, get_current_time
 from payintent.gateways.port import RefundReport
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
@@ -29,7 +29,7 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
     payment, refund, now = await lock_refund(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
-        await _succeed(tx, payment, refund, report, now)
+        await _apply_success(tx, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refund_store.mark_failed(
             tx, refund, RefundFailureReason.DECLINED, report.reference, now
@@ -49,27 +49,27 @@ async def lock_refund(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, 
     assert unlocked_refund is not None  # noqa: S101 - refunds are never deleted
     payment = None
     if unlocked_refund.payment_id is not None:
-        payment, now = await payment_store.lock_one(tx, unlocked_refund.payment_id)
+        payment, now = await payment_store.lock_payment(tx, unlocked_refund.payment_id)
     else:
-        now = await current_time(tx)
+        now = await get_current_time(tx)
     await capture_store.lock(tx, unlocked_refund.capture_id)
     return payment, await refund_store.lock(tx, refund_id), now
 
 
-async def _succeed(
+async def _apply_success(
     tx: Tx, payment: Payment | None, refund: Refund, report: RefundReport, now: datetime
 ) -> None:
     await refund_store.mark_succeeded(tx, refund, report.reference, now)
     if refund.case_id is not None:
         note = f"{ids.format_id(ids.REFUND, refund.id)} succeeded"
         await case_store.close(tx, refund.case_id, "REFUNDED", refund.requested_by, note)
-        await case_store.close_refunded(tx, refund.capture_id, refund.requested_by, note)
+        await case_store.close_refunded_cases(tx, refund.capture_id, refund.requested_by, note)
     if refund.amount is None or payment is None:
         return
-    is_full = payment.refunded_amount + refund.amount == payment.amount
+    is_final = payment.refunded_amount + refund.amount == payment.amount
     transition = TransitionRequest(
         payment=payment,
-        trigger=PaymentTrigger.FINAL_REFUND if is_full else PaymentTrigger.PARTIAL_REFUND,
+        trigger=PaymentTrigger.FINAL_REFUND if is_final else PaymentTrigger.PARTIAL_REFUND,
         at=now,
         refund_amount=refund.amount,
     )
@@ -87,7 +87,7 @@ async def _report_contradiction(tx: Tx, refund: Refund) -> None:
     case_id = await open_case(
         tx,
         kind,
-        refund_origin(refund),
+        make_refund_origin(refund),
         capture_id=refund.capture_id,
         refund_id=refund.id,
         note=note,
@@ -98,9 +98,9 @@ async def _report_contradiction(tx: Tx, refund: Refund) -> None:
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)
 
 
-def refund_origin(refund: Refund) -> MoneyOrigin:
+def make_refund_origin(refund: Refund) -> MoneyOrigin:
     return MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,
-        session_id=None,  # known from the capture
+        session_id=None,  # taken from the capture
     )

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import Fact, refund_entry
+from payintent.accounting.model import Fact, make_refund_entry
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.refunds.model import (
@@ -25,7 +25,7 @@ COLUMNS = """
     r.reference, r.requested_by, r.note, r.inquiries, r.sent_at, r.created_at, r.updated_at
 """
 _ADDRESS_ENTRIES_MAX = 2  # by the buyer: the address, and one correction
-#: Condition: a dispute holds money of capture `c` that a refund has reserved.
+#: Condition that a dispute holds money of capture `c` that a refund has reserved.
 DISPUTED = """
     (c.disputed_minor > 0
         AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
@@ -60,7 +60,7 @@ class DueRefund:
     capture_currency: str
     capture_minor: int
     session_id: UUID | None
-    callback_session_id: UUID | None  # the session named by the callback, if it is unknown here
+    callback_session_id: UUID | None  # from the callback, if the session is not stored
     captured_at: datetime
     now: datetime
 
@@ -70,12 +70,12 @@ class RefundResendState:
     status: str
     step: str
     provider: str
-    is_handed_over: bool  # not ended, and no longer polled
-    has_transfer: bool  # a final log with its id is ours or not yet classified
-    is_disputed: bool  # a dispute holds part of its amount
+    was_handed_over: bool  # not ended, and no longer polled
+    has_transfer: bool  # a final log with the refund's id exists and is not foreign
+    is_disputed: bool  # a dispute holds some of the refund's amount
 
 
-async def add(tx: Tx, new: NewRefund) -> Refund:
+async def add(tx: Tx, new_refund: NewRefund) -> Refund:
     """Store a refund, reserve its amount and write a ledger entry.
 
     The capture and the payment must be locked.
@@ -106,24 +106,24 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
         + ledger_store.MONEY
         + "FROM r CROSS JOIN reserved c"
         + ledger_store.MONEY_SOURCES,
-        new.id,
-        new.merchant_id,
-        new.payment_id,
-        new.capture_id,
-        new.case_id,
-        new.amount,
-        new.amount_text,
-        new.currency,
-        Decimal(new.amount_minor),
-        new.reason,
-        new.destination,
-        new.step,
-        new.requested_by,
-        new.at,
-        new.reference,
+        new_refund.id,
+        new_refund.merchant_id,
+        new_refund.payment_id,
+        new_refund.capture_id,
+        new_refund.case_id,
+        new_refund.amount,
+        new_refund.amount_text,
+        new_refund.currency,
+        Decimal(new_refund.amount_minor),
+        new_refund.reason,
+        new_refund.destination,
+        new_refund.step,
+        new_refund.requested_by,
+        new_refund.at,
+        new_refund.reference,
     )
     assert row is not None  # noqa: S101 - RETURNING returns the inserted row
-    await _add_ledger_entry(tx, Fact.REFUND_RESERVED, row, new.id, new.amount_minor)
+    await _add_ledger_entry(tx, Fact.REFUND_RESERVED, row, new_refund.id, new_refund.amount_minor)
     return from_row(row)
 
 
@@ -131,7 +131,8 @@ async def _add_ledger_entry(
     tx: Tx, fact: Fact, row: Row, refund_id: UUID, amount_minor: int
 ) -> None:
     await ledger_store.add(
-        tx, [refund_entry(fact, ledger_store.read_captured_money(row), refund_id, amount_minor)]
+        tx,
+        [make_refund_entry(fact, ledger_store.read_captured_money(row), refund_id, amount_minor)],
     )
 
 
@@ -173,17 +174,17 @@ async def lock(tx: Tx, refund_id: UUID) -> Refund:
 
 async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
     """Mark a refund as succeeded. The caller must update the payment's status."""
-    await _end(tx, refund, RefundStatus.SUCCEEDED, None, reference, at)
+    await _end_refund(tx, refund, RefundStatus.SUCCEEDED, None, reference, at)
 
 
 async def mark_failed(
     tx: Tx, refund: Refund, reason: RefundFailureReason, reference: str | None, at: datetime
 ) -> None:
     """Mark a refund as failed and release the amount that it reserved on its payment."""
-    await _end(tx, refund, RefundStatus.FAILED, reason, reference, at)
+    await _end_refund(tx, refund, RefundStatus.FAILED, reason, reference, at)
 
 
-async def _end(
+async def _end_refund(
     tx: Tx,
     refund: Refund,
     status: RefundStatus,
@@ -394,7 +395,7 @@ async def get_resend_state(database: Executor, refund_id: UUID) -> RefundResendS
     row = await database.row(
         """
         SELECT f.status, f.step, a.provider,
-            f.step IN ('queued', 'sent') AND f.next_at IS NULL AS is_handed_over,
+            f.step IN ('queued', 'sent') AND f.next_at IS NULL AS was_handed_over,
             EXISTS (SELECT FROM chain_refund l
                 WHERE l.refund_ref = f.id AND l.disposition IS DISTINCT FROM 'foreign'
             ) AS has_transfer,
@@ -415,7 +416,7 @@ async def get_resend_state(database: Executor, refund_id: UUID) -> RefundResendS
 async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
     """Resume polling for another week and three more reverts. The refund must be locked.
 
-    An automatic refund then counts as approved, so the limits on automatic refunds no longer apply.
+    An automatic refund then has an approver, so the limits on automatic refunds no longer apply.
     """
     await tx.fetch(
         """

@@ -32,7 +32,7 @@ class TtlCache(Generic[T]):
         self._expires_at = None
 
     async def get(self) -> T:
-        """Return the value, which is at most `ttl_s` old. Exceptions of `read` are propagated."""
+        """Return the value, which is at most `ttl_s` old. Exceptions from `read` are propagated."""
         if self._expires_at is not None and self._monotonic() < self._expires_at:
             return self._value
         with self._wait_context() if self._wait_context else nullcontext():

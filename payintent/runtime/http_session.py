@@ -61,7 +61,7 @@ class HttpSession:
 _VALID_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
-def exact_url(text: str) -> "URL":
+def make_exact_url(text: str) -> "URL":
     """Return a URL whose path and query the client sends byte for byte.
 
     Only characters that are invalid in a request line are encoded: spaces, control characters and
@@ -69,19 +69,15 @@ def exact_url(text: str) -> "URL":
     """
     from yarl import URL  # imported here because most commands send no requests
 
-    scheme, _, rest = text.partition("#")[0].partition("://")
-    authority = rest.partition("/")[0].partition("?")[0]
+    scheme, _, remainder = text.partition("#")[0].partition("://")
+    authority = remainder.partition("/")[0].partition("?")[0]
     if not scheme or not authority:
         raise ValueError("the URL must be absolute")
-    origin, target = URL(f"{scheme}://{authority}/"), rest.removeprefix(authority)
+    origin, target = URL(f"{scheme}://{authority}/"), remainder.removeprefix(authority)
     if not origin.raw_host:
         raise ValueError("the URL has no host")
-    return URL.build(
-        scheme=origin.scheme,
-        authority=origin.raw_authority,
-        path=encode_invalid_characters(target if target.startswith("/") else "/" + target),
-        encoded=True,
-    )
+    path = encode_invalid_characters(target if target.startswith("/") else "/" + target)
+    return URL.build(scheme=origin.scheme, authority=origin.raw_authority, path=path, encoded=True)
 
 
 def encode_invalid_characters(text: str) -> str:

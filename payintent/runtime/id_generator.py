@@ -41,7 +41,7 @@ class IdGenerator:
 
     def new_checkout_id(self) -> str:
         """Create a checkout id: an unguessable capability of 95 random bits."""
-        return f"cs_{_random_base62(ids.CHECKOUT_CHARS)}"
+        return f"cs_{_generate_base62(ids.CHECKOUT_CHARS)}"
 
 
 def new_pay_uuid() -> UUID:
@@ -51,9 +51,9 @@ def new_pay_uuid() -> UUID:
 
 def generate_key_text(prefix: str, mark: str = "") -> ApiKeyText:
     """Generate a key or token of 256 random bits, with a public part that begins with `mark`."""
-    public_id = mark + _random_base62(PUBLIC_CHARS - len(mark))
-    return make_api_key(prefix, public_id, _random_base62(SECRET_CHARS))
+    public_id = mark + _generate_base62(PUBLIC_CHARS - len(mark))
+    return make_api_key(prefix, public_id, _generate_base62(SECRET_CHARS))
 
 
-def _random_base62(length: int) -> str:
+def _generate_base62(length: int) -> str:
     return ids.to_base62(secrets.randbelow(62**length), length)

@@ -30,8 +30,8 @@ def _escape_surrogates(value: Any) -> Any:
         return msgspec.Raw(json.dumps(value).encode())
     if isinstance(value, dict):
         return {
-            name: _escape_surrogates(part) for name, part in cast("dict[str, Any]", value).items()
+            name: _escape_surrogates(item) for name, item in cast("dict[str, Any]", value).items()
         }
     if isinstance(value, list):
-        return [_escape_surrogates(part) for part in cast("list[Any]", value)]
+        return [_escape_surrogates(item) for item in cast("list[Any]", value)]
     return value

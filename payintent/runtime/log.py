@@ -79,7 +79,7 @@ def _add_ids(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping
     return entry
 
 
-def error_location(error: BaseException) -> list[str]:
+def get_error_location(error: BaseException) -> list[str]:
     """Return an error's stack without its message, because the message may quote a database row."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
@@ -89,7 +89,7 @@ def _format_error(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMa
     error = entry.pop("exc_info", None)
     if isinstance(error, BaseException):
         entry["error"] = type(error).__name__
-        entry["where"] = error_location(error)
+        entry["where"] = get_error_location(error)
     return entry
 
 
@@ -106,8 +106,8 @@ _ESCAPE = "payintent.escape"
 def configure_standard_streams() -> None:
     r"""Escape characters that standard output or error cannot encode, such as `\u2713`.
 
-    The escapes are those of JSON, so printed JSON stays equivalent. Undecodable bytes in standard
-    input are replaced.
+    JSON escapes are used, so printed JSON remains equivalent. Undecodable bytes in standard input
+    are replaced.
     """
     codecs.register_error(_ESCAPE, _escape_unencodable)
     for stream, errors in (

@@ -12,7 +12,7 @@ from payintent.core.addresses import (
     is_confidential,
     is_mail_address,
     parse_ip_network,
-    web_origin,
+    parse_web_origin,
 )
 
 Timeout = Annotated[float, Field(gt=0, le=300)]  # seconds
@@ -42,7 +42,7 @@ def split_list(text: str) -> list[str]:
 
 def _check_base(url: str) -> str:
     """Reject URLs to which no path can be appended."""
-    if url and web_origin(url) is None:
+    if url and parse_web_origin(url) is None:
         raise ValueError("must be a URL such as https://pay.example.com/v1")
     if url.endswith("/") or "?" in url or "#" in url:
         raise ValueError("must not have a trailing slash, a query or a fragment")
@@ -57,7 +57,7 @@ def _check_key_mark(mark: str) -> str:
 
 def _check_origin(url: str) -> str:
     """Require https, because browsers send the console's cookie only over TLS."""
-    if url and (web_origin(url) != url or not url.startswith("https://")):
+    if url and (parse_web_origin(url) != url or not url.startswith("https://")):
         raise ValueError("must be an origin such as https://console.example.com")
     return url
 
@@ -70,7 +70,7 @@ def _check_issuer(url: str) -> str:
 
 
 def _check_mail_host(host: str) -> str:
-    if host and web_origin(f"https://{host}") != f"https://{host.lower()}":
+    if host and parse_web_origin(f"https://{host}") != f"https://{host.lower()}":
         raise ValueError("must be a host name such as mail.example.com")
     return host
 
@@ -97,7 +97,7 @@ def _check_networks(text: str) -> str:
 
 def _check_origins(text: str) -> str:
     for number, item in enumerate(split_list(text), start=1):
-        if web_origin(item) is None:  # not quoted, because it may contain a password
+        if parse_web_origin(item) is None:  # not quoted, because it may contain a password
             raise ValueError(
                 f"contains an invalid entry (number {number}); use origins such as https://a.b"
             )
@@ -117,7 +117,7 @@ _PRIVATE_NETWORKS = [
 def _check_private_networks(text: str) -> str:
     for item in split_list(_check_networks(text)):
         network = parse_ip_network(item)
-        if not any(_is_subnet(network, private) for private in _PRIVATE_NETWORKS):
+        if not any(_is_subnet(network, private_network) for private_network in _PRIVATE_NETWORKS):
             raise ValueError(
                 f"contains {item!r}, which is not a private network: public networks are always "
                 "allowed, link-local and reserved networks are never allowed"
@@ -125,11 +125,11 @@ def _check_private_networks(text: str) -> str:
     return text
 
 
-def _is_subnet(network: Network, outer: Network) -> bool:
+def _is_subnet(network: Network, outer_network: Network) -> bool:
     return (
-        network.version == outer.version
-        and network.network_address in outer
-        and network.broadcast_address in outer
+        network.version == outer_network.version
+        and network.network_address in outer_network
+        and network.broadcast_address in outer_network
     )
 
 
@@ -142,7 +142,7 @@ def _check_ports(text: str) -> str:
 
 @cache
 def make_tls_context(ca_file: str) -> ssl.SSLContext:
-    """Create a TLS client context that trusts the system's authorities and a file's authorities."""
+    """Create a TLS client context that trusts the authorities of the system and of a file."""
     context = ssl.create_default_context()
     context.load_verify_locations(cafile=ca_file)
     return context
@@ -155,7 +155,7 @@ def _check_ca_file(path: str) -> str:
     except ssl.SSLError as error:
         raise ValueError("must be a file with a certificate in PEM format") from error
     except OSError as error:
-        raise ValueError(f"names a file that cannot be read: {error.strerror}") from error
+        raise ValueError(f"refers to a file that cannot be read: {error.strerror}") from error
     return path
 
 

@@ -1,4 +1,4 @@
-"""Checks of the environment: invalid and unknown settings, unsuitable addresses, old Pythons."""
+"""Find invalid or unknown settings, unsuitable addresses and outdated Python versions."""
 
 import re
 import stat
@@ -31,26 +31,26 @@ _BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
 _NUMBER_NOUNS: dict[Any, str] = {int: "a whole number", float: "a number", Decimal: "a number"}
 
 
-def variable_name(field: str) -> str:
+def make_variable_name(field: str) -> str:
     return field.upper() if field in _WITHOUT_PREFIX else f"{_PREFIX}{field.upper()}"
 
 
 def describe_problems(error: ValidationError) -> list[str]:
     """Describe each problem and the allowed values. String values are not quoted."""
-    missing: list[str] = []
+    missing_names: list[str] = []
     lines: list[str] = []
     for item in error.errors(include_url=False):
-        field = _field_name(item["loc"])
+        field = _get_field_name(item["loc"])
         if item["type"] == "missing" or item["type"] == "string_too_short":
-            missing.append(variable_name(field))
+            missing_names.append(make_variable_name(field))
         else:
             lines.append(
                 _describe_problem(field, item["msg"].removeprefix("Value error, "), item["input"])
             )
-    return [f"{name} is missing" for name in missing] + lines
+    return [f"{name} is missing" for name in missing_names] + lines
 
 
-def _field_name(location: tuple[int | str, ...]) -> str:
+def _get_field_name(location: tuple[int | str, ...]) -> str:
     """Return the field of an error, or "" if the error concerns several settings."""
     name = str(location[0]).lower() if location else ""
     return name.removeprefix(_PREFIX.lower())
@@ -59,24 +59,24 @@ def _field_name(location: tuple[int | str, ...]) -> str:
 def _describe_problem(field: str, message: str, value: object) -> str:
     if not field:
         return message
-    name = variable_name(field)
-    values = _allowed_values(Settings.model_fields[field])
+    name = make_variable_name(field)
+    values = _describe_allowed_values(Settings.model_fields[field])
     if not values:
         return f"{name} {message}"
     return f"{name} is {str(value)[:_QUOTED_CHARS_MAX]!r} and must be {values}"
 
 
-def _allowed_values(field: FieldInfo) -> str:
+def _describe_allowed_values(field: FieldInfo) -> str:
     """Describe the allowed values; "" for strings, whose validators describe them."""
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(get_args(field.annotation))}"
     if field.annotation is bool:
         return "true or false"
     noun = _NUMBER_NOUNS.get(field.annotation)
-    return f"{noun}, {' and '.join(_bounds(field.metadata))}" if noun else ""
+    return f"{noun}, {' and '.join(_describe_bounds(field.metadata))}" if noun else ""
 
 
-def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
+def _describe_bounds(metadata: Iterable[Any]) -> Iterator[str]:
     for bound, text in _BOUNDS:
         for item in metadata:
             if hasattr(item, bound):
@@ -85,13 +85,13 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
 
 def list_configured_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the settings in an environment, without their values."""
-    names = _variable_names()
+    names = _list_variable_names()
     return sorted(name for name in environ if name.upper() in names - _NON_SETTINGS)
 
 
 def find_unknown_settings(environ: Mapping[str, str]) -> list[str]:
     """Report unknown names with our prefix, and suggest a similar name."""
-    names = _variable_names()
+    names = _list_variable_names()
     return [
         f"{name} is not a setting{_suggest_name(name, names)}"
         for name in sorted(environ)
@@ -103,12 +103,12 @@ def find_unknown_settings(environ: Mapping[str, str]) -> list[str]:
 
 def _is_set_by_kubernetes(name: str, environ: Mapping[str, str]) -> bool:
     """Return whether a name consists of a service's prefix and one of Kubernetes' suffixes."""
-    services = (
+    prefixes = (
         host.removesuffix(_KUBERNETES_HOST) for host in environ if host.endswith(_KUBERNETES_HOST)
     )
     return any(
-        name.startswith(service) and _KUBERNETES_SUFFIX.fullmatch(name, len(service))
-        for service in services
+        name.startswith(prefix) and _KUBERNETES_SUFFIX.fullmatch(name, len(prefix))
+        for prefix in prefixes
     )
 
 
@@ -117,9 +117,11 @@ def _suggest_name(name: str, names: frozenset[str]) -> str:
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
-def _variable_names() -> frozenset[str]:
+def _list_variable_names() -> frozenset[str]:
     names = {f"{_PREFIX}{field.upper()}" for field in Settings.model_fields}
-    return frozenset(names | {variable_name(field) for field in _WITHOUT_PREFIX} | _NON_SETTINGS)
+    return frozenset(
+        names | {make_variable_name(field) for field in _WITHOUT_PREFIX} | _NON_SETTINGS
+    )
 
 
 #: The first release of each series with the fix for CVE-2024-7592.
@@ -153,8 +155,8 @@ def check_addresses(settings: Settings) -> None:
     read chains through at least two hosts, over https or on this machine.
     """
     if settings.sandbox:
-        for name, url in _base_urls(settings):
-            if _is_public(_host(url)):
+        for name, url in _list_base_urls(settings):
+            if _is_public(_get_host(url)):
                 raise UnusableAddressError(
                     f"{name} is public, but PAYINTENT_SANDBOX is set: a sandbox must be private"
                 )
@@ -169,8 +171,8 @@ def find_endpoint_problems(settings: Settings) -> Iterable[str]:
         name = f"PAYINTENT_RPC_{chain.upper()}"
         if not all(_is_protected(url) for url in urls):
             yield f"{name} must be https or on this machine"
-        if len({_host(url) for url in urls}) < _ENDPOINTS_MIN:
-            yield f"{name} needs two endpoints at different hosts"
+        if len({_get_host(url) for url in urls}) < _ENDPOINTS_MIN:
+            yield f"{name} needs two endpoints on different hosts"
     for chain, url in settings.signers.items():
         if not _is_protected(url):
             yield f"PAYINTENT_SIGNER_{chain.upper()} must be https or on this machine"
@@ -178,7 +180,7 @@ def find_endpoint_problems(settings: Settings) -> Iterable[str]:
 
 def find_insecure_base_urls(settings: Settings) -> Iterable[str]:
     """Yield warnings about base URLs without https, except in a sandbox."""
-    for name, url in _base_urls(settings):
+    for name, url in _list_base_urls(settings):
         if not settings.sandbox and not _is_protected(url):
             yield f"{name} must be https: checkouts and callbacks would not be encrypted"
 
@@ -187,19 +189,19 @@ def find_address_warnings(settings: Settings) -> Iterable[str]:
     """Yield warnings about addresses that are probably mistakes, except in a sandbox."""
     if settings.sandbox:
         return
-    for name, url in _base_urls(settings):
-        if _is_loopback(_host(url)):
+    for name, url in _list_base_urls(settings):
+        if _is_loopback(_get_host(url)):
             yield f"{name} is on this machine, so gateways and buyers cannot reach it"
         if not urlsplit(url).path.endswith(_BASE_PATHS[name]):
             yield f"{name} must end with {_BASE_PATHS[name]}, the path of its routes"
-    for name, path in _authority_files(settings):
+    for name, path in _list_authority_files(settings):
         if not _is_world_readable(path):
             yield f"{name} is only readable by its owner, but the service runs as another user"
     if settings.edge_secret.get_secret_value() and not settings.edge_trusted_proxies:
         yield "PAYINTENT_EDGE_SECRET has no effect without PAYINTENT_EDGE_TRUSTED_PROXIES"
 
 
-def _base_urls(settings: Settings) -> list[tuple[str, str]]:
+def _list_base_urls(settings: Settings) -> list[tuple[str, str]]:
     bases = (
         ("PAYINTENT_API_BASE", settings.api_base),
         ("PAYINTENT_CHECKOUT_BASE", settings.checkout_base),
@@ -207,7 +209,7 @@ def _base_urls(settings: Settings) -> list[tuple[str, str]]:
     return [(name, url) for name, url in bases if url]
 
 
-def _authority_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+def _list_authority_files(settings: Settings) -> Iterator[tuple[str, Path]]:
     if settings.ca_file:
         yield "PAYINTENT_CA_FILE", Path(settings.ca_file)
     try:
@@ -230,12 +232,12 @@ def _is_world_readable(path: Path) -> bool:
 
 def _is_protected(url: str) -> bool:
     try:
-        return urlsplit(url).scheme == "https" or _is_loopback(_host(url))
+        return urlsplit(url).scheme == "https" or _is_loopback(_get_host(url))
     except ValueError:
         return False
 
 
-def _host(url: str) -> str:
+def _get_host(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").rstrip(".").lower()
     except ValueError:

@@ -124,7 +124,7 @@ def follow_payment(payment_id: UUID, *, is_new: bool = False) -> None:
     if (request := _request.get()) is not None:
         request.payment_id = payment_id
         if is_new:
-            request.span_id = _root_span_id(payment_id)
+            request.span_id = _get_root_span_id(payment_id)
 
 
 def end_request(name: str, status: int, duration_s: float, attributes: Attributes) -> None:
@@ -164,7 +164,7 @@ def record(
             kind=kind,
             trace_id=payment_id,
             span_id=span_id,
-            parent_id=_parent_span_id(span_id, payment_id),
+            parent_id=_find_parent_span_id(span_id, payment_id),
             started_ns=finished_ns - int(duration_s * _NS_PER_S),
             finished_ns=finished_ns,
             failed=failed,
@@ -177,8 +177,8 @@ def _new_span_id() -> int:
     return secrets.randbits(_SPAN_BITS) or 1
 
 
-def _parent_span_id(span_id: int, payment_id: UUID) -> int | None:
-    root, request = _root_span_id(payment_id), _request.get()
+def _find_parent_span_id(span_id: int, payment_id: UUID) -> int | None:
+    root, request = _get_root_span_id(payment_id), _request.get()
     if span_id == root:
         return None
     if request is None or request.payment_id != payment_id or request.span_id == span_id:
@@ -186,7 +186,7 @@ def _parent_span_id(span_id: int, payment_id: UUID) -> int | None:
     return request.span_id
 
 
-def _root_span_id(payment_id: UUID) -> int:
+def _get_root_span_id(payment_id: UUID) -> int:
     """Return the id of the root span: the lower half of the payment id, which is never 0."""
     return payment_id.int % (1 << _SPAN_BITS)
 
@@ -234,8 +234,8 @@ class _Exporter:
 
         return ReadableSpan(
             span.name,
-            _span_context(span, span.span_id),
-            None if span.parent_id is None else _span_context(span, span.parent_id),
+            _make_span_context(span, span.span_id),
+            None if span.parent_id is None else _make_span_context(span, span.parent_id),
             self._resource,
             dict(span.attributes),
             kind=SpanKind[span.kind.name],
@@ -245,7 +245,7 @@ class _Exporter:
         )
 
 
-def _span_context(span: Span, span_id: int) -> "SpanContext":
+def _make_span_context(span: Span, span_id: int) -> "SpanContext":
     from opentelemetry.trace import SpanContext, TraceFlags
 
     flags = TraceFlags(TraceFlags.SAMPLED)

@@ -18,7 +18,11 @@ from payintent.gateways.port import DisputeState
 from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import QuoteSelection, SelectionContext, select_quote
 from payintent.payments import idempotency_store
-from payintent.payments.idempotency_store import claim_or_match, request_fingerprint, require_match
+from payintent.payments.idempotency_store import (
+    claim_or_match,
+    compute_request_fingerprint,
+    require_match,
+)
 from payintent.payments.model import OPEN, IdempotentRequest, Payment, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
 from payintent.test_mode import store as test_mode_store
@@ -28,7 +32,7 @@ from payintent.test_mode.model import (
     TEST_CARDS,
     TestSession,
     TestSessionStatus,
-    answer_challenge,
+    complete_challenge,
     enter_test_card,
     list_callbacks,
     set_dispute_state,
@@ -50,7 +54,7 @@ class TestRequest:
         return IdempotentRequest(
             merchant_id=merchant_id,
             key=key,
-            request_hash=request_fingerprint(self.operation, fields=self.fields),
+            request_hash=compute_request_fingerprint(self.operation, fields=self.fields),
             raw_fields=(self.operation, *self.fields),
         )
 
@@ -69,10 +73,10 @@ class BuyerSimulator:
         raise `IDEMPOTENCY_CONFLICT` and the errors of `select_quote`.
         """
         payment = snapshot.payment
-        if await self._is_repeated(payment, request):
+        if await self._is_key_used(payment, request):
             return await self._repeat_callbacks(snapshot)
         if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
-            raise _wrong_status_error(payment)
+            raise _make_wrong_status_error(payment)
         session = snapshot.session
         if session is None or not _is_at_test_gateway(session):
             session = await self._select_test_method(snapshot)
@@ -80,11 +84,11 @@ class BuyerSimulator:
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
         """Apply an action of the buyer's bank to a paid payment. See `pay` for the result."""
-        if await self._is_repeated(snapshot.payment, request):
+        if await self._is_key_used(snapshot.payment, request):
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session
         if session is None or session.quote.provider != TEST_PROVIDER:
-            raise _wrong_status_error(snapshot.payment)
+            raise _make_wrong_status_error(snapshot.payment)
         return await self._apply(snapshot.payment, session.id, request)
 
     async def apply_card_action(self, session_id: UUID, action: SessionAction) -> TestSession:
@@ -93,23 +97,23 @@ class BuyerSimulator:
         Raises `INVALID_CHECKOUT_STATE` if the session does not accept the action.
         """
         async with self.selection.database.transaction() as tx:
-            after = await _apply_action(tx, session_id, action)
-            if after is None:
+            updated_session = await _apply_action(tx, session_id, action)
+            if updated_session is None:
                 raise RefusedError(
                     ErrorCode.INVALID_CHECKOUT_STATE, "this session no longer accepts a card"
                 )
-        await self._send_callbacks(after)
-        return after
+        await self._send_callbacks(updated_session)
+        return updated_session
 
     async def _apply(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
         async with self.selection.database.transaction() as tx:
             is_new = request.key is None or await _claim_key(tx, payment, request, request.key)
-            after = await _apply_action(
+            updated_session = await _apply_action(
                 tx, session_id, request.action if is_new else _leave_unchanged
             )
-            if after is None:
-                raise _wrong_status_error(payment)
-        await self._send_callbacks(after)
+            if updated_session is None:
+                raise _make_wrong_status_error(payment)
+        await self._send_callbacks(updated_session)
         return is_new
 
     async def _repeat_callbacks(self, snapshot: PaymentSnapshot) -> bool:
@@ -122,26 +126,35 @@ class BuyerSimulator:
                 await self._send_callbacks(session)
         return False
 
-    async def _is_repeated(self, payment: Payment, request: TestRequest) -> bool:
+    async def _is_key_used(self, payment: Payment, request: TestRequest) -> bool:
         if request.key is None:
             return False
-        first = await idempotency_store.find_first_request(
+        first_request = await idempotency_store.find_first_request(
             self.selection.database, payment.merchant_id, request.operation, request.key
         )
-        if first is None:
+        if first_request is None:
             return False
-        require_match(first, request.to_idempotent_request(payment.merchant_id, request.key))
+        require_match(
+            first_request, request.to_idempotent_request(payment.merchant_id, request.key)
+        )
         return True
 
     async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
         setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
-        method = next((m for m in setup.methods if m.provider == TEST_PROVIDER and m.enabled), None)
+        method = next(
+            (
+                method
+                for method in setup.methods
+                if method.provider == TEST_PROVIDER and method.enabled
+            ),
+            None,
+        )
         if method is None:
             raise RefusedError(
                 ErrorCode.PAYMENT_METHOD_NOT_FOUND, "the test merchant has no test card method"
             )
         selection = QuoteSelection(payment_method_id=method.id)
-        restrictions = await self.policies.restrictions()
+        restrictions = await self.policies.get_restrictions()
         return (await select_quote(self.selection, snapshot, selection, restrictions)).session
 
     async def _send_callbacks(self, session: TestSession) -> None:
@@ -161,19 +174,19 @@ def enter_declined_card(code: str) -> SessionAction:
 
 
 def _build_card_action(number: str, *, approved: bool) -> SessionAction:
-    """Return an action that enters a card and answers its challenge.
+    """Return an action that enters a card and completes its challenge.
 
-    If the challenge is already open, the action only answers it.
+    If the challenge is already open, the action only completes it.
     """
 
     def action(session: TestSession, now: datetime) -> TestSession | None:
         is_challenge = session.status is TestSessionStatus.CHALLENGE
-        if is_challenge and TEST_CARDS[number].challenge:
-            return answer_challenge(session, approved=approved)
+        if is_challenge and TEST_CARDS[number].requires_challenge:
+            return complete_challenge(session, approved=approved)
         new_session = enter_test_card(session, number, now)
         if new_session is None or new_session.status is not TestSessionStatus.CHALLENGE:
             return new_session
-        return answer_challenge(new_session, approved=approved)
+        return complete_challenge(new_session, approved=approved)
 
     return action
 
@@ -187,11 +200,11 @@ def _leave_unchanged(session: TestSession, _now: datetime) -> TestSession:
 
 
 async def _apply_action(tx: Tx, session_id: UUID, action: SessionAction) -> TestSession | None:
-    current = await test_mode_store.lock_session(tx, session_id)
-    after = action(current.session, current.now) if current else None
-    if after is not None:
-        await test_mode_store.update_session(tx, after)
-    return after
+    locked_session = await test_mode_store.lock_session(tx, session_id)
+    updated_session = action(locked_session.session, locked_session.now) if locked_session else None
+    if updated_session is not None:
+        await test_mode_store.update_session(tx, updated_session)
+    return updated_session
 
 
 async def _claim_key(tx: Tx, payment: Payment, request: TestRequest, key: UUID) -> bool:
@@ -203,7 +216,7 @@ def _is_at_test_gateway(session: Session) -> bool:
     return session.quote.provider == TEST_PROVIDER and session.status is SessionStatus.OPEN
 
 
-def _wrong_status_error(payment: Payment) -> RefusedError:
+def _make_wrong_status_error(payment: Payment) -> RefusedError:
     return RefusedError(
         ErrorCode.INVALID_PAYMENT_STATE,
         f"this is not possible for a payment in {payment.status} status",

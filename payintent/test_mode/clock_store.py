@@ -50,7 +50,7 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, Advanced
     return advanced_s, advanced_rows
 
 
-def _bring_forward(
+def _build_advance_statement(
     table: LiteralString,
     key: LiteralString,
     columns: tuple[LiteralString, ...],
@@ -61,13 +61,13 @@ def _bring_forward(
     `$1` is the merchant, `$2` the number of seconds. Rows are locked in key order before their new
     times are computed.
     """
-    earlier = ", ".join(
+    earlier_times = ", ".join(
         [f"{table}.{column} - $2::int * interval '1 second' AS {column}" for column in columns]
     )
     changes = ", ".join([f"{column} = open_rows.{column}" for column in columns])
     return f"""
         WITH open_rows AS (
-            SELECT {table}.{key}, {earlier}
+            SELECT {table}.{key}, {earlier_times}
             FROM {table} {open_rows_clause}
             ORDER BY {table}.{key}
             FOR NO KEY UPDATE OF {table}
@@ -81,29 +81,29 @@ def _bring_forward(
     """
 
 
-_ADVANCE_PAYMENTS = _bring_forward(
+_ADVANCE_PAYMENTS = _build_advance_statement(
     "payment",
     "id",
     ("expires_at",),
     "WHERE merchant_id = $1 AND status IN ('PENDING', 'PROCESSING')",
 )
-_ADVANCE_SESSIONS = _bring_forward(
+_ADVANCE_SESSIONS = _build_advance_statement(
     "session",
     "id",
     ("inquire_at", "closing_at", "silent_since", "opened_at"),
     "JOIN payment p ON p.id = payment_id WHERE p.merchant_id = $1 AND life <> 'ended'",
 )
-_ADVANCE_REFUNDS = _bring_forward(
+_ADVANCE_REFUNDS = _build_advance_statement(
     "refund",
     "id",
     ("next_at", "sent_at"),
     "WHERE merchant_id = $1 AND step IN ('queued', 'sent') AND next_at IS NOT NULL",
 )
-_ADVANCE_DELIVERIES = _bring_forward(
+_ADVANCE_DELIVERIES = _build_advance_statement(
     "delivery", "event_id", ("next_at",), "WHERE merchant_id = $1 AND state = 'pending'"
 )
-# Times of the test gateway. Its rows are already counted as sessions and refunds.
-_ADVANCE_TEST_SESSIONS = _bring_forward(
+# The test gateway's rows are already counted as sessions and refunds.
+_ADVANCE_TEST_SESSIONS = _build_advance_statement(
     "test_session",
     "session_id",
     ("expires_at", "decides_at"),
@@ -112,7 +112,7 @@ _ADVANCE_TEST_SESSIONS = _bring_forward(
     WHERE p.merchant_id = $1 AND test_session.status IN ('open', 'challenge', 'deciding')
     """,
 )
-_ADVANCE_TEST_REFUNDS = _bring_forward(
+_ADVANCE_TEST_REFUNDS = _build_advance_statement(
     "test_refund",
     "refund_id",
     ("done_at",),

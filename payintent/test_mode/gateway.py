@@ -40,13 +40,13 @@ from payintent.gateways.port import (
 from payintent.merchants.provisioning import SIGNING_SECRET, TEST_PROVIDER
 from payintent.test_mode import store as test_store
 from payintent.test_mode.model import (
+    NO_RESPONSE_MINOR,
     REJECTED_MINOR,
-    UNANSWERED_MINOR,
     TestCallback,
     TestGatewayRefund,
     TestSession,
-    card_page_url,
     classify_decline,
+    make_card_page_url,
     report_session,
 )
 
@@ -73,7 +73,7 @@ class TestGateway:
     def __init__(self, database: Database, page_base: str) -> None:
         self._database = database
         self._page_base = page_base
-        self.capabilities = replace(TestGateway.capabilities, pages=page_base)
+        self.capabilities = replace(TestGateway.capabilities, shared_page_url=page_base)
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
@@ -91,12 +91,12 @@ class TestGateway:
                 expires_at=request.expires_at,
             ),
         )
-        if session.amount_minor == UNANSWERED_MINOR:
+        if session.amount_minor == NO_RESPONSE_MINOR:
             detail = "the test gateway does not respond for this amount"
             return OutcomeUnknown(detail=detail, is_throttled=True)
         return SessionCreated.redirect(
             ids.format_id(ids.SESSION, session.session_id),
-            card_page_url(self._page_base, session.session_id),
+            make_card_page_url(self._page_base, session.session_id),
             request.expires_at,
         )
 
@@ -173,7 +173,10 @@ def write_callback(
 
 
 def _is_consistent(message: TestCallback) -> bool:
-    """Return whether a message can be stored and has a capture exactly if its state needs one."""
+    """Return whether a message can be stored and is consistent.
+
+    A message must contain a capture if it reports a captured session, and must not otherwise.
+    """
     report, dispute = message.report, message.dispute
     texts, amounts = [message.id], list[int]()
     if report is not None:

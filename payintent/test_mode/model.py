@@ -1,4 +1,4 @@
-"""Test gateway sessions, and the cards and amounts that trigger special behaviour."""
+"""Sessions of the test gateway, and the cards and amounts that trigger special behaviour."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -28,70 +28,68 @@ class TestRefundBehaviour(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TestCard:
     number: str
-    title: str  # shown on the card page
+    title: str  # translation key of the outcome
     _: KW_ONLY
     decline_code: str | None = None
-    paid_after_decline: bool = False
-    challenge: bool = False  # 3-D Secure, which the buyer approves or declines
+    is_paid_after_decline: bool = False
+    requires_challenge: bool = False  # 3-D Secure, which the buyer approves or declines
     is_delayed: bool = False  # approved after `DECISION_S`
     extra_minor: int = 0
-    other_currency: bool = False
-    callbacks: int = 1  # per result; with 0, the service has to inquire
-    disputed: bool = False
+    captures_other_currency: bool = False
+    callbacks: int = 1  # per result; if 0, the service must inquire
+    is_disputed: bool = False
     refund_behaviour: TestRefundBehaviour = TestRefundBehaviour.IMMEDIATE
 
 
-DECISION_S = 30
-PENDING_REFUND_S = 60
+DECISION_S = 30  # also in the translations of `test_card_delayed`
+PENDING_REFUND_S = 60  # also in the translations of `test_card_refund_pending`
 APPROVED_CARD = "4242424242424242"
 CHALLENGE_CARD = "4000002500003155"
 CHALLENGE_FAILED = "authentication_failed"
 
 _CARDS = (
-    TestCard(APPROVED_CARD, "approved"),
-    TestCard("4000000000000002", "declined", decline_code="card_declined"),
-    TestCard("4000000000009995", "declined: no funds", decline_code="insufficient_funds"),
-    TestCard("4000000000000069", "declined: expired card", decline_code="expired_card"),
-    TestCard("4000000000000127", "declined: wrong CVC", decline_code="incorrect_cvc"),
-    TestCard("4000000000000119", "processing error", decline_code="processing_error"),
-    TestCard(CHALLENGE_CARD, "asks for 3-D Secure first", challenge=True),
-    TestCard("4000009900000012", f"in progress for {DECISION_S} s, then approved", is_delayed=True),
-    TestCard("4000009900000020", "approved; the callback is sent three times", callbacks=3),
-    TestCard(
-        "4000009900000046", "approved; no callback is sent, the service has to inquire", callbacks=0
-    ),
-    TestCard("4000009900000079", "one minor unit too much is captured", extra_minor=1),
-    TestCard("4000009900000087", "another currency is captured", other_currency=True),
+    TestCard(APPROVED_CARD, "test_card_approved"),
+    TestCard("4000000000000002", "test_card_declined", decline_code="card_declined"),
+    TestCard("4000000000009995", "test_card_no_funds", decline_code="insufficient_funds"),
+    TestCard("4000000000000069", "test_card_expired", decline_code="expired_card"),
+    TestCard("4000000000000127", "test_card_wrong_cvc", decline_code="incorrect_cvc"),
+    TestCard("4000000000000119", "test_card_error", decline_code="processing_error"),
+    TestCard(CHALLENGE_CARD, "test_card_needs_challenge", requires_challenge=True),
+    TestCard("4000009900000012", "test_card_delayed", is_delayed=True),
+    TestCard("4000009900000020", "test_card_repeated", callbacks=3),
+    TestCard("4000009900000046", "test_card_silent", callbacks=0),
+    TestCard("4000009900000079", "test_card_too_much", extra_minor=1),
+    TestCard("4000009900000087", "test_card_other_currency", captures_other_currency=True),
     TestCard(
         "4000009900000103",
-        "declined, then paid",
+        "test_card_paid_late",
         decline_code="card_declined",
-        paid_after_decline=True,
+        is_paid_after_decline=True,
     ),
-    TestCard("4000000000000259", "approved, then disputed", disputed=True),
+    TestCard("4000000000000259", "test_card_disputed", is_disputed=True),
     TestCard(
         "4000009900000160",
-        f"approved; refunds are pending for {PENDING_REFUND_S} s",
+        "test_card_refund_pending",
         refund_behaviour=TestRefundBehaviour.PENDING,
     ),
     TestCard(
         "4000009900000178",
-        "approved; refunds are declined",
+        "test_card_refund_declined",
         refund_behaviour=TestRefundBehaviour.REFUSED,
     ),
 )
 TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _CARDS}
 
-#: Decline codes, and the card that is declined with each.
+#: Cards by the decline code with which they are declined.
 DECLINED_CARDS: dict[str, str] = {
     card.decline_code: card.number
     for card in _CARDS
-    if card.decline_code is not None and not card.paid_after_decline
+    if card.decline_code is not None and not card.is_paid_after_decline
 } | {CHALLENGE_FAILED: CHALLENGE_CARD}
 
 #: Amounts, in minor units of any currency, that fail with every card.
 REJECTED_MINOR = 66_601  # the gateway rejects the session
-UNANSWERED_MINOR = 66_602  # the gateway does not respond when a session is opened
+NO_RESPONSE_MINOR = 66_602  # the gateway does not respond when a session is opened
 DECLINED_MINOR = {66_603: "card_declined", 66_604: "insufficient_funds"}
 
 
@@ -131,7 +129,7 @@ _GATEWAY_STATES = {
 }
 
 
-def card_page_url(pages_base: str, session_id: UUID) -> str:
+def make_card_page_url(pages_base: str, session_id: UUID) -> str:
     return f"{pages_base}/test/card/{ids.format_id(ids.SESSION, session_id)}"
 
 
@@ -153,7 +151,7 @@ class TestSession:
     captured_currency: str | None = None
     dispute: DisputeState | None = None
 
-    def at(self, now: datetime) -> "TestSession":
+    def as_of(self, now: datetime) -> "TestSession":
         """Return the session as of `now`."""
         if self.status is TestSessionStatus.DECIDING and self.decides_at and self.decides_at <= now:
             return replace(self, status=TestSessionStatus.PAID)
@@ -180,7 +178,7 @@ class TestGatewayRefund:
     state: GatewayRefundState
     done_at: datetime | None = None  # when a pending refund succeeds
 
-    def at(self, now: datetime) -> "TestGatewayRefund":
+    def as_of(self, now: datetime) -> "TestGatewayRefund":
         if self.state is GatewayRefundState.PENDING and self.done_at and self.done_at <= now:
             return replace(self, state=GatewayRefundState.DONE)
         return self
@@ -204,22 +202,22 @@ def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSes
     session = _set_capture(replace(session, card=number), card)
     if code := DECLINED_MINOR.get(session.amount_minor):
         return _decline(session, code)
-    if card.challenge:
+    if card.requires_challenge:
         return replace(session, status=TestSessionStatus.CHALLENGE)
     if card.is_delayed:
         decides_at = now + timedelta(seconds=DECISION_S)
         return replace(session, status=TestSessionStatus.DECIDING, decides_at=decides_at)
-    if card.decline_code and not card.paid_after_decline:
+    if card.decline_code and not card.is_paid_after_decline:
         return _decline(session, card.decline_code)
     return replace(
         session,
         status=TestSessionStatus.PAID,
         decline_code=card.decline_code,
-        dispute=DisputeState.OPEN if card.disputed else None,
+        dispute=DisputeState.OPEN if card.is_disputed else None,
     )
 
 
-def answer_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
+def complete_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
     """Answer a 3-D Secure challenge; returns None if no challenge is open."""
     if session.status is not TestSessionStatus.CHALLENGE:
         return None
@@ -235,7 +233,7 @@ def cancel_for_buyer(session: TestSession) -> TestSession | None:
     return replace(session, status=TestSessionStatus.CANCELLED)
 
 
-def close(session: TestSession) -> TestSession:
+def close_test_session(session: TestSession) -> TestSession:
     """Close a session if it is waiting for a card."""
     if session.status is not TestSessionStatus.OPEN:
         return session
@@ -272,9 +270,11 @@ def list_callbacks(session: TestSession) -> Sequence[TestCallback]:
         return []
     card = TEST_CARDS.get(session.card or "")
     callbacks = [_build_callback(session, session.status, report_session(session))]
-    if card and card.paid_after_decline and session.status is TestSessionStatus.PAID:
-        declined = _decline(session, session.decline_code or "")
-        callbacks.insert(0, _build_callback(session, declined.status, report_session(declined)))
+    if card and card.is_paid_after_decline and session.status is TestSessionStatus.PAID:
+        declined_session = _decline(session, session.decline_code or "")
+        callbacks.insert(
+            0, _build_callback(session, declined_session.status, report_session(declined_session))
+        )
     elif card:
         callbacks *= card.callbacks
     if session.dispute is not None and session.capture is not None:
@@ -316,7 +316,7 @@ def _set_capture(session: TestSession, card: TestCard) -> TestSession:
     return replace(
         session,
         captured_minor=session.amount_minor + card.extra_minor,
-        captured_currency=wrong_currency if card.other_currency else session.currency,
+        captured_currency=wrong_currency if card.captures_other_currency else session.currency,
     )
 
 

@@ -18,7 +18,7 @@ from payintent.http.responses import REPLAYED_HEADERS, json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.payments.lookup import PaymentLookup
-from payintent.payments.serialization import merchant_payment_fields
+from payintent.payments.serialization import make_merchant_payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.runtime.settings import Settings
 from payintent.test_mode import clock_store
@@ -64,7 +64,7 @@ _Simulate = Callable[[PaymentSnapshot, TestRequest], Awaitable[bool]]
 class TestModeRoutes:
     api: MerchantApi
     database: Database
-    payments: PaymentLookup
+    payment_lookup: PaymentLookup
     simulator: BuyerSimulator
     settings: Settings
 
@@ -91,8 +91,10 @@ class TestModeRoutes:
         if not 1 <= body.seconds <= ADVANCE_MAX_S:
             raise BadRequestError(f"seconds must be from 1 to {ADVANCE_MAX_S} (31 days)")
         async with self.database.transaction() as tx:
-            advanced_s, moved = await clock_store.advance(tx, merchant.merchant_id, body.seconds)
-        return json_response({"advanced_seconds": advanced_s, "moved": asdict(moved)})
+            advanced_s, advanced_rows = await clock_store.advance(
+                tx, merchant.merchant_id, body.seconds
+            )
+        return json_response({"advanced_seconds": advanced_s, "moved": asdict(advanced_rows)})
 
     async def pay_payment(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
         """`POST /test/payments/{id}/pay`: pay with a test card and pass 3-D Secure."""
@@ -134,10 +136,12 @@ class TestModeRoutes:
         simulate: _Simulate,
     ) -> Response:
         payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-        before = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
-        is_new = await simulate(before, test_request)
-        after = await self.payments.get_merchant_payment(merchant.merchant_id, payment_id)
-        fields = merchant_payment_fields(after, self.settings.checkout_base)
+        snapshot = await self.payment_lookup.get_merchant_payment(merchant.merchant_id, payment_id)
+        is_new = await simulate(snapshot, test_request)
+        updated_snapshot = await self.payment_lookup.get_merchant_payment(
+            merchant.merchant_id, payment_id
+        )
+        fields = make_merchant_payment_fields(updated_snapshot, self.settings.checkout_base)
         return json_response(fields, headers=None if is_new else REPLAYED_HEADERS)
 
 

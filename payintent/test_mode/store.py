@@ -14,7 +14,7 @@ from payintent.test_mode.model import (
     TestRefundBehaviour,
     TestSession,
     TestSessionStatus,
-    close,
+    close_test_session,
 )
 
 _SESSION = """
@@ -30,7 +30,7 @@ _INITIAL_REFUND_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class LockedTestSession:
-    session: TestSession  # its state at `now`
+    session: TestSession  # as of `now`
     now: datetime
 
 
@@ -68,7 +68,7 @@ async def close_session(
         locked_session = await lock_session(tx, session_id)
         if locked_session is None or locked_session.session.account_id != account_id:
             return None
-        closed_session = close(locked_session.session)
+        closed_session = close_test_session(locked_session.session)
         await update_session(tx, closed_session)
     return closed_session
 
@@ -123,7 +123,7 @@ async def find_session(database: Executor, session_id: UUID) -> TestSession | No
     row = await database.row(
         "SELECT" + _SESSION + ", clock() AS now FROM test_session WHERE session_id = $1", session_id
     )
-    return _to_session(row).at(row["now"]) if row else None
+    return _to_session(row).as_of(row["now"]) if row else None
 
 
 async def lock_session(tx: Tx, session_id: UUID) -> LockedTestSession | None:
@@ -134,7 +134,7 @@ async def lock_session(tx: Tx, session_id: UUID) -> LockedTestSession | None:
         + ", clock() AS now FROM test_session WHERE session_id = $1 FOR NO KEY UPDATE",
         session_id,
     )
-    return LockedTestSession(_to_session(row).at(row["now"]), row["now"]) if row else None
+    return LockedTestSession(_to_session(row).as_of(row["now"]), row["now"]) if row else None
 
 
 async def update_session(tx: Tx, session: TestSession) -> None:
@@ -172,7 +172,7 @@ async def find_refund(
     if row is None:
         return None
     refund = build(TestGatewayRefund, row, state=GatewayRefundState(row["state"]))
-    return refund.at(row["now"])
+    return refund.as_of(row["now"])
 
 
 async def _sum_refunds(tx: Tx, session_id: UUID) -> int:

@@ -17,7 +17,7 @@ from payintent.webhooks.outbox_store import DeliveryRecord
 
 def _join_deliveries(candidates: KeysetList, order: LiteralString = "w.event_id") -> KeysetList:
     """Join candidates to their deliveries and events by key, so that no other rows are read."""
-    return candidates.within(
+    return candidates.as_cte(
         "candidate AS",
         SCANNED_MAX,
         """
@@ -42,14 +42,14 @@ def _join_deliveries(candidates: KeysetList, order: LiteralString = "w.event_id"
         state="d.state = {}",
         since="e.occurred_at >= {}",
         until="e.occurred_at < {}",
-        attempted="NOT {} OR d.attempts > 0",
+        has_attempts="NOT {} OR d.attempts > 0",
     )
 
 
-def _list_by_merchant(deliveries: LiteralString) -> KeysetList:
+def _list_by_merchant(clause: LiteralString) -> KeysetList:
     """Select candidates merchant by merchant, using a partial index.
 
-    `deliveries` is the condition and the order, which must match the index.
+    `clause` consists of the condition and the order, which must match the index.
     """
     return _join_deliveries(
         KeysetList(
@@ -61,7 +61,7 @@ def _list_by_merchant(deliveries: LiteralString) -> KeysetList:
             ) m
             CROSS JOIN LATERAL (
                 SELECT event_id FROM delivery WHERE merchant_id = m.id AND """
-            + deliveries
+            + clause
             + """
                 LIMIT 10000
             ) o
@@ -91,11 +91,11 @@ async def list_deliveries(
     state: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
-    attempted: bool = False,
+    has_attempts: bool = False,
 ) -> list[DeliveryRecord]:
     """List deliveries, newest first. `before` is the last event ID of the previous page.
 
-    `attempted` restricts the list to deliveries with at least one attempt.
+    `has_attempts` restricts the list to deliveries with at least one attempt.
     """
     if state in {"dead", "skipped"}:
         deliveries = _MISSED_DELIVERIES
@@ -111,7 +111,7 @@ async def list_deliveries(
         state=state,
         since=since,
         until=until,
-        attempted=attempted,
+        has_attempts=has_attempts,
     )
     return [_to_record(row) for row in rows]
 
@@ -165,7 +165,7 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
     )
 
 
-async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
+async def replay_missed(tx: Tx, criteria: MissedEvents, after: UUID, limit: int) -> list[UUID]:
     """Restart up to `limit` dead and skipped deliveries, in event order, starting after `after`.
 
     Returns the sorted event IDs.
@@ -191,16 +191,16 @@ async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -
         WHERE d.event_id = m.event_id
         RETURNING d.event_id
         """,
-        missed.merchant_id,
-        missed.since,
-        missed.until,
+        criteria.merchant_id,
+        criteria.since,
+        criteria.until,
         after,
         limit,
     )
     return sorted(row["event_id"] for row in rows)
 
 
-async def count_missed(database: Executor, missed: MissedEvents) -> MissedCount:
+async def count_missed(database: Executor, criteria: MissedEvents) -> MissedCount:
     row = await database.row(
         """
         SELECT count(*) AS events, count(DISTINCT d.merchant_id) AS merchants,
@@ -212,9 +212,9 @@ async def count_missed(database: Executor, missed: MissedEvents) -> MissedCount:
             AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
             AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
         """,
-        missed.merchant_id,
-        missed.since,
-        missed.until,
+        criteria.merchant_id,
+        criteria.since,
+        criteria.until,
     )
     assert row is not None  # noqa: S101 - an aggregate always returns a row
     return MissedCount(**row)

@@ -10,11 +10,15 @@ from uuid import UUID
 from prometheus_client import Counter, Histogram
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
-from payintent.core.ids import unix_ms_of_timed
+from payintent.core.ids import get_unix_ms
 from payintent.db.database import Database
 from payintent.merchants import callback_secrets
 from payintent.runtime import tracing
-from payintent.runtime.encryption import Encryption, EncryptionKeyError, callback_secret_context
+from payintent.runtime.encryption import (
+    Encryption,
+    EncryptionKeyError,
+    make_callback_secret_context,
+)
 from payintent.runtime.log import get_logger
 from payintent.runtime.tracing import SpanKind
 from payintent.runtime.waiting import wait_for_event
@@ -22,13 +26,13 @@ from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.model import SIGNATURES_MAX, AttemptResult, CircuitReport, OutgoingDelivery
 from payintent.webhooks.outbox_store import AttemptRecord
-from payintent.webhooks.retry_schedule import next_retry_wait_s
+from payintent.webhooks.retry_schedule import compute_retry_wait_s
 from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightAttempt
 
 _log = get_logger("dispatcher")
 _outbox_log = get_logger("deliver")
-#: High enough for all merchants, because the longest-waiting endpoints may not get any sockets.
+#: Covers all merchants, because no sockets may be free for the longest-waiting endpoints.
 _MERCHANTS_MAX = 100_000
 _RECORD_MAX = 500  # attempts per statement
 _CLAIM_MAX = 500  # deliveries per statement
@@ -84,7 +88,7 @@ class DatabaseOutbox:
         """Decrypt signing keys. Merchants with an undecryptable key are logged and omitted."""
         if not merchant_ids:
             return {}
-        sealed = await callback_secrets.list_secrets(
+        sealed_secrets = await callback_secrets.list_secrets(
             self.database, list(merchant_ids), SIGNATURES_MAX
         )
         keys: dict[int, list[bytes]] = {}
@@ -92,9 +96,9 @@ class DatabaseOutbox:
             try:
                 keys[merchant_id] = [
                     self.encryption.decrypt(
-                        secret.sealed, callback_secret_context(merchant_id, secret.id)
+                        secret.sealed, make_callback_secret_context(merchant_id, secret.id)
                     )
-                    for secret in sealed.get(merchant_id, [])
+                    for secret in sealed_secrets.get(merchant_id, [])
                 ]
             except EncryptionKeyError as error:
                 _outbox_log.error("secret_unusable", merchant=merchant_id, why=str(error))
@@ -169,7 +173,7 @@ class Dispatcher:
             _log_failure("outbox_away", error)
 
     async def _claim_and_send(self) -> int:
-        """Claim as many deliveries as the limits allow, and send each in its own task."""
+        """Claim as many deliveries as the limits allow, and send each in a separate task."""
         merchants = await self._outbox.list_due_merchants()
         limits = self._windows.distribute_sockets(merchants, _CLAIM_MAX)
         if not limits:
@@ -197,7 +201,7 @@ class Dispatcher:
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
         if attempt.succeeded:
-            DELAY.observe(max(0.0, time.time() - unix_ms_of_timed(delivery.event_id) / 1000))
+            DELAY.observe(max(0.0, time.time() - get_unix_ms(delivery.event_id) / 1000))
         await self._finished_attempts.put(_FinishedAttempt(delivery, attempt, change))
         if change is not None and attempt.succeeded:
             await self._release(delivery.merchant_id)
@@ -214,7 +218,9 @@ class Dispatcher:
             batch = [await self._finished_attempts.get()]
             while len(batch) < _RECORD_MAX and not self._finished_attempts.empty():
                 batch.append(self._finished_attempts.get_nowait())
-            await self._record([self._to_attempt_record(finished) for finished in batch])
+            await self._record(
+                [self._to_attempt_record(finished_attempt) for finished_attempt in batch]
+            )
             await self._store_circuits(batch)
             for _ in batch:
                 self._finished_attempts.task_done()
@@ -239,12 +245,12 @@ class Dispatcher:
         """Store circuit changes for operators. The dispatcher itself never reads them."""
         reports = [
             CircuitReport(
-                merchant_id=finished.delivery.merchant_id,
-                open_s=finished.change.open_s,
-                detail=f"{finished.attempt.outcome}: {finished.attempt.detail}".removesuffix(": "),
+                merchant_id=finished_attempt.delivery.merchant_id,
+                open_s=finished_attempt.change.open_s,
+                detail=_describe_attempt(finished_attempt.attempt),
             )
-            for finished in batch
-            if finished.change is not None
+            for finished_attempt in batch
+            if finished_attempt.change is not None
         ]
         try:
             if reports:
@@ -252,14 +258,18 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - deliveries do not depend on stored circuits
             _log_failure("outbox_away", error)
 
-    def _to_attempt_record(self, finished: _FinishedAttempt) -> AttemptRecord:
-        delivery, attempt = finished.delivery, finished.attempt
+    def _to_attempt_record(self, finished_attempt: _FinishedAttempt) -> AttemptRecord:
+        delivery, attempt = finished_attempt.delivery, finished_attempt.attempt
         is_last = attempt.succeeded or attempt.is_gone
-        wait_s = next_retry_wait_s(
+        wait_s = compute_retry_wait_s(
             delivery.attempts + 1, attempt.retry_after_s, self._random_value()
         )
         attempt_id = self._outbox.database.id_generator.new_id()
         return to_record(attempt_id, delivery, attempt, None if is_last else wait_s)
+
+
+def _describe_attempt(attempt: AttemptResult) -> str:
+    return f"{attempt.outcome}: {attempt.detail}".removesuffix(": ")
 
 
 def _trace(delivery: OutgoingDelivery, attempt: AttemptResult) -> None:

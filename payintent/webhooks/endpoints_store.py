@@ -42,7 +42,7 @@ class EndpointRecord:
     slowest_ms: int | None
     open_since: datetime | None  # None: the circuit is closed
     open_until: datetime | None  # when the next attempt may be made
-    trips: int  # how many times in a row the circuit has opened
+    trips: int  # consecutive openings of the circuit
     open_detail: str | None  # outcome of the attempt that opened the circuit
     last_at: datetime | None
     last_outcome: str | None
@@ -168,19 +168,19 @@ async def _list_attempts(
 
 
 def _to_record(row: Row, attempts: list[EndpointAttempt]) -> EndpointRecord:
-    last = attempts[0] if attempts else None
+    last_attempt = attempts[0] if attempts else None
     return EndpointRecord(
         **row,
-        last_at=last and last.at,
-        last_outcome=last and last.outcome,
-        last_status=last and last.status,
-        last_detail=last and last.detail,
-        last_answer=last and last.answer,
+        last_at=last_attempt and last_attempt.at,
+        last_outcome=last_attempt and last_attempt.outcome,
+        last_status=last_attempt and last_attempt.status,
+        last_detail=last_attempt and last_attempt.detail,
+        last_answer=last_attempt and last_attempt.answer,
         answers=attempts,
     )
 
 
-_DETAIL_CHARS = 300
+_DETAIL_CHARS_MAX = 300
 
 
 async def open_circuit(database: Executor, report: CircuitReport) -> None:
@@ -195,7 +195,7 @@ async def open_circuit(database: Executor, report: CircuitReport) -> None:
         """,
         report.merchant_id,
         report.open_s,
-        report.detail[:_DETAIL_CHARS],
+        report.detail[:_DETAIL_CHARS_MAX],
     )
 
 

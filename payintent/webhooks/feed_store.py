@@ -16,13 +16,13 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.db.database import Database, Executor
-from payintent.db.lists import build, first_id_at
+from payintent.db.lists import build, make_first_id_sql
 from payintent.runtime.settings import FEED_DAYS
 from payintent.webhooks.outbox_store import decrypt_bodies
 
 #: Maximum number of events that one call numbers or scans.
 SCANNED_MAX = 1_000
-_IDS_SINCE = first_id_at("clock() - $2 * interval '1 day'")
+_IDS_SINCE = make_first_id_sql("clock() - $2 * interval '1 day'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class FeedEvent:
     body: str
     state: str
     attempts: int
-    next_at: datetime  # meaningful only if the delivery is pending
+    next_at: datetime  # only meaningful if the delivery is pending
     delivered_at: datetime | None
 
 
@@ -60,7 +60,7 @@ class FeedPage:
 
 async def number_new_events(database: Database, merchant_id: int) -> bool:
     """Assign numbers to up to 1,000 events of the merchant; return True if more may remain."""
-    if not await _has_unnumbered(database, merchant_id):
+    if not await _has_unnumbered_events(database, merchant_id):
         return False
     async with database.transaction() as tx:
         await tx.fetch(
@@ -108,7 +108,7 @@ async def number_new_events(database: Database, merchant_id: int) -> bool:
     return rows[0]["numbered"] == SCANNED_MAX
 
 
-async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
+async def _has_unnumbered_events(database: Executor, merchant_id: int) -> bool:
     row = await database.row(
         """
         SELECT 1 AS exists
@@ -125,7 +125,7 @@ async def _has_unnumbered(database: Executor, merchant_id: int) -> bool:
 
 
 async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCursor) -> bool:
-    """Return whether the feed has this event at this position, or had it before retention."""
+    """Return whether a cursor matches the feed. Cursors of deleted events are also valid."""
     if cursor.number == 0:
         return True
     row = await database.row(
@@ -212,14 +212,14 @@ async def read_page(
     )
     if not rows:
         return FeedPage(events=(), cursor=after, has_more=False)
-    matching = [row for row in rows if row["id"] is not None]
+    matching_rows = [row for row in rows if row["id"] is not None]
     events = [
         build(FeedEvent, row, body=body)
-        for row, body in decrypt_bodies(matching[:limit], "id", database.payer_sealing)
+        for row, body in decrypt_bodies(matching_rows[:limit], "id", database.payer_sealing)
     ]
-    if len(matching) > limit:
-        last = matching[limit - 1]
-        cursor = FeedCursor(last["feed_position"], last["id"])
+    if len(matching_rows) > limit:
+        last_row = matching_rows[limit - 1]
+        cursor = FeedCursor(last_row["feed_position"], last_row["id"])
         return FeedPage(events=events, cursor=cursor, has_more=True)
     cursor = FeedCursor(rows[0]["last_position"], rows[0]["last_id"])
     return FeedPage(events=events, cursor=cursor, has_more=rows[0]["scanned"] == SCANNED_MAX)

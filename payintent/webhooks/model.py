@@ -28,7 +28,7 @@ _FIELDS_BY_TYPE: dict[EventType, tuple[str, ...]] = {
 }
 
 
-def event_payload_fields(event_type: EventType) -> tuple[str, ...]:
+def list_event_payload_fields(event_type: EventType) -> tuple[str, ...]:
     """Return the field names of `data.payment` in payload order (spec section 6.1)."""
     return (*_COMMON_FIELDS, *_FIELDS_BY_TYPE[event_type], "metadata")
 
@@ -56,7 +56,7 @@ class AttemptOutcome(StrEnum):
     CONNECT_ERROR = "connect_error"
     BLOCKED = "blocked"  # the egress rules forbid the URL or its address
     TLS_ERROR = "tls_error"
-    BAD_ANSWER = "bad_answer"  # not HTTP, truncated, or oversized headers
+    BAD_RESPONSE = "bad_answer"  # not HTTP, truncated, or oversized headers
     REDIRECT = "redirect"  # redirects are not followed
 
 

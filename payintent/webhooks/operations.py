@@ -71,7 +71,7 @@ class ReplayedEvents:
     last_event_id: UUID | None
 
 
-_EventId = Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
+_EventId = Annotated[UUID, argument("An event id such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
 
 
 class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=True):
@@ -86,7 +86,9 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
     ] = None
     tried: Annotated[
         bool,
-        option("Only events with a delivery attempt; with `pending`, retries.", flags="--tried"),
+        option(
+            "Only events with a delivery attempt; `pending` then lists retries.", flags="--tried"
+        ),
     ] = False
     since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
@@ -106,7 +108,7 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
             state=self.state,
             since=to_utc("since", self.since),
             until=to_utc("until", self.until),
-            attempted=self.tried,
+            has_attempts=self.tried,
         )
 
 
@@ -191,8 +193,8 @@ class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         return (await delivery_store.count_missed(context.database, self._build_criteria())).events
 
     async def count_changes(self, context: OperationContext) -> Mapping[str, object]:
-        missed = await delivery_store.count_missed(context.database, self._build_criteria())
-        return asdict(missed)
+        missed_count = await delivery_store.count_missed(context.database, self._build_criteria())
+        return asdict(missed_count)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
         event_ids = await delivery_store.replay_missed(
@@ -222,7 +224,7 @@ class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         """Return the operation for the next batch, which starts after this batch's last event."""
         if batch.last_event_id is None or batch.events < BATCH:
             return None
-        return _FurtherMissedEvents(
+        return _NextMissedEvents(
             merchant_id=self.merchant_id,
             since=self.since,
             until=self.until,
@@ -240,7 +242,7 @@ class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         return {"events": result.events}
 
 
-class _FurtherMissedEvents(ResendMissedEvents, frozen=True, kw_only=True):
+class _NextMissedEvents(ResendMissedEvents, frozen=True, kw_only=True):
     """A follow-up batch. Its audit entry records the event after which it starts."""
 
     after: UUID

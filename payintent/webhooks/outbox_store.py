@@ -129,7 +129,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
         [event.payment_id for event in events],
         [event.merchant_id for event in events],
         [event.type for event in events],
-        [tx.payer_sealing.body_to_store(event.id, event.body) for event in events],
+        [tx.payer_sealing.seal_body(event.id, event.body) for event in events],
         [event.occurred_at for event in events],
     )
 
@@ -204,7 +204,7 @@ def decrypt_bodies(
     """Decrypt the event bodies of rows. Rows that cannot be decrypted are logged and skipped."""
     for row in rows:
         try:
-            body = sealing.body(row[id_column], row["body"])
+            body = sealing.unseal_body(row[id_column], row["body"])
         except EncryptionKeyError as error:
             report_unreadable("event", row[id_column], error)
         else:
@@ -301,7 +301,7 @@ async def get_event(
     )
     if row is None:
         return None
-    return build(EventRecord, row, body=database.payer_sealing.body(row["id"], row["body"]))
+    return build(EventRecord, row, body=database.payer_sealing.unseal_body(row["id"], row["body"]))
 
 
 async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:

@@ -22,7 +22,7 @@ JITTER = 0.2  # each delay varies by up to 20 % in either direction
 RETRY_AFTER_MAX_S = 3_600  # cap on Retry-After, or twice the scheduled delay if that is longer
 
 
-def next_retry_wait_s(
+def compute_retry_wait_s(
     attempts: int, retry_after_s: int | None, random_value: float
 ) -> float | None:
     """Return the delay before the next attempt, or None if there are no attempts left.

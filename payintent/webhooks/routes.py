@@ -16,7 +16,7 @@ from payintent.core.errors import BadRequestError
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed, ChangeSubscriber
 from payintent.http.application import read_path_uuid
-from payintent.http.bodies import read_raw
+from payintent.http.bodies import read_body
 from payintent.http.pagination import (
     ID_BYTES,
     NUMBER_BYTES,
@@ -30,7 +30,7 @@ from payintent.http.responses import json_response
 from payintent.merchants.access import MerchantApi
 from payintent.merchants.access_operations import key_actor
 from payintent.merchants.access_store import AuthenticatedMerchant
-from payintent.operators.access import OperatorApi, read_fields, read_reason
+from payintent.operators.access import OperatorApi, pop_reason, read_fields
 from payintent.operators.operation import Actor, OperationContext
 from payintent.operators.submit import run_operation
 from payintent.runtime.json_format import format_timestamp
@@ -78,7 +78,7 @@ class EventFeedRoutes:
             page = await self._wait_for_page(request, feed_request)
         return json_response(
             {
-                "data": [feed_event_fields(event) for event in page.events],
+                "data": [make_feed_event_fields(event) for event in page.events],
                 "after": write_feed_cursor(page.cursor),
                 "has_more": page.has_more,
             }
@@ -98,8 +98,8 @@ class EventFeedRoutes:
     async def _read_page(self, feed_request: FeedRequest) -> FeedPage:
         """Read the events after the requested cursor.
 
-        Raises `BAD_REQUEST` if the feed does not have the cursor's event at that position. This
-        happens after the database has been restored from a backup.
+        Raises `BAD_REQUEST` if the feed does not have the cursor's event at that position. This can
+        happen after the database has been restored from a backup.
         """
         database, merchant_id = self.database, feed_request.merchant_id
         has_unnumbered_events = await feed_store.number_new_events(database, merchant_id)
@@ -117,7 +117,7 @@ class EventFeedRoutes:
         return replace(page, has_more=page.has_more or has_unnumbered_events)
 
     async def _wait_for_page(self, request: Request, feed_request: FeedRequest) -> FeedPage:
-        """Re-read whenever the merchant has new events, until some match the request.
+        """Re-read whenever the merchant has new events, until an event matches the request.
 
         Waiting does not occupy an admission slot or a database connection. The page is empty if the
         wait times out, the client disconnects, or the process stops.
@@ -132,10 +132,10 @@ class EventFeedRoutes:
             try:
                 while True:
                     page = await self._read_page(feed_request)
-                    is_finished = (
+                    is_last_read = (
                         loop.time() >= deadline or disconnect.done() or self.changes.closing
                     )
-                    if page.events or is_finished:
+                    if page.events or is_last_read:
                         return page
                     with suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):
@@ -145,7 +145,7 @@ class EventFeedRoutes:
                 disconnect.cancel()
 
 
-def feed_event_fields(event: FeedEvent) -> dict[str, Any]:
+def make_feed_event_fields(event: FeedEvent) -> dict[str, Any]:
     """Format an event for the feed. The `event` field is the exact webhook body."""
     delivery: dict[str, Any] = {"state": event.state, "attempts": event.attempts}
     if event.state == _PENDING:
@@ -226,13 +226,13 @@ class OperatorWebhookRoutes:
             merchant_id=_read_merchant_id(request),
             state=_read_state(request),
         )
-        return json_response({"data": [_delivery_fields(delivery) for delivery in deliveries]})
+        return json_response({"data": [_make_delivery_fields(delivery) for delivery in deliveries]})
 
     async def replay_event(self, request: Request, actor: Actor) -> Response:
         """`POST /operator/webhooks/{event_id}/replay`: resend the event, keeping its webhook-id."""
         event_id = read_path_uuid(request, "event_id", "no such event")
-        raw = await read_raw(request, self.context.settings.body_bytes_max)
-        actor = replace(actor, why=read_reason(read_fields(raw)))
+        raw = await read_body(request, self.context.settings.body_bytes_max)
+        actor = replace(actor, reason=pop_reason(read_fields(raw)))
         await run_operation(self.context, ResendEvent(event_id=event_id), actor)
         return json_response({"event_id": str(event_id), "state": "pending"})
 
@@ -254,6 +254,6 @@ def _read_state(request: Request) -> str | None:
     return state
 
 
-def _delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, Any]:
+def _make_delivery_fields(delivery: outbox_store.DeliveryRecord) -> dict[str, Any]:
     times = {"next_at": delivery.next_at, "occurred_at": delivery.occurred_at}
     return asdict(delivery) | {name: format_timestamp(at) for name, at in times.items()}

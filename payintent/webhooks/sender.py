@@ -24,10 +24,10 @@ from payintent.http.egress import (
     EgressRefusedError,
     Lookup,
     check_callback_url,
-    checked_socket,
-    egress_rules,
+    make_egress_rules,
+    open_checked_socket,
 )
-from payintent.runtime.http_session import exact_url
+from payintent.runtime.http_session import make_exact_url
 from payintent.runtime.settings import Settings
 from payintent.runtime.version import API_VERSION
 from payintent.runtime.waiting import release_slot
@@ -43,25 +43,25 @@ class ResponseHead:
     """Records the first bytes of the response to the current task's request."""
 
     def __init__(self) -> None:
-        self.received = bytearray()
+        self.content = bytearray()
         _current_head.set(self)
 
     def status(self) -> int | None:
         """Return the final response's status, or None if its status line is incomplete."""
-        at = 0
-        while match := _STATUS_LINE.match(self.received, at):
+        offset = 0
+        while match := _STATUS_LINE.match(self.content, offset):
             status = int(match[1])
             if status >= _FINAL_STATUS_MIN:
                 return status
-            head_end = self.received.find(_HEAD_END, match.end() - 2)
+            head_end = self.content.find(_HEAD_END, match.end() - 2)
             if head_end < 0:
                 return None
-            at = head_end + len(_HEAD_END)
+            offset = head_end + len(_HEAD_END)
         return None
 
 
 class RecordingConnector(aiohttp.TCPConnector):
-    """A connector whose connections fill the current task's `ResponseHead`."""
+    """A connector whose connections record responses in the current task's `ResponseHead`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
@@ -83,8 +83,8 @@ class _Connection(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._head is not None:
-            received = self._head.received
-            received += data[: _HEAD_BYTES_MAX - len(received)]
+            content = self._head.content
+            content += data[: _HEAD_BYTES_MAX - len(content)]
         super().data_received(data)
 
 
@@ -97,7 +97,7 @@ RETRY_AFTER_DIGITS_MAX = 9
 _RETRY_AFTER_CHARS_MAX = 64  # the longest HTTP date has 33 characters
 
 _SUCCESS, _REDIRECT, _CLIENT_ERROR = 200, 300, 400
-_TOO_MANY, _UNAVAILABLE = 429, 503
+_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE = 429, 503
 
 
 class _ClientResolver(CheckedResolver, AbstractResolver):
@@ -117,7 +117,7 @@ class WebhookSender:
     ) -> None:
         """`clock` returns Unix seconds; `lookup` and `tls` override the system's DNS and CAs."""
         self._settings = settings
-        self._rules = egress_rules(settings)
+        self._rules = make_egress_rules(settings)
         self._clock = clock
         self._lookup = lookup
         self._tls = tls or settings.client_tls
@@ -127,13 +127,13 @@ class WebhookSender:
     async def send(self, delivery: OutgoingDelivery) -> AttemptResult:
         """Post a webhook within the deadline. Failures are returned, not raised."""
         loop = asyncio.get_running_loop()
-        started, head = loop.time(), ResponseHead()
+        started_at, head = loop.time(), ResponseHead()
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
         except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
-            attempt = _success_result(head.status()) or _failure_result(error)
-        return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
+            attempt = _make_success_result(head.status()) or _make_failure_result(error)
+        return replace(attempt, duration_ms=round((loop.time() - started_at) * 1000))
 
     async def close(self) -> None:
         session, resolver = self._session, self._resolver
@@ -154,17 +154,17 @@ class WebhookSender:
         }
         release_slot()
         async with self._open_session().post(
-            exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
+            make_exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
         ) as response:
-            if _header_bytes(response) > HEADER_BYTES_MAX:
+            if _count_header_bytes(response) > HEADER_BYTES_MAX:
                 response.close()
-                return _success_result(response.status) or AttemptResult(
-                    outcome=AttemptOutcome.BAD_ANSWER,
+                return _make_success_result(response.status) or AttemptResult(
+                    outcome=AttemptOutcome.BAD_RESPONSE,
                     status=response.status,
                     detail="the response headers are too large",
                 )
-            answer = await self._read_answer(response)
-            return self._to_result(response, answer)
+            body_start = await self._read_body_start(response)
+            return self._to_result(response, body_start)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -177,7 +177,7 @@ class WebhookSender:
             connector = RecordingConnector(
                 resolver=self._resolver,
                 use_dns_cache=False,
-                socket_factory=partial(checked_socket, rules=self._rules),
+                socket_factory=partial(open_checked_socket, rules=self._rules),
                 limit=settings.webhook_sockets_max,
                 keepalive_timeout=KEEP_ALIVE_S,
                 ssl=self._tls or True,
@@ -201,7 +201,7 @@ class WebhookSender:
             )
         return self._session
 
-    async def _read_answer(self, response: aiohttp.ClientResponse) -> str:
+    async def _read_body_start(self, response: aiohttp.ClientResponse) -> str:
         """Read the response body up to the limit. NUL is replaced, as PostgreSQL rejects it."""
         chunks: list[bytes] = []
         remaining = self._settings.webhook_answer_bytes_max
@@ -210,38 +210,37 @@ class WebhookSender:
             remaining -= len(chunk)
         if not response.content.at_eof():
             response.close()
-        start = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
-        return start.decode("utf-8", errors="replace").replace("\0", "\ufffd")
+        body_start = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
+        return body_start.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
-    def _to_result(self, response: aiohttp.ClientResponse, answer: str) -> AttemptResult:
+    def _to_result(self, response: aiohttp.ClientResponse, body_start: str) -> AttemptResult:
         status = response.status
         if status < _SUCCESS:
             return AttemptResult(
-                outcome=AttemptOutcome.BAD_ANSWER, status=status, detail="no final response"
+                outcome=AttemptOutcome.BAD_RESPONSE, status=status, detail="no final response"
             )
         if status < _REDIRECT:
-            return AttemptResult(outcome=AttemptOutcome.DELIVERED, status=status, answer=answer)
+            return AttemptResult(outcome=AttemptOutcome.DELIVERED, status=status, answer=body_start)
         if status < _CLIENT_ERROR:
-            detail = (
-                f"redirect to {_location_host(response.headers.get('Location', ''))}, not followed"
-            )
+            host = _get_location_host(response.headers.get("Location", ""))
+            detail = f"redirect to {host}, not followed"
             return AttemptResult(
-                outcome=AttemptOutcome.REDIRECT, status=status, detail=detail, answer=answer
+                outcome=AttemptOutcome.REDIRECT, status=status, detail=detail, answer=body_start
             )
         retry_after_s = None
-        if status in (_TOO_MANY, _UNAVAILABLE):
+        if status in (_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE):
             header = response.headers.get("Retry-After", "")
             retry_after_s = _parse_retry_after(header, self._clock())
         return AttemptResult(
             outcome=AttemptOutcome.HTTP_ERROR,
             status=status,
             detail=f"HTTP {status}",
-            answer=answer,
+            answer=body_start,
             retry_after_s=retry_after_s,
         )
 
 
-def _success_result(status: int | None) -> AttemptResult | None:
+def _make_success_result(status: int | None) -> AttemptResult | None:
     """Return a successful result if the status is 2xx, otherwise None."""
     if status is None or not _SUCCESS <= status < _REDIRECT:
         return None
@@ -252,7 +251,7 @@ def _success_result(status: int | None) -> AttemptResult | None:
     )
 
 
-def _failure_result(error: Exception) -> AttemptResult:
+def _make_failure_result(error: Exception) -> AttemptResult:
     outcome, detail = _classify_error(error)
     return AttemptResult(outcome=outcome, detail=detail[:DETAIL_CHARS_MAX])
 
@@ -262,10 +261,10 @@ _ERRORS: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
     (TimeoutError, AttemptOutcome.TIMEOUT, "the response timed out"),
     (
         aiohttp.ServerDisconnectedError,
-        AttemptOutcome.BAD_ANSWER,
+        AttemptOutcome.BAD_RESPONSE,
         "the connection was closed without a response",
     ),
-    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_ANSWER, "the response was truncated"),
+    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_RESPONSE, "the response was truncated"),
 )
 
 
@@ -282,7 +281,7 @@ def _classify_error(error: Exception) -> tuple[AttemptOutcome, str]:
             return outcome, detail
     if isinstance(error, OSError):
         return AttemptOutcome.CONNECT_ERROR, _describe_os_error(error)
-    return AttemptOutcome.BAD_ANSWER, f"the response could not be read ({type(error).__name__})"
+    return AttemptOutcome.BAD_RESPONSE, f"the response could not be read ({type(error).__name__})"
 
 
 def _classify_connect_error(error: aiohttp.ClientConnectorError) -> tuple[AttemptOutcome, str]:
@@ -309,11 +308,11 @@ def _describe_tls_error(error: Exception) -> str:
     return "the TLS handshake failed"
 
 
-def _header_bytes(response: aiohttp.ClientResponse) -> int:
+def _count_header_bytes(response: aiohttp.ClientResponse) -> int:
     return sum(len(name) + len(value) + len(": \r\n") for name, value in response.raw_headers)
 
 
-def _location_host(location: str) -> str:
+def _get_location_host(location: str) -> str:
     """Return only the host of a `Location` header, because its path may contain secrets."""
     try:
         host = urlsplit(location).hostname or "a relative URL"

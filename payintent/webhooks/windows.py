@@ -3,8 +3,8 @@
 Three limits prevent an unresponsive endpoint from delaying other endpoints:
 
 - a concurrency window per endpoint, which grows with each success;
-- a circuit breaker per endpoint: while it is open, nothing is sent and no attempts are used up;
-- a bounded share of the sockets for suspects: endpoints that are slow or failing.
+- a circuit breaker per endpoint, which prevents attempts while it is open;
+- a limited share of the sockets for suspects, which are endpoints that are slow or failing.
 """
 
 from collections import deque
@@ -51,7 +51,7 @@ _CLOSED = CircuitChange(0)
 
 
 class EndpointWindows:
-    """A process's state of all endpoints. The state of idle endpoints is discarded."""
+    """The state of all endpoints in a process. The state of idle endpoints is discarded."""
 
     def __init__(self, sockets_max: int, clock: Callable[[], float]) -> None:
         self._sockets_max = sockets_max
@@ -76,19 +76,19 @@ class EndpointWindows:
         """
         now = self._clock()
         self._mark_slow(now)
-        free = min(attempts_max, self._sockets_max - self._in_flight)
-        suspects_free = self._suspects_max - self._suspects_in_flight
+        free_sockets = min(attempts_max, self._sockets_max - self._in_flight)
+        free_suspect_sockets = self._suspects_max - self._suspects_in_flight
         allocations: list[tuple[int, int]] = []
         for endpoint_id in endpoint_ids:
-            if free <= 0:
+            if free_sockets <= 0:
                 break
             endpoint = self._endpoints.get(endpoint_id, _INITIAL)
-            limit = min(free, suspects_free) if endpoint.is_suspect else free
+            limit = min(free_sockets, free_suspect_sockets) if endpoint.is_suspect else free_sockets
             slots = 0 if now < endpoint.blocked_until else min(endpoint.free_slots, limit)
             if slots > 0:
                 allocations.append((endpoint_id, slots))
-                free -= slots
-                suspects_free -= slots if endpoint.is_suspect else 0
+                free_sockets -= slots
+                free_suspect_sockets -= slots if endpoint.is_suspect else 0
         return allocations
 
     def start(self, endpoint_id: int) -> InFlightAttempt:
@@ -112,12 +112,12 @@ class EndpointWindows:
         now = self._clock()
         self._mark_slow(now)
         endpoint = self._endpoints[attempt.endpoint_id]
-        before = endpoint.suspects_in_flight
+        previous_suspects = endpoint.suspects_in_flight
         del endpoint.in_flight[attempt]
         endpoint.used_at = now
         change = endpoint.record(attempt, succeeded, now)
         self._in_flight -= 1
-        self._suspects_in_flight += endpoint.suspects_in_flight - before
+        self._suspects_in_flight += endpoint.suspects_in_flight - previous_suspects
         return change
 
     def pause(self, endpoint_id: int, seconds: float) -> None:
@@ -131,17 +131,19 @@ class EndpointWindows:
             attempt = self._fast_attempts.popleft()
             endpoint = self._endpoints.get(attempt.endpoint_id)
             if endpoint is not None and attempt in endpoint.in_flight:
-                before = endpoint.suspects_in_flight
+                previous_suspects = endpoint.suspects_in_flight
                 endpoint.is_slow = True
                 endpoint.window = 1
-                self._suspects_in_flight += endpoint.suspects_in_flight - before
+                self._suspects_in_flight += endpoint.suspects_in_flight - previous_suspects
 
     def _sweep(self, now: float) -> None:
         if now < self._sweep_at:
             return
         self._sweep_at = now + SWEEP_EVERY_S
-        idle = [key for key, endpoint in self._endpoints.items() if endpoint.can_be_discarded(now)]
-        for key in idle:
+        idle_ids = [
+            key for key, endpoint in self._endpoints.items() if endpoint.can_be_discarded(now)
+        ]
+        for key in idle_ids:
             del self._endpoints[key]
 
 
@@ -192,8 +194,8 @@ class _Endpoint:
 
     def _record_success(self, attempt: InFlightAttempt, now: float) -> CircuitChange | None:
         was_open = self.openings > 0
-        oldest = next(iter(self.in_flight), attempt)
-        self.is_slow = now - min(oldest.since, attempt.since) > SLOW_AFTER_S
+        oldest_attempt = next(iter(self.in_flight), attempt)
+        self.is_slow = now - min(oldest_attempt.since, attempt.since) > SLOW_AFTER_S
         self.failures = 0
         self.openings = 0
         self.window = 1 if self.is_slow else min(self.window + 1, WINDOW_MAX)
@@ -202,9 +204,9 @@ class _Endpoint:
     def _record_failure(self, now: float) -> CircuitChange | None:
         self.failures += 1
         self.window = 1
-        recent = [succeeded for at, succeeded in self.outcomes if at > now - OPEN_SAMPLE_S]
-        failure_rate = recent.count(False) / max(1, len(recent))
-        is_failing = len(recent) >= OPEN_SAMPLE_MIN and failure_rate >= OPEN_FAILURE_RATE
+        recent_outcomes = [succeeded for at, succeeded in self.outcomes if at > now - OPEN_SAMPLE_S]
+        failure_rate = recent_outcomes.count(False) / max(1, len(recent_outcomes))
+        is_failing = len(recent_outcomes) >= OPEN_SAMPLE_MIN and failure_rate >= OPEN_FAILURE_RATE
         if self.openings > 0 or self.failures >= OPEN_AFTER_FAILURES or is_failing:
             return self._open_circuit(now)
         return None

@@ -125,7 +125,7 @@ FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
     "A case is accepted": _accepted,
     "A case is dismissed": _dismissed,
     "A capture arrives before its session": _adopted,
-    "A gateway payout is paid on to the merchant": _settled,
+    "A gateway payout is forwarded to the merchant": _settled,
     "A gateway pays out from a merchant's own account": _own_account,
 }
 

@@ -13,14 +13,14 @@ from payintent.accounting.model import (
     GatewayPayout,
     LedgerEntry,
     SweptMoney,
-    assignment_entries,
-    capture_entries,
-    case_entries,
-    dispute_entries,
-    gateway_payout_entries,
-    quoted_charges,
-    refund_entry,
-    sweep_entries,
+    get_quoted_charges,
+    make_assignment_entries,
+    make_capture_entries,
+    make_case_entries,
+    make_dispute_entries,
+    make_gateway_payout_entries,
+    make_refund_entry,
+    make_sweep_entries,
 )
 from payintent.gateways.port import DisputeState
 from payintent.merchants.model import FeeMode, Price
@@ -62,80 +62,81 @@ def rows(entries: list[LedgerEntry]) -> list[Row]:
 
 
 TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
-    ("credited", capture_entries(PAID, 100, CHARGES), [
+    ("credited", make_capture_entries(PAID, 100, CHARGES), [
         ("capture", "payable", GATEWAY, PAYABLE, 90),
         ("capture", "fee", GATEWAY, "fee_income", 3),
         ("capture", "tax", GATEWAY, "tax_payable", 7)]),
-    ("on a chain", capture_entries(TOKEN, 100, Charges(0, 0)), [
+    ("on a chain", make_capture_entries(TOKEN, 100, Charges(0, 0)), [
         ("capture", "payable", "chain_receiver:4", PAYABLE, 100)]),
-    ("all of it is the fee", capture_entries(PAID, 3, Charges(3, 0)), [
+    ("all of it is the fee", make_capture_entries(PAID, 3, Charges(3, 0)), [
         ("capture", "fee", GATEWAY, "fee_income", 3)]),
-    ("less than the fee", capture_entries(PAID, 2, Charges(3, 0)), [
+    ("less than the fee", make_capture_entries(PAID, 2, Charges(3, 0)), [
         ("capture", "payable", PAYABLE, GATEWAY, 1),
         ("capture", "fee", GATEWAY, "fee_income", 3)]),
-    ("of a case", capture_entries(STRAY, 100, CHARGES), [
+    ("of a case", make_capture_entries(STRAY, 100, CHARGES), [
         ("capture", "suspense", GATEWAY, SUSPENSE, 100)]),
-    ("nothing came", capture_entries(STRAY, 0, Charges(0, 0)), []),
-    ("adopted", assignment_entries(PAID, 100, CHARGES), [
+    ("nothing came", make_capture_entries(STRAY, 0, Charges(0, 0)), []),
+    ("adopted", make_assignment_entries(PAID, 100, CHARGES), [
         ("capture_adopted", "payable", SUSPENSE, PAYABLE, 90),
         ("capture_adopted", "fee", SUSPENSE, "fee_income", 3),
         ("capture_adopted", "tax", SUSPENSE, "tax_payable", 7)]),
-    ("adopted and not credited", assignment_entries(STRAY, 100, CHARGES), []),
-    ("reserved", [refund_entry(Fact.REFUND_RESERVED, PAID, ID, 5)], [
+    ("adopted and not credited", make_assignment_entries(STRAY, 100, CHARGES), []),
+    ("reserved", [make_refund_entry(Fact.REFUND_RESERVED, PAID, ID, 5)], [
         ("refund_reserved", "whole", PAYABLE, RESERVE, 5)]),
-    ("done", [refund_entry(Fact.REFUND_DONE, PAID, ID, 5)], [
+    ("done", [make_refund_entry(Fact.REFUND_DONE, PAID, ID, 5)], [
         ("refund_done", "whole", RESERVE, GATEWAY, 5)]),
-    ("failed", [refund_entry(Fact.REFUND_REVERSED, PAID, ID, 5)], [
+    ("failed", [make_refund_entry(Fact.REFUND_REVERSED, PAID, ID, 5)], [
         ("refund_reversed", "whole", RESERVE, PAYABLE, 5)]),
-    ("reserved of a case", [refund_entry(Fact.REFUND_RESERVED, STRAY, ID, 5)], [
+    ("reserved of a case", [make_refund_entry(Fact.REFUND_RESERVED, STRAY, ID, 5)], [
         ("refund_reserved", "whole", SUSPENSE, RESERVE, 5)]),
-    ("failed of a case", [refund_entry(Fact.REFUND_REVERSED, STRAY, ID, 5)], [
+    ("failed of a case", [make_refund_entry(Fact.REFUND_REVERSED, STRAY, ID, 5)], [
         ("refund_reversed", "whole", RESERVE, SUSPENSE, 5)]),
-    ("done on a chain", [refund_entry(Fact.REFUND_DONE, TOKEN, ID, 5)], [
+    ("done on a chain", [make_refund_entry(Fact.REFUND_DONE, TOKEN, ID, 5)], [
         ("refund_done", "whole", "refund_reserve:4", "chain_receiver:4", 5)]),
-    ("accepted", case_entries(Fact.CASE_ACCEPTED, STRAY, ID, 9), [
+    ("accepted", make_case_entries(Fact.CASE_ACCEPTED, STRAY, ID, 9), [
         ("case_accepted", "whole", SUSPENSE, PAYABLE, 9)]),
-    ("accepted for nobody", case_entries(Fact.CASE_ACCEPTED, NOBODYS, ID, 9), []),
-    ("dismissed", case_entries(Fact.CASE_DISMISSED, NOBODYS, ID, 9), [
+    ("accepted for nobody", make_case_entries(Fact.CASE_ACCEPTED, NOBODYS, ID, 9), []),
+    ("dismissed", make_case_entries(Fact.CASE_DISMISSED, NOBODYS, ID, 9), [
         ("case_dismissed", "whole", SUSPENSE, GATEWAY, 9)]),
-    ("paid out by a gateway", gateway_payout_entries(PAID_OUT), [
+    ("paid out by a gateway", make_gateway_payout_entries(PAID_OUT), [
         ("gateway_payout", "whole", "bank", GATEWAY, 90),
         ("gateway_payout", "fee", "fee_income", GATEWAY, 10)]),
-    ("paid out and reversed", gateway_payout_entries(PAID_OUT, reversal=True), [
+    ("paid out and reversed", make_gateway_payout_entries(PAID_OUT, is_reversal=True), [
         ("gateway_payout", "reversed", GATEWAY, "bank", 90),
         ("gateway_payout", "fee_reversed", GATEWAY, "fee_income", 10)]),
     ("taken back by a gateway",
-        gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=0)), [
+        make_gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=0)), [
         ("gateway_payout", "whole", GATEWAY, "bank", 4)]),
     ("taken back and reversed",
-        gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=-1), reversal=True), [
+        make_gateway_payout_entries(
+            replace(PAID_OUT, amount_minor=-4, fee_minor=-1), is_reversal=True), [
         ("gateway_payout", "reversed", "bank", GATEWAY, 4),
         ("gateway_payout", "fee_reversed", "fee_income", GATEWAY, 1)]),
     ("paid out to the merchant of the account",
-        gateway_payout_entries(replace(PAID_OUT, merchant_id=7)), [
+        make_gateway_payout_entries(replace(PAID_OUT, merchant_id=7)), [
         ("gateway_payout", "whole", PAYABLE, GATEWAY, 90),
         ("gateway_payout", "fee", PAYABLE, GATEWAY, 10)]),
     ("taken from a contract's receiver",
-        gateway_payout_entries(replace(
+        make_gateway_payout_entries(replace(
             PAID_OUT, account_id=4, fee_minor=0, currency="USDT", chain="bnb")), [
         ("gateway_payout", "whole", "bank", "chain_receiver:4", 90)]),
     ("captured at a deposit address",
-        capture_entries(replace(TOKEN, is_deposit=True), 100, Charges(0, 0)), [
+        make_capture_entries(replace(TOKEN, is_deposit=True), 100, Charges(0, 0)), [
         ("capture", "payable", "chain_deposits:4", PAYABLE, 100)]),
-    ("swept", sweep_entries(SWEPT, {}, 0), [
+    ("swept", make_sweep_entries(SWEPT, {}, 0), [
         ("sweep", "1", "chain_receiver:4", "chain_deposits:4", 97),
         ("sweep", "2", "chain_gas:4", "chain_deposits:4", 3)]),
     ("swept with a transfer that is not recorded",
-        sweep_entries(replace(SWEPT, received_minor=120), {}, 0), [
+        make_sweep_entries(replace(SWEPT, received_minor=120), {}, 0), [
         ("sweep", "1", "chain_receiver:4", "chain_deposits:4", 100)]),
     ("swept before a deposit was found",
-        sweep_entries(SWEPT, {"chain_receiver:4": 60, "chain_deposits:4": -60}, 1), [
+        make_sweep_entries(SWEPT, {"chain_receiver:4": 60, "chain_deposits:4": -60}, 1), [
         ("sweep", "2", "chain_receiver:4", "chain_deposits:4", 37),
         ("sweep", "3", "chain_gas:4", "chain_deposits:4", 3)]),
     ("swept by a sweep that was found later",
-        sweep_entries(replace(SWEPT, deposited_minor=50), {"chain_receiver:4": 97}, 1), [
+        make_sweep_entries(replace(SWEPT, deposited_minor=50), {"chain_receiver:4": 97}, 1), [
         ("sweep", "2", "chain_deposits:4", "chain_receiver:4", 47)]),
-    ("resolved without money", case_entries(Fact.CASE_DISMISSED, STRAY, ID, 0), []),
+    ("resolved without money", make_case_entries(Fact.CASE_DISMISSED, STRAY, ID, 0), []),
 ]  # fmt: skip
 
 
@@ -176,14 +177,14 @@ def test_a_report_of_a_dispute_enters_what_has_changed(
     recorded: dict[str, int],
     expected: list[Row],
 ) -> None:
-    entries = dispute_entries(money, ID, state, amount, recorded, 2)
+    entries = make_dispute_entries(money, ID, state, amount, recorded, 2)
     assert rows(entries) == expected
     after = Counter(recorded)
     for entry in entries:
         after[entry.debit] += entry.amount_minor
         after[entry.credit] -= entry.amount_minor
     known = {account: value for account, value in after.items() if value}
-    assert dispute_entries(money, ID, state, amount, known, 4) == [], "it was entered already"
+    assert make_dispute_entries(money, ID, state, amount, known, 4) == [], "it was entered already"
 
 
 @pytest.mark.parametrize(
@@ -212,4 +213,4 @@ def test_the_charges_of_a_quote_are_in_the_units_of_its_total(
         estimated_tax=tax,
         total_amount=total,
     )
-    assert quoted_charges(price, total_minor) == charges
+    assert get_quoted_charges(price, total_minor) == charges

@@ -139,12 +139,12 @@ async def test_blank_lines_of_a_file_are_ignored_and_counted_in_what_is_wrong(wo
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"amount": "0.00"}, "amount must be above zero"),
+        ({"amount": "0.00"}, "amount must be greater than zero"),
         ({"amount": "-1"}, "amount must be a plain decimal"),
         ({"amount": "1e3"}, "amount must be a plain decimal"),
         ({"amount": "1.001"}, "at most 2 decimals"),
-        ({"currency": "XXX"}, "'XXX' is not known"),
-        ({"currency": "USDT", "chain": "nowhere"}, "'USDT' on 'nowhere' is not known"),
+        ({"currency": "XXX"}, "'XXX' is unknown"),
+        ({"currency": "USDT", "chain": "nowhere"}, "'USDT' on 'nowhere' is unknown"),
         ({"reference": ""}, "reference must have 1 to 200"),
         ({"reference": "x" * 201}, "reference must have 1 to 200"),
         ({"paid_on": "2026-02-30"}, "paid_on must be a day"),

@@ -1,7 +1,7 @@
 """Statements: how people read a ledger fact."""
 
-from payintent.accounting.statement_model import fact_label
+from payintent.accounting.statement_model import format_fact
 
 
 def test_a_fact_is_named_in_words() -> None:
-    assert fact_label("refund_reserved") == "refund reserved"
+    assert format_fact("refund_reserved") == "refund reserved"

@@ -14,8 +14,8 @@ from payintent.accounting.model import Fact
 from payintent.accounting.statement_model import Movement, StatementLineView, StatementView
 from payintent.accounting.statement_pdf import (
     StatementPages,
-    name_fonts,
-    shaped_runs,
+    open_name_fonts,
+    shape_runs,
     write_statement_pdf,
 )
 
@@ -152,8 +152,8 @@ def test_a_name_of_any_script_is_drawn_with_an_embedded_font(
 
 def _shaped(name: str) -> list[str]:
     """Return the glyphs of a name from left to right, each by its outline's name and font."""
-    with name_fonts() as fonts:
-        return [glyph for _, text in shaped_runs(fonts, name, 10) for glyph in text]
+    with open_name_fonts() as fonts:
+        return [glyph for _, text in shape_runs(fonts, name, 10) for glyph in text]
 
 
 def test_letters_of_arabic_are_joined_and_run_from_right_to_left() -> None:

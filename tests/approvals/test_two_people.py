@@ -14,7 +14,7 @@ from payintent.approvals.operations import (
     ListApprovals,
     Reject,
     ShowApproval,
-    proposal_view,
+    make_proposal_view,
 )
 from payintent.chains.operations import ListChains, SetToken
 from payintent.core import ids
@@ -60,7 +60,7 @@ async def _propose(stage: Stage, action: str, actor: Actor = ADA) -> Any:
     """Ask for something that waits for another person; gives how it is shown."""
     proposal = await stage.service.submit(stage.example(action), actor)
     assert isinstance(proposal, Proposal), action
-    return proposal_view(proposal)
+    return make_proposal_view(proposal)
 
 
 async def _refused(stage: Stage, operation: Any, actor: Actor, words: str) -> ErrorCode:
@@ -73,19 +73,19 @@ async def _account(stage: Stage) -> Any:
     return await stage.perform(ShowAccount(account_id=stage.known["account"]))
 
 
-@pytest.mark.parametrize("over_http", [False, True])
+@pytest.mark.parametrize("uses_http", [False, True])
 async def test_exactly_these_operations_wait_for_another_person(
-    stage: Stage, over_http: bool
+    stage: Stage, uses_http: bool
 ) -> None:
     waiting: set[str] = set()
     for action in EXAMPLES:
-        done = await stage.service.submit(stage.example(action), replace(ADA, over_http=over_http))
+        done = await stage.service.submit(stage.example(action), replace(ADA, uses_http=uses_http))
         if isinstance(done, Proposal):
             waiting.add(action)
             await stage.service.run_operation(
                 Approve(approval_id=ids.format_id(ids.APPROVAL, done.id)), ALAN
             )
-    assert waiting == (TWO_OVER_HTTP if over_http else TWO_PEOPLE)
+    assert waiting == (TWO_OVER_HTTP if uses_http else TWO_PEOPLE)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
         f"account {account} of merchant {merchant} at fake",
         "its base URL changes from https://gateway.example.com to https://gateway.example.com/v2",
         "its name changes from '' to 'theirs'",
-        "its countries change from all countries of its gateway to TH",
+        "its countries change from all countries that its gateway supports to TH",
         "its signing_secret is replaced",
     ]
     rows = await stage.world.rows("SELECT p::text AS row FROM proposal p")
@@ -162,7 +162,7 @@ async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None
     await stage.world.rows("UPDATE merchant SET activation = 'ACTIVE', activated_at = clock()")
     await stage.perform(SetTaxRate(country="TH", rate=Decimal("0.05")))
     for action in sorted(TWO_OVER_HTTP):
-        waiting = await _propose(stage, action, replace(ADA, over_http=True))
+        waiting = await _propose(stage, action, replace(ADA, uses_http=True))
         told = " ".join(waiting.changes)
         for name, value in stage.fields(action).items():
             if isinstance(value, str | int) and name not in {"public_id", "name", "payer_uid"}:
@@ -173,7 +173,7 @@ async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None
 
 async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -> None:
     change = SetChain(chain="native", refund_approval_above="7")
-    waiting = proposal_view(await stage.service.submit(change, ADA))
+    waiting = make_proposal_view(await stage.service.submit(change, ADA))
     assert waiting.changes == ["refund_approval_above of native changes from 1000 to 7"]
     await stage.perform(SetChain(chain="native", refund_approval_above="3"))
     shown = await stage.perform(ShowApproval(approval_id=waiting.id))
@@ -318,9 +318,9 @@ async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
 
 
 async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Stage) -> None:
-    over_http = replace(ADA, over_http=True)
+    uses_http = replace(ADA, uses_http=True)
     for action, name in (("operator.issue", "token"), ("key.issue", "api_key")):
-        waiting = await _propose(stage, action, over_http)
+        waiting = await _propose(stage, action, uses_http)
         approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
         secret = approved.result[name]
         assert secret
@@ -329,7 +329,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
         for table in ("proposal", "audit", "operator_token", "api_key"):
             rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
             assert not [row for row in rows if secret in row["row"]]
-    waiting = await _propose(stage, "merchant.create", over_http)
+    waiting = await _propose(stage, "merchant.create", uses_http)
     approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
     shown = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
     assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in shown]
@@ -342,7 +342,7 @@ async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage
     """Neither merchant nor key is made until another admin approves, who alone is shown the key."""
     count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM api_key) AS k"
     [before] = await stage.world.rows(count)
-    waiting = await _propose(stage, "merchant.create", replace(ADA, over_http=True))
+    waiting = await _propose(stage, "merchant.create", replace(ADA, uses_http=True))
     assert "name: Third Shop" in waiting.changes
     assert "the API key and callback secret are shown to the approver" in waiting.changes[-1]
     approval = Approve(approval_id=waiting.id)
@@ -463,7 +463,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
         return_exceptions=True,
     )
     [refused] = [one for one in done if isinstance(one, RefusedError)]
-    assert (refused.code, "only the first two tokens" in refused.message) == (
+    assert (refused.code, "only issue the first two tokens" in refused.message) == (
         *(ErrorCode.FORBIDDEN, True),
     )
     tokens = await stage.perform(ListOperatorTokens())
@@ -471,7 +471,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
     assert len(tokens) == 2
     await stage.perform(RevokeOperatorToken(public_id=tokens[0].public_id))
     third = IssueOperatorToken(name="Ken", role=Role.ADMIN)
-    words = "only the first two tokens"
+    words = "only issue the first two tokens"
     assert await _refused(stage, third, _TERMINAL, words) is ErrorCode.FORBIDDEN
     for action in OPERATIONS:
         if action != "operator.issue":
@@ -493,7 +493,7 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
         asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
         await until_waiting(stage.world, asked)
         await first.commit()
-        with pytest.raises(RefusedError, match="only the first two tokens"):
+        with pytest.raises(RefusedError, match="only issue the first two tokens"):
             await asked
     assert len(await stage.perform(ListOperatorTokens())) == 2
 

@@ -385,11 +385,11 @@ async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -
     new_ids = world.id_generator
     for number, (facts, body) in enumerate(told):
         callback = VerifiedCallback(
-            id=f"{number}", session_id=new_ids.new_session_id(), facts=facts
+            id=f"{number}", session_id=new_ids.new_session_id(), stored_body=facts
         )
         await service.callback_receiver.receive(world.account_id, callback, body)
         of_refund = VerifiedCallback(
-            id=f"{number} of a refund", refund_id=new_ids.new_id(), facts=facts
+            id=f"{number} of a refund", refund_id=new_ids.new_id(), stored_body=facts
         )
         await service.callback_receiver.receive(world.account_id, of_refund, body)
     rows = await world.rows("SELECT body FROM callback ORDER BY callback_id")

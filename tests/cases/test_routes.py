@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.cases.list_store import MerchantCase
-from payintent.cases.operations import case_fields
+from payintent.cases.operations import format_case
 from payintent.core import ids
 from payintent.gateways.port import DisputeReport, DisputeState, VerifiedCallback
 from tests.refunds.requests import paid, send
@@ -99,7 +99,7 @@ def test_money_on_a_chain_has_its_tokens_decimals(decimals: int | None, shown: s
         closed_at=None,
         dispute=None,
     )
-    assert case_fields(case).get("amount") == shown
+    assert format_case(case).get("amount") == shown
 
 
 async def test_cases_are_listed_newest_first_page_by_page(api: Api) -> None:

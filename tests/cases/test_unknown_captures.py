@@ -92,8 +92,8 @@ async def test_the_case_of_money_that_names_a_session_of_another_account_says_so
     await tell(world, session_id, account_id=await add_account(world))
     [case] = await unknown_cases(world)
     assert case.note.endswith(
-        f" of account {world.account_id}: if both accounts have the same credentials, "
-        "this capture was reported twice and belongs to that session; do not refund it here"
+        f" of account {world.account_id}. If both accounts have the same credentials, "
+        "the capture was reported twice and belongs to that session; do not refund it here"
     )
 
 

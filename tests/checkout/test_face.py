@@ -112,6 +112,8 @@ def _quote(kind: str, label: str, number: int = 1, **fields: Any) -> dict[str, A
         "payment_method_id": number,
         "kind": kind,
         "label": label,
+        "name": label,
+        "chain_name": label.removeprefix(f"{fields.get('token')} on "),
         "currency": fields.get("token", "USD"),
         "fee_mode": "INCLUSIVE",
         "fee_amount": "0",

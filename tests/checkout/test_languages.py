@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.checkout.languages import LOCALES, OWN_NAMES, load_language, negotiate_language
+from payintent.checkout.languages import load_language, negotiate_language
 from payintent.core.countries import COUNTRIES, GLOBAL
+from payintent.core.languages import LOCALES, OWN_NAMES
 from payintent.core.money import FIAT
 from payintent.merchants.methods_operations import AddPaymentMethod
 from tests.checkout import texts_used as used
@@ -22,16 +23,16 @@ pytestmark = pytest.mark.full
 FOREIGN = [locale for locale in LOCALES if locale != "en"]
 #: What reads the same in English.
 SAME = {
-    "th": {"quantity", "sentences", "method_provider"},
+    "th": {"quantity", "sentences", "receipt_line", "method_provider"},
     "ja": {"quantity"},
     "zh-Hant": {"quantity"},
-    "id": {"quantity", "sentences", "total", "receipt_email", "method_provider"},
+    "id": {"quantity", "sentences", "total", "receipt_email", "receipt_line", "method_provider"},
     "ar": {"sentences"},
 }
 #: Names and words that stand in Latin letters in every script.
-LATIN = {"JavaScript", "MetaMask", "App", "QR", "Code", "EIP"}
+LATIN = {"JavaScript", "MetaMask", "App", "QR", "Code", "EIP", "D", "Secure", "CVC"}
 #: Keys that nobody writes out: `kind_` comes with a method, the others with an error.
-BUILT = ("kind_", "sorry_", "card_")
+BUILT = ("kind_", "sorry_", "card_", "test_card_")
 OPEN, CLOSE = "\u2068", "\u2069"  # isolate what is between: its direction is its own
 
 every_locale = pytest.mark.parametrize("locale", LOCALES)
@@ -100,11 +101,12 @@ def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
 
 
 def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
-    inside = {"first", "second", "when", "minutes", "quantity"}  # Arabic itself, or a number
+    inside = {"first", "second", "when", "minutes", "quantity", "name"}  # Arabic, or a number
     for key, text in load_language("ar").translations.items():
         isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
         assert sorted({*isolated} | inside & {*_placeholders(text)}) == _placeholders(text), key
         assert text.count(OPEN) == text.count(CLOSE) == len(isolated), key
+        assert not re.search(r"\d-[A-Z]", text), key  # is shown in the order `D-3`
 
 
 def test_an_arabic_number_stands_after_what_it_counts_since_the_noun_would_bend() -> None:
@@ -141,7 +143,7 @@ def test_every_text_that_is_there_is_used() -> None:
 
 
 def test_no_template_and_no_script_says_a_word_of_its_own() -> None:
-    assert used.words_in_templates() <= {"UTC"}
+    assert used.words_in_templates() <= {"UTC", "approve", "fail"}  # and values of buttons
     assert used.words_in_scripts() == set()
 
 

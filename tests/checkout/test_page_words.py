@@ -8,7 +8,7 @@ from io import BytesIO
 import pytest
 import segno
 
-from payintent.checkout.languages import LOCALES, OWN_NAMES
+from payintent.core.languages import LOCALES, OWN_NAMES
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.runtime.settings import Settings
 from tests.refunds.requests import in_status

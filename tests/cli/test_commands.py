@@ -117,7 +117,7 @@ async def test_all_methods_are_those_of_the_platforms_accounts(run: Run, world: 
 async def test_keys_are_issued_listed_and_revoked(run: Run, world: World) -> None:
     issued = (await _off(run, "key", "issue", world.merchant_id, "--name", "ci", "--json")).json
     assert list(issued) == ["merchant_id", "api_key", "callback_secret"]
-    assert issued["callback_secret"] is None  # only a test side that is made has a new one
+    assert issued["callback_secret"] is None  # only a test merchant that is made has a new one
     public_id = issued["api_key"].split("_")[2]
     revoked = (await _off(run, "key", "revoke", public_id, "--json")).json
     assert revoked["revoked_at"]

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from payintent.cli.processes import default_processes
+from payintent.cli.processes import get_default_process_count
 from payintent.runtime.settings import Settings
 
 _HERE = (
@@ -38,7 +38,7 @@ def test_postgresql_on_the_same_host_is_left_a_core(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     update = {"database_url": url, "database_direct_url": None}
     settings = any_settings.model_copy(update=update)
-    assert default_processes(settings) == max(1, cores - spare)
+    assert get_default_process_count(settings) == max(1, cores - spare)
 
 
 def test_behind_a_pooler_the_address_past_it_counts(
@@ -48,4 +48,4 @@ def test_behind_a_pooler_the_address_past_it_counts(
     here, elsewhere = _HERE[0], _ELSEWHERE[0]
     for url, direct_url, processes in ((here, elsewhere, 4), (elsewhere, here, 3)):
         update = {"database_url": url, "database_direct_url": direct_url}
-        assert default_processes(any_settings.model_copy(update=update)) == processes
+        assert get_default_process_count(any_settings.model_copy(update=update)) == processes

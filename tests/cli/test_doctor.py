@@ -18,7 +18,7 @@ from payintent.runtime.settings_checks import (
     find_interpreter_warnings,
     find_unknown_settings,
     list_configured_names,
-    variable_name,
+    make_variable_name,
 )
 from tests.support.authority import Authority
 from tests.support.databases import at_database
@@ -207,7 +207,7 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is not an address"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is not an address or a network"),
     ("GATEWAY_ORIGINS", "https://a.example,b.example", "invalid entry (number 2)"),
-    ("CA_FILE", "/no/such/file", "names a file that cannot be read: No such file or directory"),
+    ("CA_FILE", "/no/such/file", "refers to a file that cannot be read: No such file or directory"),
     ("CA_FILE", "/dev/null", "must be a file with a certificate in PEM format"),
     ("LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING, ERROR"),
     ("SANDBOX", "maybe", "must be true or false"),
@@ -239,9 +239,9 @@ _NUMBERS = [
 
 @pytest.mark.parametrize("value", ["-1", "", "many", "inf", "9e99"])
 def test_every_number_has_bounds_and_says_them(examine: _Doctor, value: str) -> None:
-    found = examine.refusals(**{variable_name(name): value for name in _NUMBERS})
+    found = examine.refusals(**{make_variable_name(name): value for name in _NUMBERS})
     assert len(_NUMBERS) > 50
-    assert [text.split()[0] for _, text in found] == [variable_name(name) for name in _NUMBERS]
+    assert [text.split()[0] for _, text in found] == [make_variable_name(name) for name in _NUMBERS]
     told = rf"\w+ is '{value}' and must be a (whole )?number, (at least|above) \d+ and at most \d+"
     assert [text for _, text in found if not re.fullmatch(told, text)] == []
 
@@ -382,7 +382,7 @@ def test_a_file_of_authorities_that_its_owner_alone_reads_is_a_warning(
 def test_a_chain_without_a_second_endpoint_is_refused(examine: _Doctor) -> None:
     found = examine.refusals(PAYINTENT_RPC_BSC="https://rpc.example.com/key")
     assert [subject for subject, _ in found] == ["addresses"]
-    assert "PAYINTENT_RPC_BSC needs two endpoints at different hosts" in found[0][1]
+    assert "PAYINTENT_RPC_BSC needs two endpoints on different hosts" in found[0][1]
 
 
 def _with_netloc(url: str, user: str) -> str:

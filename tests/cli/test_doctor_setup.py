@@ -11,7 +11,11 @@ from payintent.core.access import Role
 from payintent.gateway_accounts.operations import DisableAccount
 from payintent.operators.operation import OperationContext
 from payintent.operators.operations import IssueOperatorToken, RevokeOperatorToken
-from payintent.runtime.encryption import EncryptionKeyError, account_context, legacy_account_context
+from payintent.runtime.encryption import (
+    EncryptionKeyError,
+    make_account_context,
+    make_legacy_account_context,
+)
 from payintent.runtime.settings_checks import find_interpreter_warnings
 from tests.cli.conftest import Run, run
 from tests.support.fakes import FakeGateway
@@ -43,7 +47,7 @@ async def _add_account(world: World, credentials: dict[str, str]) -> int:
         "INSERT INTO provider_account (provider, base_url) VALUES ('2c2p', 'http://2c2p.test') "
         "RETURNING id"
     )
-    place = account_context(row["id"], "2c2p", "http://2c2p.test")
+    place = make_account_context(row["id"], "2c2p", "http://2c2p.test")
     await _seal(world, row["id"], place, credentials)
     return row["id"]
 
@@ -58,7 +62,7 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
 ) -> None:
     async def admins() -> tuple[bool, str]:
         [finding, _] = await check_setup(context)
-        return finding.works, finding.text
+        return finding.is_ok, finding.text
 
     too_few = "at least 2 are needed to approve the operations of admins"
     assert await admins() == (False, f"admins with a valid token: 0; {too_few}")
@@ -88,7 +92,7 @@ async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
             "operators", True, f"{text}; other admins sign in with OpenID Connect"
         )
     else:
-        assert not finding.works
+        assert not finding.is_ok
 
 
 async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:
@@ -127,7 +131,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
     world: World, context: OperationContext
 ) -> None:
     context = replace(context, settings=world.service.settings)
-    place = legacy_account_context(world.account_id)
+    place = make_legacy_account_context(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
     [finding] = await check_setup(context)
     assert finding == SetupFinding(
@@ -143,7 +147,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
 
 async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run) -> None:
     await _add_account(world, {"secret_key": "x"})
-    place = legacy_account_context(world.account_id)
+    place = make_legacy_account_context(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
     said = await asyncio.to_thread(run, "doctor", PAYINTENT_SANDBOX=None)
     assert said.status == 0, said

@@ -53,7 +53,7 @@ def test_an_installed_gateway_has_accounts_that_can_be_checked(
     }
     assert "9876" not in checked.out + checked.err
     without = run("account", "check", added["id"])
-    assert (without.status, "no adapter of example is installed" in without.out) == (1, True)
+    assert (without.status, "no adapter for example is installed" in without.out) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["api", "worker", "account list"])

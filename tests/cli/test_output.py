@@ -146,6 +146,19 @@ def test_what_is_wrong_is_one_line_on_standard_error(
     assert said.err == f"payintent: {line}\n"
 
 
+def test_a_methods_label_is_translated_and_the_translations_are_removed(shop: Terminal) -> None:
+    def change(entries: str) -> dict[str, str]:
+        said = shop.run("method", "change", "1", "--label-translations", entries, "--json")
+        assert said.status == 0, said.err
+        return json.loads(said.out)["label_translations"]
+
+    assert change("th:บัตรเครดิต,ar:بطاقة") == {"th": "บัตรเครดิต", "ar": "بطاقة"}
+    refused = shop.run("method", "change", "1", "--label-translations", "de:Karte")
+    assert (refused.status, refused.out) == (1, "")
+    assert "label_translations must be LANGUAGE:LABEL" in refused.err
+    assert change("") == {}
+
+
 def test_a_reason_is_asked_for_outside_the_sandbox(settings: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
@@ -194,7 +207,7 @@ def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings:
         patch.setenv("PAYINTENT_KEYRING", old)
         said = shop.run("keyring", "show")
         assert (said.status, said.err) == (
-            *(1, "payintent: the key ring lacks key 'k2', which is still needed\n"),
+            *(1, "payintent: the key ring lacks key 'k2', which is still in use\n"),
         )
 
 
@@ -239,7 +252,7 @@ def test_a_page_of_a_story_is_a_line_for_each_thing_with_what_was_sent_and_answe
         "2026-11-21 09:30:00.000Z created     1590 THB",
         "2026-11-21 09:30:00.000Z attempt     01a1 attempt 1",
         '     body: {"type":"payment.paid"}',
-        "     answer: busy, come again",
+        "     response: busy, come again",
         "",
         "page 1 of 3",
     ]

@@ -88,7 +88,7 @@ def test_a_terminal_without_a_token_does_nothing_but_issue_the_first_two(
     terminal.bootstrap()
     terminal.become(None)
     third = terminal.run("operator", "issue", "Eve", "--role", "admin", "--why", "a third")
-    assert "can issue only the first two tokens" in third.err
+    assert "can only issue the first two tokens" in third.err
 
 
 def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> None:

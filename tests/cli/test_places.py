@@ -49,7 +49,7 @@ def test_doctor_says_what_was_allowed(settings: Settings) -> None:
         refused = terminal.run("doctor")
         patch.setenv("PAYINTENT_CHAIN_ANY_ENDPOINTS", "true")
         allowed = terminal.run("doctor")
-    problem = "PAYINTENT_RPC_BSC needs two endpoints at different hosts"
+    problem = "PAYINTENT_RPC_BSC needs two endpoints on different hosts"
     assert f"FAIL  {problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS" in refused.out
     assert f"WARN  allowed by PAYINTENT_CHAIN_ANY_ENDPOINTS: {problem}" in allowed.out
     assert "key-of-ours" not in refused.out + allowed.out
@@ -58,9 +58,9 @@ def test_doctor_says_what_was_allowed(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rpc_bsc": ONE}, "two endpoints at different hosts"),
-        ({"rpc_bsc": f"{ONE},{ONE}/other"}, "two endpoints at different hosts"),
-        ({"rpc_bsc": f"{ONE},https://RPC.one.example./x"}, "two endpoints at different hosts"),
+        ({"rpc_bsc": ONE}, "two endpoints on different hosts"),
+        ({"rpc_bsc": f"{ONE},{ONE}/other"}, "two endpoints on different hosts"),
+        ({"rpc_bsc": f"{ONE},https://RPC.one.example./x"}, "two endpoints on different hosts"),
         ({"rpc_bsc": f"{ONE},http://rpc.other.example/key"}, "must be https or on this machine"),
         ({"rpc_bsc": f"{ONE},http://127.0.0.1.evil.example"}, "must be https or on this machine"),
         ({"signer_bsc": "http://10.0.0.7:8550"}, "must be https or on this machine"),

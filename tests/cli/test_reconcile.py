@@ -98,7 +98,7 @@ def test_a_file_of_a_gateway_is_read_as_it_is(
     refused = of_ecpay.run(*command)
     assert refused.status == 2
     assert refused.err.startswith("payintent: line 1: the header must be type,reference,")
-    assert refused.err.endswith("or the file must use one of the gateway's own layouts\n")
+    assert refused.err.endswith("or use one of the gateway's layouts\n")
 
 
 def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from payintent.gateway_accounts.providers_operations import DisableProvider, Ren
 from payintent.merchants.access_operations import SetRateLimit
 from payintent.merchants.methods_operations import (
     AddPaymentMethod,
+    ChangePaymentMethod,
     DisablePaymentMethod,
     ListPaymentMethods,
 )
@@ -242,6 +243,30 @@ async def test_methods_that_are_named_alike_are_compared_in_their_order(
     assert step.changes == "fee_rate 0.02 → 0.03"
 
 
+async def test_translations_of_a_label_are_exported_and_applied_in_any_order(
+    world: World, here: Installation
+) -> None:
+    entries = ["ar:بطاقة", "id:'Kartu': debit, kredit", "th:บัตรเครดิต", "zh-Hant:信用卡"]
+    await world.perform(
+        ChangePaymentMethod(method_id=world.card, label_translations=list(reversed(entries)))
+    )
+    text = await here.export(merchants=True)
+    lines = "".join(f"  - {entry}\n" for entry in entries).replace(
+        "id:'Kartu': debit, kredit", "'id:''Kartu'': debit, kredit'"
+    )
+    assert f"  label_translations:\n{lines}" in text
+    assert await here.plan(text.replace(lines, "".join(reversed(lines.splitlines(True))))) == []
+    without = text.replace(f":\n{lines}", ": []\n")
+    [step] = await here.plan(without)
+    assert step.changes.endswith(" → []")
+    await here.apply(without)
+    assert await here.export(merchants=True) == without
+    await here.apply(text)
+    assert await here.export(merchants=True) == text
+    unspecified = text.replace(f"  label_translations:\n{lines}", "")
+    assert await here.plan(unspecified) == []
+
+
 async def test_a_section_that_is_left_out_stays_and_an_empty_one_removes(
     world: World, here: Installation
 ) -> None:
@@ -443,7 +468,10 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ("version: 2", "shop.yaml:1: version: expected `version: 1`"),
         ("- a", "shop.yaml:1: expected sections such as `tax_rates:`"),
         ("version: 1\ntax: []", "shop.yaml:2: unknown section `tax`; sections are chains, tokens"),
-        ("version: 1\ntax_rates:", "shop.yaml:2: tax_rates: expected a list, or [] for none"),
+        (
+            "version: 1\ntax_rates:",
+            "shop.yaml:2: tax_rates: expected a list, or [] if there are no entries",
+        ),
         (
             "version: 1\ntax_rates:\n- TH",
             "shop.yaml:3: tax_rates[0]: expected fields such as `country: TH`",
@@ -514,6 +542,13 @@ def test_a_malformed_file_is_one_error_with_its_line(text: str, refusal: str) ->
                 " label: A, currencies: [THB], fee_rate: 0}"
             ),
             "shop.yaml:3: merchant_methods[0]: this merchant has no account 99",
+        ),
+        (
+            (
+                "version: 1\nmerchant_methods:\n- {merchant_id: 1, account_id: 1, kind: qr,"
+                " label: A, currencies: [THB], fee_rate: 0, label_translations: ['de:Karte']}"
+            ),
+            "shop.yaml:3: merchant_methods[0]: label_translations must be LANGUAGE:LABEL",
         ),
     ],
 )

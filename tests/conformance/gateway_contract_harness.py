@@ -29,7 +29,7 @@ from payintent.gateways.port import (
     SessionCreated,
 )
 from payintent.merchants.model import ExpectedToken, FeeMode, Price, Quote
-from payintent.payment_sessions.replace_session import complete_selections
+from payintent.payment_sessions.settle import complete_selections
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.payments.model import Session, SessionStatus

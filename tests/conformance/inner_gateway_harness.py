@@ -184,7 +184,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
 
 
 async def _account(service: Service) -> GatewayAccount:
-    """Give the account of a new merchant's test side."""
+    """Give the account of a new merchant's test merchant."""
     new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ACTOR)
     issue = IssueApiKey(merchant_id=new.merchant.id, test=True)
     side = await service.run_operation(issue, ACTOR)

@@ -36,10 +36,10 @@ ALL_CREDENTIALS = frozenset(
 
 
 def _goes_out(adapter: Traits, **_: object) -> bool:
-    return adapter.over_http
+    return adapter.uses_http
 
 
-over_http = where(_goes_out)
+uses_http = where(_goes_out)
 
 
 def _is_tried(adapter: Traits, name: str) -> bool:
@@ -59,7 +59,7 @@ async def test_both_accounts_of_the_kit_work(harness: Harness) -> None:
         assert check.problem is None, check
 
 
-@over_http
+@uses_http
 async def test_a_check_asks_only_what_inquiries_ask(harness: Harness) -> None:
     assert harness.faults is not None
     money, session = await paid(harness), await opened(harness)
@@ -86,7 +86,7 @@ async def test_a_wrong_credential_is_said(harness: Harness, name: str) -> None:
     assert wrong not in check.detail
 
 
-@over_http
+@uses_http
 @pytest.mark.parametrize("fault", sorted(MEANINGS))
 async def test_what_disturbs_a_check_is_said(harness: Harness, fault: Fault) -> None:
     assert harness.faults is not None
@@ -95,7 +95,7 @@ async def test_what_disturbs_a_check_is_said(harness: Harness, fault: Fault) -> 
     assert check.problem is MEANINGS[fault], check
 
 
-@over_http
+@uses_http
 async def test_a_gateway_that_never_answers_is_said_to_be_silent(harness: Harness) -> None:
     assert harness.faults is not None
     assert harness.hurried is not None
@@ -104,14 +104,14 @@ async def test_a_gateway_that_never_answers_is_said_to_be_silent(harness: Harnes
     assert check.problem is AccountProblem.NO_RESPONSE, check
 
 
-@over_http
+@uses_http
 async def test_a_server_without_tls_is_said_to_have_none(harness: Harness) -> None:
     secured = harness.account.base_url.replace("http://", "https://")
     check = await _check(harness, replace(harness.account, base_url=secured))
     assert check.problem is AccountProblem.TLS, check
 
 
-@over_http
+@uses_http
 async def test_a_certificate_that_cannot_be_verified_is_said_in_words(
     harness: Harness, tmp_path: Path
 ) -> None:

@@ -72,7 +72,7 @@ def test_the_traits_of_an_adapter_are_what_it_says_of_itself(harness: Harness) -
     )
     assert harness.refunds_parts == (capabilities.refunds is RefundSupport.PARTIAL)
     assert harness.refunds_again == capabilities.refund_is_idempotent
-    assert harness.over_http == (harness.faults is not None)
+    assert harness.uses_http == (harness.faults is not None)
 
 
 def test_every_documented_failure_has_its_reason(harness: Harness) -> None:

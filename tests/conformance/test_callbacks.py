@@ -145,7 +145,7 @@ async def _restated(harness: Harness, *, amount: str = "", currency: str = "") -
     assert callback.report is not None
     assert callback.report.capture is not None
     capture = callback.report.capture
-    assert not capture.pays(session.request.amount_minor, session.request.currency)
+    assert not capture.matches(session.request.amount_minor, session.request.currency)
     asked = refund_of(harness, replace(session, capture=capture))
     answer = await harness.gateway.refund(harness.account, asked)
     assert isinstance(answer, RefundReport | OutcomeUnknown)

@@ -102,6 +102,6 @@ def _cost(harness: Harness, parse: Parse, payload: bytes) -> tuple[int, bool]:
             callback = parse(harness.account, request)
         except InvalidCallbackError:
             return steps.count, False
-        mask_card_data(callback.facts or request.body)
+        mask_card_data(callback.stored_body or request.body)
         harness.gateway.acknowledge(callback)
     return steps.count, True

@@ -74,7 +74,7 @@ async def test_money_that_came_otherwise_than_ordered_is_told_at_once_and_pays_n
     report = await inquired(harness, session.ref)
     assert report.state is CAPTURED
     assert report.capture is not None
-    assert not report.capture.pays(session.request.amount_minor, session.request.currency)
+    assert not report.capture.matches(session.request.amount_minor, session.request.currency)
     if harness.makes_callbacks:
         _, callback = await told_of_session(harness, session, CAPTURED)
         assert callback.report == report
@@ -88,7 +88,7 @@ async def test_a_buyer_who_goes_back_and_continues_pays_once(harness: Harness) -
     await harness.pay(continued, session.request)
     report = await inquired(harness, session.ref)
     assert report.capture is not None
-    assert report.capture.pays(session.request.amount_minor, session.request.currency)
+    assert report.capture.matches(session.request.amount_minor, session.request.currency)
     again = await harness.gateway.create_session(harness.account, session.request)
     if harness.creates_once and not isinstance(again, OutcomeUnknown):
         assert (await inquired(harness, session.ref)).capture == report.capture

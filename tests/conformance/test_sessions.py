@@ -126,7 +126,7 @@ async def test_a_session_that_nobody_opened_is_absent(harness: Harness) -> None:
     assert unnamed == found if harness.found_by_our_id else isinstance(unnamed, OutcomeUnknown)
 
 
-@where(lambda adapter, **_: adapter.over_http)  # else an account opens no doors
+@where(lambda adapter, **_: adapter.uses_http)  # else an account opens no doors
 async def test_another_accounts_session_is_none_of_ours(harness: Harness) -> None:
     session = await paid(harness)
     report = await harness.gateway.inquire(harness.other_account, session.ref)
@@ -139,7 +139,7 @@ def _tells_of_no_money(report: SessionReport | OutcomeUnknown) -> bool:
     return isinstance(report, OutcomeUnknown) or report.state is GatewaySessionState.ABSENT
 
 
-@where(lambda adapter, **_: adapter.over_http)  # else what is asked is our own ledger
+@where(lambda adapter, **_: adapter.uses_http)  # else what is asked is our own ledger
 async def test_an_answer_is_believed_only_about_the_session_that_was_asked_for(
     harness: Harness,
 ) -> None:
@@ -158,7 +158,7 @@ def _tells_of_no_money_or_is_open(report: SessionReport | OutcomeUnknown) -> boo
     return _tells_of_no_money(report) or report == SessionReport(state=OPEN)
 
 
-@where(lambda adapter, **_: adapter.over_http and Call.CREATE in adapter.calls)
+@where(lambda adapter, **_: adapter.uses_http and Call.CREATE in adapter.calls)
 async def test_a_session_whose_opening_went_unanswered_is_found_and_opened_again(
     harness: Harness,
 ) -> None:

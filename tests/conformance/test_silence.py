@@ -29,7 +29,7 @@ REFUNDING = frozenset({Call.REFUND, Call.INQUIRE_REFUND})
 
 
 def _goes_out(adapter: Traits, call: Call, **_: object) -> bool:
-    return adapter.over_http and call in adapter.calls
+    return adapter.uses_http and call in adapter.calls
 
 
 class Staged:
@@ -167,7 +167,7 @@ async def test_a_gateway_that_cannot_be_reached_is_not_contacted(
     await ready.recovers()
 
 
-@where(lambda adapter, call, **_: adapter.over_http and call not in adapter.calls)
+@where(lambda adapter, call, **_: adapter.uses_http and call not in adapter.calls)
 @every_call
 async def test_what_asks_nobody_works_while_nobody_listens(harness: Harness, call: Call) -> None:
     assert harness.faults is not None

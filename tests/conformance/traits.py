@@ -35,7 +35,7 @@ class Traits:
     """What an adapter and its gateway do; by default everything."""
 
     action: str = "redirect"  # what the buyer does next, as `NextAction` of the contract names it
-    over_http: bool = True  # else no operation leaves the process, and `faults` is None
+    uses_http: bool = True  # else no operation leaves the process, and `faults` is None
     #: What goes out over `faults`; the others must work though nobody listens.
     calls: frozenset[Call] = field(default_factory=lambda: frozenset(Call))
     creates_once: bool = True  # the same id gives the same reference
@@ -106,7 +106,7 @@ TRAITS = {
     "gateway_contract": Traits(
         cannot=dict.fromkeys(Scenario, "transfers on a chain have tests of their own"),
         action="onchain_session",
-        over_http=False,
+        uses_http=False,
         creates_once=False,
         declines=False,
         can_close=False,
@@ -138,7 +138,7 @@ TRAITS = {
         cannot={
             **dict.fromkeys(Scenario, "it is ours, and answers from our own records"),
         },
-        over_http=False,
+        uses_http=False,
         tells_decimals=False,
         calls_back_refunds=False,
         disputes=True,

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from pydantic import SecretStr
 
-from payintent.console.gateways import runbook_section
+from payintent.console.gateways import render_runbook_section
 from payintent.core.access import Role
 from payintent.runtime.settings import Settings
 from tests.console.visitor import signed_in, words
@@ -69,7 +69,7 @@ async def test_a_chain_that_is_not_watched_has_its_runbook_beside_it(
 
 @pytest.mark.parametrize("heading", ["A chain is halted", "A chain is not watched"])
 def test_the_runbook_has_the_sections_that_the_page_shows(heading: str) -> None:
-    section = runbook_section(heading)
+    section = render_runbook_section(heading)
     assert section.startswith("<ul>\n<li><strong>Symptoms</strong>")
     assert "<strong>Resolved</strong>" in section
     assert "<a " not in section

@@ -23,7 +23,7 @@ async def test_a_form_without_the_token_of_its_session_is_refused(
     visitor = await signed_in(operator)
     answer = await visitor.post("/sign-out", csrf=token)
     assert answer.status == 403
-    assert "the form belongs to another session" in words(answer)
+    assert "the form was opened in a different session" in words(answer)
     assert (await visitor.get("/sessions")).status == 200
 
 
@@ -148,4 +148,4 @@ class TestBehindTls:
     async def test_no_other_address_of_it_is_open(self, operator: Api) -> None:
         answer = await operator.send("GET", "/sign-in")
         assert answer.status == 403
-        assert "the console is at https://console.example.com" in words(answer)
+        assert "open the console at https://console.example.com" in words(answer)

@@ -279,7 +279,7 @@ async def test_the_role_is_that_of_the_last_sign_in(
         assert (await visitor.get("/operations/operator/issue")).status == 403
     provider.person |= {"groups": []}
     answer = await _sign_in(Visitor(operator))
-    assert "has no role here" in words(answer)
+    assert "does not have a role" in words(answer)
     assert not await _is_in(first)
     assert not await _is_in(second)
     provider.person |= {"groups": "staff"}
@@ -294,7 +294,7 @@ async def test_a_blocked_identity_is_out_at_once_and_comes_back_by_two_persons(
     [who] = await world.perform(ListIdentities())
     await world.perform(BlockIdentity(name=who.name))
     assert not await _is_in(visitor)
-    assert "An operator has blocked you." in words(await _sign_in(Visitor(operator)))
+    assert "Your account is blocked." in words(await _sign_in(Visitor(operator)))
     assert await UnblockIdentity(name=who.name).needs_approval(world.service.operation_context)
     await world.perform(UnblockIdentity(name=who.name))
     assert not await _is_in(visitor)
@@ -339,7 +339,7 @@ async def test_one_person_of_the_provider_proposes_and_another_one_approves(
     assert proposal["proposed_by"].startswith("oidc:ada@example.com/")
     waiting = words(await ada.get("/approvals"))
     approval_id = next(one for one in waiting.split() if one.startswith("appr_"))
-    actor = Actor(proposal["proposed_by"], "mine", Role.ADMIN, over_http=True)
+    actor = Actor(proposal["proposed_by"], "mine", Role.ADMIN, uses_http=True)
     with pytest.raises(RefusedError, match="an operator other than"):
         await world.service.submit(Approve(approval_id=approval_id), actor)
     await alan.get(f"/approvals/{approval_id}")

@@ -199,6 +199,23 @@ async def test_what_cannot_be_done_is_said_in_words(
     assert await ada.api.world.rows("SELECT * FROM tax_rate") == []
 
 
+async def test_a_methods_label_is_translated_in_its_form(ada: Visitor, stage: Stage) -> None:
+    form = {"method_id": str(stage.known["method"]), "why": WHY}
+    path = page_of("method.change")
+    refused = await ada.post(path, **form, label_translations="de:Karte")
+    assert refused.status == 400
+    assert 'aria-describedby="label_translations-help label_translations-wrong"' in (
+        refused.body.decode()
+    )
+    answer = await ada.post(path, **form, label_translations="th:บัตรเครดิต, ar:بطاقة")
+    assert answer.status == 200
+    [row] = await stage.world.rows(
+        "SELECT label_translations ->> 'ar' AS label FROM payment_method WHERE id = $1",
+        stage.known["method"],
+    )
+    assert row["label"] == "بطاقة"
+
+
 async def test_what_is_destructive_is_done_once_it_was_shown(ada: Visitor, stage: Stage) -> None:
     merchant = str(stage.known["merchant"])
     form = {"merchant_id": merchant, "overlap_s": "60", "why": WHY}

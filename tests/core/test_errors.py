@@ -1,7 +1,7 @@
 """The error codes of the specification's section 7.1, written out again."""
 
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.http.errors import STATUS, http_status
+from payintent.http.errors import STATUS_BY_CODE, get_http_status
 
 SPECIFIED = {
     400: "BAD_REQUEST INVALID_CURRENCY",
@@ -24,10 +24,12 @@ SPECIFIED = {
 def test_there_are_the_28_codes_each_with_its_http_status() -> None:
     expected = {code: status for status, codes in SPECIFIED.items() for code in codes.split()}
     assert len(expected) == 28
-    assert {code.value: STATUS[code] for code in ErrorCode} == expected
-    assert STATUS.keys() == set(ErrorCode)
+    assert {code.value: STATUS_BY_CODE[code] for code in ErrorCode} == expected
+    assert STATUS_BY_CODE.keys() == set(ErrorCode)
 
 
 def test_an_amount_that_cannot_be_read_is_400_and_a_refused_one_422() -> None:
-    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount", is_malformed=True)) == 400
-    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount")) == 422
+    assert (
+        get_http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount", is_malformed=True)) == 400
+    )
+    assert get_http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount")) == 422

@@ -75,7 +75,7 @@ def test_a_timed_id_is_a_uuid7_by_the_rfc_with_its_time_and_random_bits(
 ) -> None:
     made = ids.make_timed_id(ms, random_bits)
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
-    assert ids.unix_ms_of_timed(made) == ms
+    assert ids.get_unix_ms(made) == ms
     assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == random_bits
 
 

@@ -44,7 +44,7 @@ def test_an_issued_id_parses_and_has_its_time(text: str, value: str, unix_ms: in
     parsed = ids.parse_id(ids.PAYMENT, text)
     assert parsed == UUID(value)
     assert ids.format_id(ids.PAYMENT, parsed) == text
-    assert ids.unix_ms_of_timed(parsed) == unix_ms
+    assert ids.get_unix_ms(parsed) == unix_ms
 
 
 def test_issued_ids_sort_by_their_time_inside_and_outside_and_new_ids_sort_after_them() -> None:

@@ -1,7 +1,7 @@
 """The countries and currencies of the specification's section 2.5, written out again."""
 
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES, TENDER_BY_COUNTRY, is_payable_in
-from payintent.core.money import CURRENCIES, TENDER, accepted_currencies
+from payintent.core.money import CURRENCIES, TENDER, list_accepted_currencies
 
 _CODES = (
     "US GU KH AU GB CA FR MP AR VN UY DE ES LK MX PT SA UA PE QA AM CL NO IT NL SV KW PY BH DO PL "
@@ -35,11 +35,11 @@ def test_there_are_the_eight_currencies_with_their_decimals() -> None:
 
 
 def test_tokens_follow_the_dollar_alone() -> None:
-    assert set(accepted_currencies("USD", pegged=True)) == {"USD", "USDC"} | TOKENS
+    assert set(list_accepted_currencies("USD", pegged=True)) == {"USD", "USDC"} | TOKENS
     for code in CURRENCIES.keys() - {"USD"}:
-        assert accepted_currencies(code, pegged=True) == (code,)
+        assert list_accepted_currencies(code, pegged=True) == (code,)
     for code in CURRENCIES:
-        assert accepted_currencies(code, pegged=False) == (code,)
+        assert list_accepted_currencies(code, pegged=False) == (code,)
 
 
 def test_every_currency_is_payable_somewhere_and_tokens_everywhere() -> None:
@@ -57,4 +57,4 @@ def test_a_token_that_only_settles_pays_dollars_everywhere_and_is_asked_for_nowh
     assert all(TENDER[code] is CURRENCIES[code] for code in CURRENCIES)
     for country, asked in COUNTRIES.items():
         assert set(TENDER_BY_COUNTRY[country]) - set(asked) == {"USDC"}
-    assert "USDC" not in accepted_currencies("USD", pegged=False)
+    assert "USDC" not in list_accepted_currencies("USD", pegged=False)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from tests.support.making import NO_WAY_BACK
 
 
 @pytest.mark.parametrize("url", NO_WAY_BACK)
 def test_what_leads_elsewhere_never_has_the_shops_origin(url: str) -> None:
-    assert web_origin(url) not in {"https://shop.example.com", ""}
+    assert parse_web_origin(url) not in {"https://shop.example.com", ""}
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def test_what_leads_elsewhere_never_has_the_shops_origin(url: str) -> None:
     ],
 )
 def test_one_origin_has_one_form(url: str, origin: str) -> None:
-    assert web_origin(url) == origin
-    assert web_origin(origin) == origin
+    assert parse_web_origin(url) == origin
+    assert parse_web_origin(origin) == origin
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_one_origin_has_one_form(url: str, origin: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_origin_has_none(url: str) -> None:
-    assert web_origin(url) is None
+    assert parse_web_origin(url) is None

@@ -25,11 +25,11 @@ async def test_a_second_connection_does_not_ask_what_an_array_of_numbers_is(
     first, second = two
     assert await first.fetchval(NUMBERS, [1, 2**40]) == [1, 2**40]
 
-    before = second.statement_count()
+    before = second.get_statement_count()
     assert await second.fetchval("SELECT 7") == 7
-    plain = second.statement_count() - before
+    plain = second.get_statement_count() - before
     assert await second.fetchval(NUMBERS, [3, 2**40]) == [3, 2**40]
-    assert second.statement_count() - before == 2 * plain
+    assert second.get_statement_count() - before == 2 * plain
 
 
 async def test_types_of_a_database_of_its_own_are_asked_for_by_each_connection(
@@ -40,7 +40,7 @@ async def test_types_of_a_database_of_its_own_are_asked_for_by_each_connection(
     await owner.close()
     counts = list[int]()
     for connection in two:
-        before = connection.statement_count()
+        before = connection.get_statement_count()
         assert await connection.fetchval(COLOURS) == ["red", "blue"]
-        counts.append(connection.statement_count() - before)
+        counts.append(connection.get_statement_count() - before)
     assert counts[0] == counts[1] > 2

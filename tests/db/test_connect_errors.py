@@ -14,7 +14,7 @@ from payintent.core.errors import (
 )
 from payintent.db.database import Database
 from payintent.db.driver import connect
-from payintent.db.hosts import RefusedConnectionError, connect_error
+from payintent.db.hosts import RefusedConnectionError, make_connection_error
 from payintent.runtime.settings import Settings
 from tests.support.databases import at_database
 from tests.support.world import free_port
@@ -144,7 +144,7 @@ async def test_a_server_without_tls_is_refused_where_the_url_asks_for_it(
 def test_what_a_server_or_a_pooler_refuses_for_good_is_said_in_its_words(
     error: Exception, words: str
 ) -> None:
-    refused = connect_error(error)
+    refused = make_connection_error(error)
     assert isinstance(refused, RefusedConnectionError)
     assert str(refused).endswith(f": {words}")
 
@@ -174,7 +174,7 @@ def test_what_a_server_or_a_pooler_refuses_for_good_is_said_in_its_words(
     ],
 )
 def test_what_passes_is_no_refusal(error: Exception, words: str) -> None:
-    away = connect_error(error)
+    away = make_connection_error(error)
     assert not isinstance(away, RefusedConnectionError)
     assert str(away) == f"the database cannot be reached: {words}"
 

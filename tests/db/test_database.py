@@ -169,7 +169,7 @@ async def test_a_guarded_database_makes_ids_by_the_generator_of_its_database(wor
     async def prove() -> None:
         pass
 
-    guarded = world.database.guarded_by(prove)
+    guarded = world.database.make_guarded(prove)
     assert guarded.id_generator is world.database.id_generator
     for view in (world.database, guarded):
         async with view.transaction() as tx:

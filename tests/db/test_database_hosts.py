@@ -13,7 +13,7 @@ from asyncpg import connect_utils
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.database import Database
 from payintent.db.driver import connect, connect_as
-from payintent.db.hosts import NOT_READABLE, database_hosts, format_hosts
+from payintent.db.hosts import NOT_READABLE, format_hosts, get_database_hosts
 from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.db.pool import ConnectionPool
 from payintent.payments.cancel import cancel_by_merchant
@@ -131,7 +131,7 @@ def test_what_is_shown_is_where_the_driver_goes(url: str, said: str) -> None:
     ],
 )
 def test_a_url_with_hosts_is_a_url_for_each(url: str, hosts: list[str]) -> None:
-    assert [host for _, host in database_hosts(url).in_order()] == hosts
+    assert [host for _, host in get_database_hosts(url).list_in_order()] == hosts
 
 
 async def test_a_host_that_refuses_is_passed_by_and_the_good_one_is_first_from_then_on(
@@ -263,7 +263,7 @@ async def test_nothing_is_committed_once_the_lock_is_lost(world: World) -> None:
     payment = await world.create()
     killer = await asyncpg.connect(world.service.settings.database_url)
     async with hold_advisory_lock(world.service.settings.database_url, "watch:bsc", 0.0) as lock:
-        database = world.database.guarded_by(lock.verify)
+        database = world.database.make_guarded(lock.verify)
         assert await database.row("SELECT 1") is not None
 
         async def cancel() -> None:

@@ -54,7 +54,7 @@ async def test_an_id_completes_a_key_that_rows_share(world: World) -> None:
 
 
 async def test_a_list_within_a_list_reads_what_the_inner_one_lists(world: World) -> None:
-    rows = KeysetList(SOURCE, "id", merchant="merchant").within(
+    rows = KeysetList(SOURCE, "id", merchant="merchant").as_cte(
         "newest AS", "10", "SELECT * FROM newest", "merchant, id", even="even = {}"
     )
     page = await rows.page(world.service.database, None, 20, merchant_id=1, even=True)

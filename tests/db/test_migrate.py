@@ -10,7 +10,7 @@ from payintent.core.errors import StorageUnavailableError
 from payintent.db import migrations_runner
 from tests.support.world import free_port
 
-NAMES = [migration.name for migration in migrations_runner.all_migrations()]
+NAMES = [migration.name for migration in migrations_runner.list_migrations()]
 
 
 @pytest.fixture

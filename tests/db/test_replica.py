@@ -231,9 +231,12 @@ async def test_pages_that_change_servers_have_no_gap(api: Api, pair: StandbyPair
 async def test_a_page_below_what_is_old_enough_is_read_on_the_standby(api: Api) -> None:
     service = api.world.service
     now = datetime.now(UTC)
-    assert service.read_database.page_after(now - timedelta(seconds=_LONG_S)) is service.database
+    assert (
+        service.read_database.get_page_database(now - timedelta(seconds=_LONG_S))
+        is service.database
+    )
     old = now - timedelta(seconds=_LONG_S + 60)
-    assert service.read_database.page_after(old) is service.read_database
+    assert service.read_database.get_page_database(old) is service.read_database
 
 
 async def test_an_elapsed_payment_of_a_standby_is_shown_expired(
@@ -271,7 +274,7 @@ async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: 
     [row] = await other._replica.fetch("SHOW default_transaction_read_only")
     assert row["default_transaction_read_only"] == "on"
     assert await other.fetch("SELECT 1")  # the primary itself will do, as after a promotion
-    assert await other.status() == ReplicaStatus(
+    assert await other.get_status() == ReplicaStatus(
         is_standby=False, text="it is a primary, not a replica"
     )
     await other.close()
@@ -282,19 +285,19 @@ async def test_an_operator_is_told_what_the_replica_is(
 ) -> None:
     read_database = api.world.service.read_database
     await until_used(api)
-    found = await read_database.status()
+    found = await read_database.get_status()
     assert found is not None
     assert (found.is_standby, found.text.partition(",")[0]) == (True, "a standby")
     await proxy.stop()
     read_database._replica.drop_connections()  # type: ignore[union-attr]
-    found = await read_database.status()
+    found = await read_database.get_status()
     assert found is not None
     assert not found.is_standby
     assert found.text == (
         "the database cannot be reached: connection refused; lists are read on the primary"
     )
     alone = api.world.service.settings.model_copy(update={"database_read_url": None})
-    assert await ReadDatabase(api.world.database, alone).status() is None
+    assert await ReadDatabase(api.world.database, alone).get_status() is None
 
 
 async def until_behind(api: Api, read_database: ReadDatabase) -> ReplicaStatus:
@@ -302,7 +305,7 @@ async def until_behind(api: Api, read_database: ReadDatabase) -> ReplicaStatus:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         await create(api)
-        found = await read_database.status()
+        found = await read_database.get_status()
         assert found is not None
         if not found.is_current:
             return found
@@ -332,7 +335,7 @@ async def test_what_is_no_replica_of_this_database_is_never_read(
         with capture_logs() as lines:
             [row] = await service.read_database.fetch("SELECT current_database() AS name")
         assert row["name"] in settings.database_url
-        assert await service.read_database.status() == ReplicaStatus(
+        assert await service.read_database.get_status() == ReplicaStatus(
             is_standby=False,
             text="it is not a replica of this database; lists are read on the primary",
         )

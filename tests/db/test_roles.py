@@ -222,7 +222,7 @@ async def test_doctor_says_when_a_role_could_change_the_audit_log(
             changed = {"database_url": roles[role], "sandbox": sandbox}
             service = await open_service(settings.model_copy(update=changed))
             try:
-                await doctor._check_rights(doctor._Report(), service)
+                await doctor._check_privileges(doctor._Report(), service)
             finally:
                 await service.close()
             said[role, sandbox] = capsys.readouterr().out

@@ -149,7 +149,7 @@ async def test_only_the_arrows_of_the_domain_can_be_drawn(scene: Scene) -> None:
             assert refusal in {None, "payment_arrow"}
             if refusal is None:
                 drawn.add((before, after))
-    arrows = {(before, arrow.to) for (before, _), arrow in TRANSITIONS.items()}
+    arrows = {(before, arrow.new_status) for (before, _), arrow in TRANSITIONS.items()}
     assert {pair for pair in drawn if pair[0] is not pair[1]} == {
         pair for pair in arrows if pair[0] is not pair[1]
     }
@@ -163,7 +163,7 @@ WITHOUT_OTHERS = """
 SESSION = "UPDATE session SET {} WHERE id = :session_id"
 CAPTURE = "UPDATE capture SET {} WHERE payment_id = :payment_id AND credited"
 METHOD = "UPDATE payment_method SET {} WHERE id = :method_id"
-#: The test side of the merchant, and a copy of it under its own number.
+#: The test merchant of the merchant, and a copy of it under its own number.
 TEST_SIDE = """
     INSERT INTO merchant (name, livemode, live_merchant) VALUES ('Test', false, :merchant_id)
 """
@@ -405,6 +405,16 @@ BROKEN: list[tuple[str, str]] = [
     ("payment_method_fee_rate", METHOD.format("fee_rate = 1.1")),
     ("payment_method_fee_rate", METHOD.format("fee_rate = -0.1")),
     ("payment_method_limits", METHOD.format("limits = array_fill('USD::'::text, ARRAY[101])")),
+    *(
+        ("payment_method_label_translations", METHOD.format(f"label_translations = {value}"))
+        for value in (
+            *("'[]'", "'1'", "'null'"),
+            *("""'{"th": 1}'""", """'{"th": null}'""", """'{"th": ["Card"]}'"""),
+            *("""'{"th": ""}'""", r"""'{"th": "a\nb"}'"""),
+            *("""'{"": "a"}'""", """'{"Thai": "a"}'"""),
+            "jsonb_build_object('th', repeat('x', 101))",
+        )
+    ),
     ("tax_rate_country", "INSERT INTO tax_rate VALUES ('USA', 0)"),
     ("tax_rate_rate", "INSERT INTO tax_rate VALUES ('US', 1.1)"),
     ("payment_status", "ALTER TABLE payment DISABLE TRIGGER payment_arrow; "

@@ -31,6 +31,10 @@ _GONE_COLUMNS = {
     "configuration_version": {"number", "token", "changed_at"},
     "reconciliation_blocks": {"cell_away"},
 }
+_NEW_COLUMNS: dict[str, dict[str, Any]] = {
+    "payment_method": {"label_translations": {}},
+    "session": {"label_translations": {}},
+}
 #: Its rows are the history, which begins anew.
 _HISTORY = "schema_migration"
 
@@ -62,9 +66,10 @@ async def _read_rows(connection: asyncpg.Connection) -> dict[str, list[dict[str,
 async def test_the_upgraded_schema_is_that_of_a_new_database(
     old: asyncpg.Connection, database_url: str, databases: Databases
 ) -> None:
-    assert await migrations_runner.list_pending_migrations(database_url) == ["0001_initial"]
+    names = [migration.name for migration in migrations_runner.list_migrations()]
+    assert await migrations_runner.list_pending_migrations(database_url) == names
     done = await asyncio.gather(*(migrations_runner.migrate(database_url) for _ in range(3)))
-    assert sorted(done) == [[], [], ["0001_initial"]]
+    assert sorted(done) == [[], [], names]
     assert await migrations_runner.list_pending_migrations(database_url) == []
     new = databases.take()
     try:
@@ -87,6 +92,7 @@ async def test_every_row_is_kept(old: asyncpg.Connection, database_url: str) -> 
         gone = _GONE_COLUMNS.get(table, set())
         expected = [
             {name: value for name, value in row.items() if name not in gone}
+            | _NEW_COLUMNS.get(table, {})
             for row in before[table]
         ]
         assert after[table] == expected, table
@@ -131,7 +137,7 @@ async def test_an_older_history_is_refused_and_left_as_it_is(
     with pytest.raises(OldSchemaError, match="upgrade to that version first"):
         await migrations_runner.migrate(database_url)
     assert dump(database_url) == before
-    assert await migrations_runner.list_pending_migrations(database_url) == ["0001_initial"]
+    assert "0001_initial" in await migrations_runner.list_pending_migrations(database_url)
 
 
 @pytest.mark.parametrize(

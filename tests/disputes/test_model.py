@@ -8,7 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from payintent.disputes.model import Dispute, apply_report, needs_reopening, undisputed_part
+from payintent.disputes.model import (
+    Dispute,
+    apply_report,
+    compute_undisputed_amount,
+    needs_reopening,
+)
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState
 
 BEGUN = Dispute(
@@ -58,11 +63,11 @@ def test_what_a_stale_report_says_of_the_money_still_counts() -> None:
 def test_a_lost_dispute_that_is_appealed_goes_on_to_its_new_end() -> None:
     due = datetime(2027, 1, 15, tzinfo=UTC)
     lost = replace(BEGUN, state=DisputeState.LOST)
-    appealed = replace(report(DisputeState.OPEN), appeal=True, respond_by=due)
+    appealed = replace(report(DisputeState.OPEN), is_appeal=True, respond_by=due)
     dispute = apply_report(lost, appealed)
     assert (dispute.state, dispute.respond_by) == (DisputeState.OPEN, due)
     assert needs_reopening(lost, dispute)
-    reviewed = apply_report(dispute, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
+    reviewed = apply_report(dispute, replace(report(DisputeState.UNDER_REVIEW), is_appeal=True))
     assert apply_report(reviewed, appealed) == reviewed  # stale
     won = apply_report(reviewed, report(DisputeState.WON))
     assert won.state is DisputeState.WON
@@ -71,7 +76,7 @@ def test_a_lost_dispute_that_is_appealed_goes_on_to_its_new_end() -> None:
 
 def test_an_appeal_that_is_heard_of_when_it_is_answered_needs_people_too() -> None:
     lost = replace(BEGUN, state=DisputeState.LOST)
-    reviewed = apply_report(lost, replace(report(DisputeState.UNDER_REVIEW), appeal=True))
+    reviewed = apply_report(lost, replace(report(DisputeState.UNDER_REVIEW), is_appeal=True))
     assert reviewed.state is DisputeState.UNDER_REVIEW
     assert needs_reopening(lost, reviewed)
 
@@ -90,7 +95,7 @@ def test_what_may_still_be_lost_or_is_lost_is_held(state: DisputeState) -> None:
 
 def test_what_is_refundable_is_the_share_that_no_dispute_holds() -> None:
     amount = Decimal("10.00")
-    assert undisputed_part(amount, amount, 1100, 550) == Decimal("5.00")
-    assert undisputed_part(amount, Decimal("2.00"), 1100, 1000) == Decimal("2.00")
-    assert undisputed_part(amount, amount, 1100, 0) == 0
-    assert undisputed_part(amount, amount, 0, 0) == amount
+    assert compute_undisputed_amount(amount, amount, 1100, 550) == Decimal("5.00")
+    assert compute_undisputed_amount(amount, Decimal("2.00"), 1100, 1000) == Decimal("2.00")
+    assert compute_undisputed_amount(amount, amount, 1100, 0) == 0
+    assert compute_undisputed_amount(amount, amount, 0, 0) == amount

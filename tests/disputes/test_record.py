@@ -255,7 +255,7 @@ async def test_an_appeal_opens_the_closed_case_of_a_lost_dispute_with_its_new_de
     case = await the_case(world)
     await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
     due = datetime(2027, 1, 15, 12, tzinfo=UTC)
-    await hear(world, report(payment, appeal=True, respond_by=due))
+    await hear(world, report(payment, is_appeal=True, respond_by=due))
     again = await the_case(world)
     assert (again.id, again.status) == (case.id, "OPEN")
     assert again.dispute is not None

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from payintent.gateways.port import GatewayCapabilities, GatewayRefundState, GatewaySessionState
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from tests.docs.reading import PAGES, name, page, prose, rows, section
 
 _ANSWER = re.compile(r"\b([1-5]\d\d) `([A-Z]+(?:_[A-Z]+)*)`")
-_STATUSES = {one["code"]: set(one["status"]) for one in openapi_document()["x-error-codes"]}
+_STATUSES = {one["code"]: set(one["status"]) for one in read_openapi_document()["x-error-codes"]}
 _PORT = page("docs/contribute/gateway-port.md")
 
 
@@ -22,16 +22,20 @@ def test_every_status_on_a_page_is_one_that_its_code_is_sent_with(path: Path) ->
 
 
 def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> None:
-    types = openapi_document()["components"]["schemas"]["NextAction"]["discriminator"]["mapping"]
+    types = read_openapi_document()["components"]["schemas"]["NextAction"]["discriminator"][
+        "mapping"
+    ]
     text = section(page("docs/integrate/checkout.md"), "### Select a method")
     table = text.partition("| Type |")[2].partition("\n\n")[0]
     assert sorted(cells[0].strip("`") for cells in rows(table)) == sorted(types)
 
 
 def test_the_tables_of_the_port_have_every_capability_and_every_state() -> None:
-    port = section(_PORT, "## The port").partition("| Field |")[2].partition("\n\n")[0]
+    port = (
+        section(_PORT, "## Methods and capabilities").partition("| Field |")[2].partition("\n\n")[0]
+    )
     assert _firsts(port) == set(GatewayCapabilities.__dataclass_fields__)
-    outcomes = section(_PORT, "## What each outcome means")
+    outcomes = section(_PORT, "## Results")
     for head, states in (
         ("`GatewaySessionState`", GatewaySessionState),
         ("`GatewayRefundState`", GatewayRefundState),

@@ -48,13 +48,13 @@ def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
 
 
 def test_the_map_on_the_page_is_the_tree() -> None:
-    shown = _places(section(_ARCHITECTURE, "### Packages of the service"))
+    shown = _places(section(_ARCHITECTURE, "### Service packages"))
     modules = {one.stem for one in _PACKAGE.glob("*.py")} - {"__init__", "__main__"}
     assert shown == _folders() | {f"payintent/{one}.py" for one in modules}
 
 
 def test_the_map_on_the_page_shows_every_folder_of_the_repository() -> None:
-    shown = _places(section(_ARCHITECTURE, "### Folders of the repository"))
+    shown = _places(section(_ARCHITECTURE, "### Repository folders"))
     top = {f"{one.name}/" for one in ROOT.iterdir() if one.is_dir() and one.name[0] not in "._"}
     assert top - {"var/", "dist/", "build/"} == shown
 

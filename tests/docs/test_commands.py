@@ -369,7 +369,7 @@ async def test_the_examples_of_the_operators_port_are_answered(
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     monkeypatch.setattr(socket, "getaddrinfo", _resolve)
-    [snippet] = examples(page("docs/operate/operators.md"), "sh", "the operator's port")
+    [snippet] = examples(page("docs/operate/operators.md"), "sh", "call the operator port")
     written = "http://127.0.0.1:8083"
     assert snippet.count(written) == snippet.count("curl -s ") == 4
     script = snippet.replace(written, operator.base).replace("curl -s ", "curl -sf ")

@@ -1,7 +1,7 @@
 """The page of configuration as code: its commands are taken, its example is a whole file."""
 
-from payintent.configuration.kinds import KINDS
 from payintent.configuration.plan import parse_config
+from payintent.configuration.sections import SECTIONS
 from tests.docs.command_line import run_on, take, take_or_name, written
 from tests.docs.reading import blocks, page, rows
 
@@ -23,4 +23,4 @@ def test_the_example_is_a_file_that_can_be_applied() -> None:
 
 def test_every_section_is_in_a_table() -> None:
     listed = {row[0].strip("`") for row in rows(_PAGE)}
-    assert {kind.section for kind in KINDS} <= listed
+    assert {section.name for section in SECTIONS} <= listed

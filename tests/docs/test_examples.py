@@ -174,18 +174,18 @@ class Shop:
         self.payments[payment["id"]] = payment["status"]
 
 
-async def test_the_loop_heals_a_shop_that_was_away(
+async def test_the_loop_recovers_what_a_shop_missed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heal, shop = _calling(api, monkeypatch, "heal after an outage")["heal"], Shop()
+    recover, shop = _calling(api, monkeypatch, "recover after an outage")["recover"], Shop()
     made = [(await paid(api)).json["id"] for _ in range(3)]
-    await asyncio.to_thread(heal, shop)
+    await asyncio.to_thread(recover, shop)
     assert list(shop.events.values()) == made
     made += [(await paid(api)).json["id"] for _ in range(2)]
     refunded = (await ask(api, await paid(api), amount="90.00")).json
     shop.waited_for.append(refunded["payment_id"])
     await send(api.world)
-    await asyncio.to_thread(heal, shop)
+    await asyncio.to_thread(recover, shop)
     assert list(shop.events.values()) == [*made, refunded["payment_id"]]
     assert shop.refunds == {refunded["id"]: "SUCCEEDED"}
     assert shop.payments == {refunded["payment_id"]: "PARTIALLY_REFUNDED"}

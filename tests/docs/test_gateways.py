@@ -16,7 +16,7 @@ from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.onchain.gateway import OnchainGateway
 from payintent.reconciliation.file import open_provider_file
-from payintent.service import BUILT_IN
+from payintent.service import BUILT_IN_PROVIDERS
 from tests.docs.reading import ROOT, examples, links, page, rows, section, spans
 
 ADAPTERS: dict[str, type[Gateway]] = {
@@ -41,7 +41,7 @@ def _capabilities(provider: str) -> GatewayCapabilities:
 
 def test_every_gateway_that_moves_money_has_a_page_that_operators_are_led_to() -> None:
     pages = {path.stem for path in (ROOT / "docs" / "operate" / "gateways").glob("*.md")}
-    assert pages == set(ADAPTERS) == BUILT_IN - {"simulator", "test"}
+    assert pages == set(ADAPTERS) == BUILT_IN_PROVIDERS - {"simulator", "test"}
     assert {f"gateways/{name}.md" for name in pages} <= set(links(page("docs/operate/run.md")))
 
 
@@ -72,7 +72,7 @@ def test_a_page_names_the_credentials_that_its_adapter_declares(provider: str) -
 def test_a_report_of_2c2p_is_brought_into_our_columns_by_the_names_of_its_own(
     tmp_path: Path,
 ) -> None:
-    [code] = examples(_text("2c2p"), "python", "a report in our columns")
+    [code] = examples(_text("2c2p"), "python", "convert a report")
     report = (
         "Date,Type,Invoice No,Transaction Ref,Refund Ref,Amount,Currency\n"
         '21/11/2026 15:15:30,Sale,inv7,4711,,"1,590.00",THB\n'

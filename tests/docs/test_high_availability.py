@@ -106,4 +106,4 @@ def test_the_page_names_every_fault_and_every_package() -> None:
 def test_every_file_of_the_folder_is_in_the_table_and_says_where_it_goes() -> None:
     for path in sorted((ROOT / "deploy" / "ha").iterdir()):
         assert f"`deploy/ha/{path.name}`" in _PAGE
-        assert re.search(r": /etc/[\w/.-]+", path.read_text().splitlines()[0]), path.name
+        assert re.search(r" /etc/[\w/.-]+", path.read_text().splitlines()[0]), path.name

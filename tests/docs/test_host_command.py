@@ -103,7 +103,7 @@ def test_no_way_to_the_files_database_is_left_where_the_shell_names_another(
         "PAYINTENT_OIDC_ROLES": _ROLES,
         "PAYINTENT_PEPPER": "of-the-files",
     }
-    assert "the database is that of this shell" in ran.said
+    assert "using the database from this shell" in ran.said
     assert "restored" not in ran.said
 
 

@@ -21,7 +21,7 @@ from jsonschema import Draft7Validator
 from payintent.http.server import _STOP_WAIT_S
 from payintent.reconciliation.sources import _FILE_BYTES_MAX
 from payintent.runtime.settings import Settings
-from payintent.runtime.settings_checks import variable_name
+from payintent.runtime.settings_checks import make_variable_name
 from tests.docs.command_line import take
 from tests.docs.nginx import read
 from tests.docs.reading import ROOT, examples, page
@@ -95,7 +95,7 @@ def test_the_schema_takes_the_values_that_the_page_and_the_check_have() -> None:
             ({"settings": {name: "x"}}, "$.settings")
             for name, field in Settings.model_fields.items()
             if not field.repr or "SecretStr" in str(field.annotation) or name == "sandbox"
-            for name in (f"PAYINTENT_{name.upper()}", variable_name(name))
+            for name in (f"PAYINTENT_{name.upper()}", make_variable_name(name))
         ),
         ({"settings": {"PAYINTENT_OPERATOR_TOKEN": "x"}}, "$.settings"),
     ],
@@ -119,7 +119,7 @@ def test_an_address_that_the_values_lack_is_refused_and_not_made_up(name: str) -
 
 
 def test_every_setting_that_the_chart_names_is_a_setting() -> None:
-    known = {variable_name(name) for name in Settings.model_fields}
+    known = {make_variable_name(name) for name in Settings.model_fields}
     files = [CHART / "values.yaml", FULL]
     named = set(re.findall(r"PAYINTENT_[A-Z_]*[A-Z]|DATABASE_URL", _ALL))
     for file in files:

@@ -50,4 +50,4 @@ def test_the_times_are_those_of_the_settings() -> None:
     for name, number, unit in found:
         assert Settings.model_fields[name.lower()].default == int(number), name
         assert name.endswith(unit.upper())
-    assert f"until it is sent, at most {RETENTION_DAYS} days" in _PAGE
+    assert f"until it is sent, up to {RETENTION_DAYS} days" in _PAGE

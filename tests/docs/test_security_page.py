@@ -19,8 +19,8 @@ _ELSEWHERE = "https://gateway.example.com"
 
 #: Each clause of the page's row, and what the policies must say for it to be true.
 CLAUSES: dict[str, Callable[[Policies], bool]] = {
-    "scripts load only from our own files": lambda of: of["plain"]["script-src"] == "'self'",
-    "on the card step, also from its gateway": (
+    "scripts load only from the service": lambda of: of["plain"]["script-src"] == "'self'",
+    "on the card step, scripts also load from the gateway": (
         lambda of: of["card step"]["script-src"] == f"'self' {_ELSEWHERE}"
     ),
     "the only inline script is on the wallet step, allowed by its hash": lambda of: (
@@ -31,10 +31,10 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
             for mark in ("unsafe", "nonce", *(() if name == "wallet step" else ("sha",)))
         )
     ),
-    "forms submit only to us and to the gateways on offer": (
+    "forms submit only to the service and to the gateways of the offered methods": (
         lambda of: of["plain"]["form-action"] == "'self' http://gateway.test"
     ),
-    "only the merchant's registered origins may frame the page": lambda of: (
+    "only the merchant's registered origins can frame the page": lambda of: (
         (of["plain"]["frame-ancestors"], of["registered"]["frame-ancestors"]) == ("'none'", SHOP)
     ),
 }

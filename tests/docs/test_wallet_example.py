@@ -24,7 +24,9 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def test_the_steps_are_chosen_by_the_allowance(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [code] = examples(page("docs/integrate/stablecoins.md"), "python", "what a wallet has to send")
+    [code] = examples(
+        page("docs/integrate/stablecoins.md"), "python", "transactions that a wallet sends"
+    )
     scope: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, "example", "exec"), scope)  # noqa: S102 - our own page
     monkeypatch.setenv("API_URL", f"{api.base}/v1")
@@ -38,4 +40,4 @@ async def test_the_steps_are_chosen_by_the_allowance(
         (amount - 1, ["approve_reset", "approve", "pay"]),
         (amount, ["pay"]),
     ):
-        assert [step["kind"] for step in scope["due"](shown, allowance)] == kinds
+        assert [step["kind"] for step in scope["select_steps"](shown, allowance)] == kinds

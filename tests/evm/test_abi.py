@@ -152,9 +152,9 @@ def test_no_reason_can_break_the_reading(rest: bytes) -> None:
 
 @pytest.mark.parametrize("size", [0, 63, 65, 96])
 def test_words_are_as_many_as_expected(size: int) -> None:
-    assert abi.words(bytes(64), 2) == 2 * [bytes(32)]
+    assert abi.split_words(bytes(64), 2) == 2 * [bytes(32)]
     with pytest.raises(ValueError, match="2 words"):
-        abi.words(bytes(size), 2)
+        abi.split_words(bytes(size), 2)
 
 
 @pytest.mark.parametrize(

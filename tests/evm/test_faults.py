@@ -26,16 +26,16 @@ async def test_a_node_that_lags_does_so_in_everything(
     last = height(ground)
     node.faults = Faults(lag=3)
 
-    [heads] = await reader.heads()
+    [heads] = await reader.fetch_heads()
 
     assert (heads.latest.number, heads.final.number) == (last - 3, last - 5)
     with pytest.raises(EndpointBehindError):
         await found(reader, ground)
-    receipts = await reader.receipts(NODE, hashes)
+    receipts = await reader.fetch_receipts(NODE, hashes)
     assert [one is None for one in receipts] == [False, False, False, True, True, True]
-    txs = await reader.transactions(NODE, hashes)
+    txs = await reader.fetch_transactions(NODE, hashes)
     assert [one is None for one in txs] == [False, False, False, True, True, True]
-    assert await reader.block(NODE, last - 2) is None
+    assert await reader.fetch_block(NODE, last - 2) is None
 
 
 async def test_dropped_logs_are_missing_and_their_receipts_are_not(
@@ -50,7 +50,7 @@ async def test_dropped_logs_are_missing_and_their_receipts_are_not(
     assert 0 < len(kept) < PAYMENTS
     assert set(kept) < set(all_of_them)
     assert node.done["dropped"] == PAYMENTS - len(kept)
-    receipts = await reader.receipts(NODE, [one.tx_hash for one in all_of_them])
+    receipts = await reader.fetch_receipts(NODE, [one.tx_hash for one in all_of_them])
     assert [one.logs for one in receipts if one] == [(one,) for one in all_of_them]
 
 
@@ -65,9 +65,9 @@ async def test_a_forged_log_looks_real_and_has_no_receipt(
     logs = (await found(reader, ground)).logs
 
     assert len(logs) == real + 1
-    receipts = await reader.receipts(NODE, [one.tx_hash for one in logs])
+    receipts = await reader.fetch_receipts(NODE, [one.tx_hash for one in logs])
     [forged] = [log for log, one in zip(logs, receipts, strict=True) if one is None]
-    block = await reader.block(NODE, forged.block_number)
+    block = await reader.fetch_block(NODE, forged.block_number)
     assert block
     assert block.hash == forged.block_hash
 
@@ -101,7 +101,7 @@ async def test_faults_can_be_combined_and_taken_back(
     pay_some(ground, PAYMENTS)
     node.faults = Faults(lag=1, range_max=2)
     node.faults = replace(node.faults, null_receipts=1.0, null_blocks=1.0)
-    assert await reader.block(NODE, 1) is None
+    assert await reader.fetch_block(NODE, 1) is None
     node.faults = Faults()
 
     assert len((await found(reader, ground)).logs) == PAYMENTS

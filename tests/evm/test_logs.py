@@ -9,7 +9,7 @@ from eth_abi import encode
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.evm.event_logs import PAID, REFUNDED, LogAnswer, read_logs, read_matching_logs
+from payintent.evm.event_logs import PAID, REFUNDED, RpcLog, read_logs, read_matching_logs
 from payintent.evm.port import PaidLog, RefundedLog
 
 CONTRACT = 20 * b"\xcc"
@@ -182,7 +182,7 @@ def test_upper_case_digits_are_digits_too() -> None:
 def test_in_a_receipt_what_is_not_like_ours_is_passed_over(answer: dict[str, Any]) -> None:
     """Anybody's contract can write such a log beside ours, in the same transaction."""
     try:
-        listed = [msgspec.convert(one, LogAnswer) for one in (answer, P)]
+        listed = [msgspec.convert(one, RpcLog) for one in (answer, P)]
     except msgspec.ValidationError:
         return  # no node writes this, whatever a contract does
 

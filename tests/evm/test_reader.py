@@ -80,7 +80,7 @@ async def test_heads_are_the_latest_block_and_the_one_the_node_calls_finalized(
 ) -> None:
     last = height(ground)
 
-    [heads] = await reader.heads()
+    [heads] = await reader.fetch_heads()
 
     told = of_chain(ground, last)
     assert heads.endpoint == NODE
@@ -95,14 +95,14 @@ async def test_heads_are_the_latest_block_and_the_one_the_node_calls_finalized(
 async def test_without_a_tag_a_block_is_final_when_enough_blocks_stand_on_it(
     ground: Ground, opened: Any
 ) -> None:
-    [heads] = await opened(COUNTING).heads()
+    [heads] = await opened(COUNTING).fetch_heads()
 
     assert heads.latest.number == height(ground)
     assert heads.final.number == heads.latest.number - 3
 
 
 async def test_a_chain_that_is_younger_than_its_finality_has_a_final_genesis(opened: Any) -> None:
-    [heads] = await opened(replace(COUNTING, confirmations=10_000)).heads()
+    [heads] = await opened(replace(COUNTING, confirmations=10_000)).fetch_heads()
 
     assert heads.final.number == 0
 
@@ -123,7 +123,7 @@ async def test_a_node_that_cannot_be_believed_is_left_out_as_an_incident(
     before = counted("incidents", kind)
 
     with pytest.raises(ChainUnavailableError, match="no endpoint"):
-        await reader.heads()
+        await reader.fetch_heads()
 
     assert counted("incidents", kind) == before + 1
 
@@ -135,8 +135,8 @@ async def test_a_node_of_another_genesis_is_left_out_as_an_incident(
     mine = raw(of_chain(ground, 0)["hash"])
 
     with pytest.raises(ChainUnavailableError, match="no endpoint"):
-        await opened(replace(CONFIG, genesis_hash=bytes(32))).heads()
-    assert await opened(replace(CONFIG, genesis_hash=mine)).heads()
+        await opened(replace(CONFIG, genesis_hash=bytes(32))).fetch_heads()
+    assert await opened(replace(CONFIG, genesis_hash=mine)).fetch_heads()
 
     assert counted("incidents", "wrong_genesis") == before + 1
 
@@ -152,16 +152,16 @@ async def test_who_an_endpoint_is_is_asked_once_and_again_after_a_failure(
 ) -> None:
     reader = opened(CONFIG)
     for _ in range(3):
-        await reader.heads()
+        await reader.fetch_heads()
     assert node.asked["eth_chainId"] == 1
 
     node.faults = Faults(off=True)
     with pytest.raises(ChainUnavailableError):
-        await reader.heads()
+        await reader.fetch_heads()
     node.faults = Faults(network_id=1)  # what comes back is another chain
     vars(reader)["_endpoints"][NODE]._clock.now_s += 1
     with pytest.raises(ChainUnavailableError, match="wrong_chain"):
-        await reader.block(NODE, 0)
+        await reader.fetch_block(NODE, 0)
 
 
 async def test_where_finality_is_instant_the_latest_block_may_be_final(
@@ -169,7 +169,7 @@ async def test_where_finality_is_instant_the_latest_block_may_be_final(
 ) -> None:
     node.faults = Faults(finalized_is_latest=True)
 
-    [heads] = await opened(replace(CONFIG, instant_finality=True)).heads()
+    [heads] = await opened(replace(CONFIG, instant_finality=True)).fetch_heads()
 
     assert heads.final == heads.latest
 
@@ -183,7 +183,7 @@ async def test_a_final_block_above_the_latest_is_not_believed() -> None:
     config = replace(CONFIG, instant_finality=True)
     async with saying(say, config=config) as reader:
         with pytest.raises(ChainUnavailableError, match="no endpoint"):
-            await reader.heads()
+            await reader.fetch_heads()
 
 
 def test_finality_by_no_confirmations_has_to_be_meant() -> None:
@@ -203,13 +203,13 @@ async def test_heads_come_from_all_endpoints_that_work_and_those_are_named_first
         reader = RpcChainReader(CHAIN, urls, CONFIG, Clock())
         away.faults = Faults(off=True)
 
-        [heads] = await reader.heads()
+        [heads] = await reader.fetch_heads()
         assert heads.endpoint == "native-2"
         assert heads.latest.number == height(ground) - 4
         assert heads.final.number == height(ground) - 6
         assert reader.names == ("native-2", NODE, "native-3")
         asked = node.requests, away.requests
-        await reader.heads()  # the others rest
+        await reader.fetch_heads()  # the others rest
         assert asked == (node.requests, away.requests)
         await reader.close()
 
@@ -229,8 +229,8 @@ async def test_a_chunk_has_every_payment_and_refund_of_its_blocks(
     chunk = await search(reader, ground, before + 1, last, before)
 
     assert (chunk.start, chunk.endpoint) == (before + 1, NODE)
-    assert chunk.end == await reader.block(NODE, last)
-    assert chunk.before == await reader.block(NODE, before)
+    assert chunk.end == await reader.fetch_block(NODE, last)
+    assert chunk.before == await reader.fetch_block(NODE, before)
     hashes = {number: raw(of_chain(ground, number)["hash"]) for number in range(before, last + 1)}
     first, second = chunk.logs
     contract, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
@@ -267,7 +267,7 @@ async def test_a_chunk_has_every_payment_and_refund_of_its_blocks(
 async def test_a_chunk_is_one_request(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
-    await reader.block(NODE, 0)
+    await reader.fetch_block(NODE, 0)
     requests = node.requests
 
     await search(reader, ground, 1, 5, 0)
@@ -325,7 +325,7 @@ async def test_a_missing_block_is_behind_whatever_the_logs_say(missing: str) -> 
     async with saying(say) as reader:
         with pytest.raises(EndpointBehindError, match=str(int(hidden, 16))):
             await reader.search_logs(NODE, 4, 9, [bytes(20)], 3)
-        assert reader.span(NODE) == SPAN_FIRST
+        assert reader.get_span(NODE) == SPAN_FIRST
 
 
 def _chunk_of(logs: list[dict[str, Any]]) -> Any:
@@ -351,7 +351,7 @@ async def test_logs_that_cannot_be_true_are_an_incident(lie: dict[str, Any]) -> 
     async with saying(_chunk_of([lie])) as reader:
         with pytest.raises(ChainUnavailableError, match="logs"):
             await reader.search_logs(NODE, 100, 101, contracts, None)
-        assert reader.span(NODE) == SPAN_FIRST
+        assert reader.get_span(NODE) == SPAN_FIRST
     assert counted("incidents", "logs") == before + 1
 
     async with saying(_chunk_of([paid()])) as reader:
@@ -371,7 +371,7 @@ async def test_a_span_is_halved_until_the_node_can_do_it(
     before = counted("rpc_errors", "range")
 
     while start <= last:
-        end = min(last, start + reader.span(NODE) - 1)
+        end = min(last, start + reader.get_span(NODE) - 1)
         try:
             chunk = await search(reader, ground, start, end)
         except BlockRangeTooLargeError:
@@ -383,7 +383,7 @@ async def test_a_span_is_halved_until_the_node_can_do_it(
     assert [one.uuid for one in found] == [number.to_bytes(16, "big") for number in range(1, 13)]
     assert refused[:2] == [12, 6]
     assert set(refused[2:]) <= {6}
-    assert reader.span(NODE) <= 6
+    assert reader.get_span(NODE) <= 6
     assert counted("rpc_errors", "range") == before + len(refused)
 
 
@@ -394,12 +394,12 @@ async def test_a_span_grows_by_an_eighth_when_it_was_used_up(
     node.faults = Faults(range_max=16)
     with pytest.raises(BlockRangeTooLargeError):
         await search(reader, ground, 0, 31)
-    assert reader.span(NODE) == 16
+    assert reader.get_span(NODE) == 16
     node.faults = Faults()
 
     for asked, grown in ((16, 18), (17, 18), (18, 20), (30, 22)):
         await search(reader, ground, 0, asked - 1)
-        assert reader.span(NODE) == grown
+        assert reader.get_span(NODE) == grown
 
 
 async def test_a_span_of_one_grows_and_no_span_grows_without_end() -> None:
@@ -409,8 +409,8 @@ async def test_a_span_of_one_grows_and_no_span_grows_without_end() -> None:
     async with saying(say) as reader:
         vars(reader)["_spans"][NODE] = 1
         for _ in range(200):
-            await reader.search_logs(NODE, 0, reader.span(NODE) - 1, [bytes(20)], None)
-        assert reader.span(NODE) == SPAN_MAX
+            await reader.search_logs(NODE, 0, reader.get_span(NODE) - 1, [bytes(20)], None)
+        assert reader.get_span(NODE) == SPAN_MAX
 
 
 async def test_a_node_that_refuses_a_single_block_has_failed(
@@ -431,14 +431,14 @@ async def test_a_node_that_refuses_a_single_block_has_failed(
 async def test_a_failure_of_the_transport_changes_no_span(
     ground: Ground, node: FaultyNode, reader: RpcChainReader, breakage: Breakage
 ) -> None:
-    await reader.block(NODE, 0)
+    await reader.fetch_block(NODE, 0)
     node.faults = Faults(broken=1.0, breakages=[breakage])
 
     with pytest.raises(ChainUnavailableError) as caught:
         await search(reader, ground, 1, 10)
 
     assert not isinstance(caught.value, BlockRangeTooLargeError)
-    assert reader.span(NODE) == SPAN_FIRST
+    assert reader.get_span(NODE) == SPAN_FIRST
 
 
 async def test_a_search_whose_answer_is_too_large_is_made_shorter(
@@ -450,7 +450,7 @@ async def test_a_search_whose_answer_is_too_large_is_made_shorter(
 
     with pytest.raises(BlockRangeTooLargeError):
         await search(reader, ground, first, first + 7)
-    assert len((await search(reader, ground, first, first + reader.span(NODE) - 1)).logs) == 4
+    assert len((await search(reader, ground, first, first + reader.get_span(NODE) - 1)).logs) == 4
 
 
 async def test_a_node_that_takes_no_batches_is_asked_one_by_one(
@@ -460,7 +460,7 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one(
     pay_some(ground, 3)
     node.faults = Faults(batch_max=1, range_max=2)
 
-    assert await reader.heads()
+    assert await reader.fetch_heads()
     with pytest.raises(BlockRangeTooLargeError):
         await search(reader, ground, first, first + 2, first - 1)
     assert len((await search(reader, ground, first, first, first - 1)).logs) == 1
@@ -477,7 +477,7 @@ async def test_receipts_come_in_the_order_asked_for_with_none_for_the_unknown(
     chunk = await search(reader, ground, first, first + 2)
     hashes = [one.tx_hash for one in chunk.logs]
 
-    told = await reader.receipts(NODE, [hashes[2], bytes(32), *hashes])
+    told = await reader.fetch_receipts(NODE, [hashes[2], bytes(32), *hashes])
 
     assert told[1] is None
     assert [one.tx_hash if one else None for one in told] == [hashes[2], None, *hashes]
@@ -493,7 +493,7 @@ async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: RpcChainReade
     ground.refund(None, 10**18)
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
 
-    [told] = await reader.receipts(NODE, [raw(tx_hash)])
+    [told] = await reader.fetch_receipts(NODE, [raw(tx_hash)])
 
     assert told
     assert [one.refund_id for one in told.refunds] == [REFUND]
@@ -504,8 +504,8 @@ async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: RpcCh
     ground.evm.mine(ground.buyer, ground.gateway.address, data)
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
 
-    [receipt] = await reader.receipts(NODE, [raw(tx_hash)])
-    [tx] = await reader.transactions(NODE, [raw(tx_hash)])
+    [receipt] = await reader.fetch_receipts(NODE, [raw(tx_hash)])
+    [tx] = await reader.fetch_transactions(NODE, [raw(tx_hash)])
 
     assert receipt
     assert tx
@@ -523,8 +523,8 @@ async def test_a_transaction_that_makes_a_contract_has_no_destination(
     ground.evm.mine(ground.buyer, None, "0x00")
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
 
-    [tx, unknown] = await reader.transactions(NODE, [raw(tx_hash), bytes(32)])
-    [receipt] = await reader.receipts(NODE, [raw(tx_hash)])
+    [tx, unknown] = await reader.fetch_transactions(NODE, [raw(tx_hash), bytes(32)])
+    [receipt] = await reader.fetch_receipts(NODE, [raw(tx_hash)])
 
     assert tx
     assert receipt
@@ -539,11 +539,11 @@ async def test_a_transaction_that_waits_has_no_block(
         asked = {"from": ground.buyer, "to": ground.stranger, "value": "0x5"}
         tx_hash = raw(ground.evm.ask("eth_sendTransaction", asked))
 
-        [tx] = await reader.transactions(NODE, [tx_hash])
+        [tx] = await reader.fetch_transactions(NODE, [tx_hash])
 
         assert tx
         assert (tx.block_number, tx.value) == (None, 5)
-        assert await reader.receipts(NODE, [tx_hash]) == [None]
+        assert await reader.fetch_receipts(NODE, [tx_hash]) == [None]
     finally:
         ground.evm.ask("anvil_dropAllTransactions")
         ground.evm.ask("evm_setAutomine", True)
@@ -579,18 +579,18 @@ async def test_a_receipt_that_cannot_be_true_is_no_answer(receipt: dict[str, Any
     tx_hash = raw(paid()["transactionHash"])
     async with saying(lambda calls: said(calls[0], receipt)) as reader:
         with pytest.raises(ChainUnavailableError, match="malformed"):
-            await reader.receipts(NODE, [tx_hash])
+            await reader.fetch_receipts(NODE, [tx_hash])
     async with saying(lambda calls: said(calls[0], _receipt())) as reader:
-        assert await reader.receipts(NODE, [tx_hash]) != [None]
+        assert await reader.fetch_receipts(NODE, [tx_hash]) != [None]
 
 
 async def test_a_transaction_that_was_not_asked_for_is_no_answer() -> None:
     told = {"hash": HASH, "to": None, "input": "0x", "blockNumber": None, "value": "0x0"}
     told["from"] = "0x" + 40 * "1"
     async with saying(lambda calls: said(calls[0], told)) as reader:
-        assert await reader.transactions(NODE, [raw(HASH)]) != [None]
+        assert await reader.fetch_transactions(NODE, [raw(HASH)]) != [None]
         with pytest.raises(ChainUnavailableError, match="malformed"):
-            await reader.transactions(NODE, [bytes(32)])
+            await reader.fetch_transactions(NODE, [bytes(32)])
 
 
 # Calls
@@ -672,7 +672,7 @@ async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the
     async with saying(say) as reader:
         with pytest.raises(ChainUnavailableError, match="refuses a call"):
             await reader.call(NODE, bytes(20), b"", 1)
-        assert await reader.block(NODE, 0)
+        assert await reader.fetch_block(NODE, 0)
 
 
 # Blocks
@@ -681,11 +681,11 @@ async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the
 async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: RpcChainReader) -> None:
     last = height(ground)
 
-    told = await reader.block(NODE, last)
+    told = await reader.fetch_block(NODE, last)
 
     assert told
     assert told.hash == raw(of_chain(ground, last)["hash"])
-    assert await reader.block(NODE, last + 1) is None
+    assert await reader.fetch_block(NODE, last + 1) is None
 
 
 async def test_a_reorganized_block_has_another_hash(anvil: Binary, tmp_path: Path) -> None:
@@ -693,11 +693,11 @@ async def test_a_reorganized_block_has_another_hash(anvil: Binary, tmp_path: Pat
     evm = Evm(chain.start())  # of its own: what is reorganized cannot be undone
     reader = RpcChainReader(CHAIN, [chain.url], CONFIG)
     evm.ask("anvil_mine", "0x5")
-    before = [await reader.block(NODE, number) for number in range(6)]
+    before = [await reader.fetch_block(NODE, number) for number in range(6)]
 
     evm.ask("anvil_reorg", 2, [])
 
-    after = [await reader.block(NODE, number) for number in range(6)]
+    after = [await reader.fetch_block(NODE, number) for number in range(6)]
     assert [one == other for one, other in zip(before, after, strict=True)] == 4 * [True] + 2 * [
         False
     ]

@@ -63,12 +63,12 @@ KINDS = {
 async def test_an_answer_that_is_none_is_no_answer(
     node: FaultyNode, reader: RpcChainReader, breakage: Breakage, kind: str
 ) -> None:
-    await reader.block(NODE, 1)
+    await reader.fetch_block(NODE, 1)
     before = counted("rpc_errors", kind)
     node.faults = Faults(broken=1.0, breakages=[breakage])
 
-    with down(f"{NODE} returns no usable answer: {kind}"):
-        await reader.receipts(NODE, HASHES[:2])
+    with down(f"{NODE} returns no usable response: {kind}"):
+        await reader.fetch_receipts(NODE, HASHES[:2])
 
     assert counted("rpc_errors", kind) == before + 1
 
@@ -78,7 +78,7 @@ async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
     node.faults = Faults(broken=1.0, breakages=[Breakage.HANG])
 
     with down("timeout"):
-        await reader.block(NODE, 1)
+        await reader.fetch_block(NODE, 1)
 
     await reader.close()
 
@@ -88,11 +88,11 @@ async def test_an_endpoint_that_is_away_is_asked_again_when_it_is_back(node: Fau
     reader = RpcChainReader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
     with down("connection"):
-        await reader.block(NODE, 1)
+        await reader.fetch_block(NODE, 1)
     node.faults = Faults()
 
     clock.now_s += 0.05
-    assert await reader.block(NODE, 1)
+    assert await reader.fetch_block(NODE, 1)
 
     await reader.close()
 
@@ -106,24 +106,24 @@ async def test_an_endpoint_that_fails_is_left_alone_twice_as_long_each_time(
 
     for rest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
         asked = node.requests
-        with down("no usable answer"):
-            await reader.block(NODE, 1)
+        with down("no usable response"):
+            await reader.fetch_block(NODE, 1)
         assert node.requests > asked
         asked = node.requests
         clock.now_s += rest_s * 0.999
         with down("backing off"):
-            await reader.block(NODE, 1)
+            await reader.fetch_block(NODE, 1)
         assert node.requests == asked
         clock.now_s += rest_s * 0.002
 
     node.faults = Faults()
-    assert await reader.block(NODE, 1)
+    assert await reader.fetch_block(NODE, 1)
     node.faults = Faults(off=True)
-    with down("no usable answer"):
-        await reader.block(NODE, 1)
+    with down("no usable response"):
+        await reader.fetch_block(NODE, 1)
     clock.now_s += 0.0501
-    with down("no usable answer"):  # the first rest again
-        await reader.block(NODE, 1)
+    with down("no usable response"):  # the first rest again
+        await reader.fetch_block(NODE, 1)
 
     await reader.close()
 
@@ -138,10 +138,10 @@ async def test_the_log_tells_once_that_an_endpoint_fails_and_once_that_it_is_bac
         for _ in range(3):
             clock.now_s += 60
             with down("connection"):
-                await reader.block(NODE, 1)
+                await reader.fetch_block(NODE, 1)
         node.faults = Faults()
         clock.now_s += 60
-        await reader.block(NODE, 1)
+        await reader.fetch_block(NODE, 1)
 
     told = [(one["event"], one.get("kind"), one["endpoint"]) for one in lines]
     assert told == [
@@ -167,9 +167,9 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
     caught: list[BaseException] = []
     with capture_logs() as lines:
         for asked in (
-            reader.heads(),
-            reader.block("native-2", 1),
-            reader.receipts(NODE, HASHES[:2]),
+            reader.fetch_heads(),
+            reader.fetch_block("native-2", 1),
+            reader.fetch_receipts(NODE, HASHES[:2]),
             reader.search_logs(NODE, 1, 5, [bytes(20)], None),
         ):
             try:
@@ -215,7 +215,7 @@ async def test_redirects_are_not_followed() -> None:
     elsewhere = {"Location": "http://127.0.0.1:1/"}
     async with saying(lambda _: web.Response(status=307, headers=elsewhere)) as reader:
         with down("status"):
-            await reader.block(NODE, 1)
+            await reader.fetch_block(NODE, 1)
 
 
 async def test_answers_that_are_packed_are_not_unpacked() -> None:
@@ -226,7 +226,7 @@ async def test_answers_that_are_packed_are_not_unpacked() -> None:
 
     async with saying(packed) as reader:
         with down("malformed"):
-            await reader.block(NODE, 0)
+            await reader.fetch_block(NODE, 0)
 
 
 SINGLE = {
@@ -251,7 +251,7 @@ SINGLE = {
 async def test_a_single_answer_that_is_wrong_is_no_answer(say: Any) -> None:
     async with saying(lambda calls: say(calls[0])) as reader:
         with down("malformed"):
-            await reader.block(NODE, 0)
+            await reader.fetch_block(NODE, 0)
 
 
 BATCHES = {
@@ -268,7 +268,7 @@ BATCHES = {
 async def test_a_batch_that_is_not_answered_one_to_one_is_no_answer(say: Any) -> None:
     async with saying(say) as reader:
         with down("malformed"):
-            await reader.receipts(NODE, HASHES)
+            await reader.fetch_receipts(NODE, HASHES)
 
 
 async def test_answers_of_a_batch_may_come_in_any_order() -> None:
@@ -276,7 +276,7 @@ async def test_answers_of_a_batch_may_come_in_any_order() -> None:
         return [said(one, _receipt(one["params"][0])) for one in reversed(calls)]
 
     async with saying(backwards) as reader:
-        told = await reader.receipts(NODE, HASHES)
+        told = await reader.fetch_receipts(NODE, HASHES)
 
     assert [one.tx_hash for one in told if one] == HASHES
 
@@ -289,7 +289,7 @@ async def test_a_batch_is_never_larger_than_a_hundred() -> None:
         return [said(one, None) for one in calls]
 
     async with saying(count) as reader:
-        assert await reader.transactions(NODE, 25 * HASHES) == 250 * [None]
+        assert await reader.fetch_transactions(NODE, 25 * HASHES) == 250 * [None]
 
     assert sizes == [100, 100, 50]
 
@@ -297,8 +297,8 @@ async def test_a_batch_is_never_larger_than_a_hundred() -> None:
 async def test_nothing_is_asked_where_there_is_nothing_to_ask(
     node: FaultyNode, reader: RpcChainReader
 ) -> None:
-    assert await reader.receipts(NODE, []) == []
-    assert await reader.transactions(NODE, []) == []
+    assert await reader.fetch_receipts(NODE, []) == []
+    assert await reader.fetch_transactions(NODE, []) == []
     assert node.asked["eth_getTransactionReceipt"] == 0
 
 
@@ -306,12 +306,12 @@ async def test_nothing_is_asked_where_there_is_nothing_to_ask(
 async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
     node: FaultyNode, reader: RpcChainReader, most: int
 ) -> None:
-    await reader.block(NODE, 1)
+    await reader.fetch_block(NODE, 1)
     node.faults = Faults(batch_max=most)
 
-    assert await reader.receipts(NODE, HASHES) == 10 * [None]
+    assert await reader.fetch_receipts(NODE, HASHES) == 10 * [None]
     refused = node.done["refused_batch"]
-    assert await reader.receipts(NODE, HASHES) == 10 * [None]
+    assert await reader.fetch_receipts(NODE, HASHES) == 10 * [None]
 
     assert refused > 0
     assert node.done["refused_batch"] == refused
@@ -321,16 +321,16 @@ async def test_after_a_while_larger_batches_are_tried_again(
     node: FaultyNode, reader: RpcChainReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("payintent.evm.rpc.ROUNDS_UNTIL_LARGER_BATCH", 4)
-    await reader.block(NODE, 1)
+    await reader.fetch_block(NODE, 1)
     node.faults = Faults(batch_max=2)
-    await reader.receipts(NODE, HASHES)
+    await reader.fetch_receipts(NODE, HASHES)
     node.faults = Faults()
 
     for _ in range(12):
-        await reader.block(NODE, 1)
+        await reader.fetch_block(NODE, 1)
 
     before = node.requests
-    await reader.receipts(NODE, HASHES)
+    await reader.fetch_receipts(NODE, HASHES)
     assert node.requests == before + 1
 
 
@@ -343,7 +343,7 @@ async def test_an_answer_that_is_too_large_is_asked_for_in_parts(ground: Ground)
         return told if len(calls) > 1 else told[0]
 
     async with saying(large, config=SMALL) as reader:
-        told = await reader.receipts(NODE, HASHES)
+        told = await reader.fetch_receipts(NODE, HASHES)
 
     assert [one.tx_hash for one in told if one] == HASHES
     assert max(sizes[2:]) <= 3
@@ -354,7 +354,7 @@ async def test_a_single_answer_that_is_too_large_is_given_up() -> None:
         lambda calls: said(calls[0], {**BLOCK, "extraData": 4_000 * "0"}), config=SMALL
     ) as reader:
         with down("too_large"):
-            await reader.block(NODE, 0)
+            await reader.fetch_block(NODE, 0)
 
 
 THROTTLED = [
@@ -374,7 +374,7 @@ async def test_a_limit_of_the_rate_is_no_limit_of_the_batch(say: Any) -> None:
 
     async with saying(limited) as reader:
         with down("throttled"):
-            await reader.receipts(NODE, HASHES)
+            await reader.fetch_receipts(NODE, HASHES)
 
     assert sizes == [10]
 
@@ -387,15 +387,15 @@ async def test_an_error_beside_an_http_error_is_read(status: int) -> None:
 
     async with saying(refuse) as reader:
         with down("refused"):
-            await reader.block(NODE, 0)
+            await reader.fetch_block(NODE, 0)
 
 
 async def test_a_reader_that_was_closed_opens_again(reader: RpcChainReader) -> None:
-    await reader.block(NODE, 0)
+    await reader.fetch_block(NODE, 0)
     await reader.close()
     await reader.close()
 
-    assert await reader.block(NODE, 0)
+    assert await reader.fetch_block(NODE, 0)
 
 
 def _receipt(tx_hash: str) -> dict[str, Any]:

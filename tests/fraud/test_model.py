@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payintent.core.addresses import client_address_key, parse_ip_address, parse_ip_network
+from payintent.core.addresses import make_client_address_key, parse_ip_address, parse_ip_network
 from payintent.fraud.model import FraudRule, FraudRuleKind, FraudRuleSet, FraudSubject, RiskLevel
 
 _MERCHANT = 1
@@ -120,9 +120,9 @@ def test_a_rule_of_another_merchant_does_not_hold() -> None:
         for number, merchant_id in enumerate((2, 1, None), 1)
     ]
     book = FraudRuleSet(velocities)
-    found = book.velocity_rules(FraudRuleKind.PAYER_VELOCITY, _MERCHANT)
+    found = book.list_velocity_rules(FraudRuleKind.PAYER_VELOCITY, _MERCHANT)
     assert {rule.id for rule in found} == {2, 3}
-    assert book.velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, _MERCHANT) == []
+    assert book.list_velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, _MERCHANT) == []
     assert not _denies(velocities[0], counts={1: 9})
 
 
@@ -224,7 +224,7 @@ def test_the_book_denies_what_going_through_all_rules_would(
     ],
 )
 def test_one_caller_is_one_address_and_of_ipv6_one_network(address: str, wanted: str) -> None:
-    assert client_address_key(address) == wanted
+    assert make_client_address_key(address) == wanted
 
 
 def test_what_is_no_address_reads_as_none() -> None:

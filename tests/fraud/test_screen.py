@@ -69,46 +69,46 @@ def _buyer(world: World) -> FraudSubject:
 async def test_a_process_knows_of_a_rule_within_the_time_it_keeps_what_it_knows(
     world: World, known: PolicyCache, clock: Clock
 ) -> None:
-    assert not await known.rules()
+    assert not await known.get_rules()
     rule = await world.perform(_payer())
     clock.now += 0.999
-    assert not await known.rules()
+    assert not await known.get_rules()
     clock.now += 0.001
-    assert (await known.rules()).evaluate(_buyer(world)) is not None
+    assert (await known.get_rules()).evaluate(_buyer(world)) is not None
     await world.perform(RemoveFraudRule(rule_id=rule.id))
     clock.now += 1
-    assert not await known.rules()
+    assert not await known.get_rules()
 
 
 async def test_a_process_knows_of_a_restriction_as_soon(
     world: World, known: PolicyCache, clock: Clock
 ) -> None:
-    assert (await known.restrictions()).onramp == {"KR"}
+    assert (await known.get_restrictions()).onramp == {"KR"}
     await world.perform(AddRestriction(type=RestrictionType.CRYPTO, country="DE"))
-    assert (await known.restrictions()).crypto == frozenset()
+    assert (await known.get_restrictions()).crypto == frozenset()
     clock.now += 1
-    assert (await known.restrictions()).crypto == {"DE"}
+    assert (await known.get_restrictions()).crypto == {"DE"}
 
 
 async def test_rules_that_are_the_same_are_not_read_again(
     world: World, known: PolicyCache, clock: Clock
 ) -> None:
     first = await world.perform(_payer())
-    book = await known.rules()
+    book = await known.get_rules()
     clock.now += 1
-    assert await known.rules() is book
+    assert await known.get_rules() is book
     await world.perform(_payer("buyer-2"))
     await world.perform(RemoveFraudRule(rule_id=first.id))  # as many as before
     clock.now += 1
-    assert await known.rules() is not book
-    assert (await known.rules()).evaluate(_buyer(world)) is None
+    assert await known.get_rules() is not book
+    assert (await known.get_rules()).evaluate(_buyer(world)) is None
 
 
 async def test_all_who_wait_for_what_is_old_share_one_reading(
     world: World, known: PolicyCache
 ) -> None:
     await world.perform(_payer())
-    books = await asyncio.gather(*(known.rules() for _ in range(20)))
+    books = await asyncio.gather(*(known.get_rules() for _ in range(20)))
     assert books[0]
     assert all(one is books[0] for one in books)
 
@@ -118,7 +118,7 @@ async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
     ended = Database(brief)
     await ended.close()
     known = PolicyCache(ended, 1.0)
-    told = await asyncio.gather(*(known.rules() for _ in range(20)), return_exceptions=True)
+    told = await asyncio.gather(*(known.get_rules() for _ in range(20)), return_exceptions=True)
     assert {type(one) for one in told} == {StorageUnavailableError}
     assert len({id(one) for one in told}) == 1
 
@@ -126,12 +126,12 @@ async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
 async def test_a_reading_goes_on_though_whoever_asked_first_has_left(
     world: World, known: PolicyCache
 ) -> None:
-    leaving = asyncio.create_task(known.rules())
-    staying = asyncio.create_task(known.rules())
+    leaving = asyncio.create_task(known.get_rules())
+    staying = asyncio.create_task(known.get_rules())
     await asyncio.sleep(0)
     leaving.cancel()
     assert not await staying
-    assert not await known.rules()
+    assert not await known.get_rules()
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ async def test_there_are_no_more_rules_than_a_process_reads(
     with pytest.raises(RefusedError) as refused:
         await world.perform(_payer("one too many"))
     assert refused.value.code is ErrorCode.CONFLICT
-    assert (await known.rules()).evaluate(_buyer(world)) is not None  # the newest holds as well
+    assert (await known.get_rules()).evaluate(_buyer(world)) is not None  # the newest holds as well
     await world.perform(RemoveFraudRule(rule_id=last.id))
     await world.perform(_payer("another"))
 

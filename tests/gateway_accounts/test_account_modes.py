@@ -47,7 +47,7 @@ def mistake(kind: type[Gateway], base_url: str, credentials: dict[str, str], **m
     account = GatewayAccount(
         id=1, provider=kind.provider, base_url=base_url, credentials=credentials, **mode
     )
-    return kind.capabilities.mode_mismatch(account)
+    return kind.capabilities.describe_mode_mismatch(account)
 
 
 @pytest.mark.parametrize(("kind", "base_url", "credentials"), FOR_TESTS)

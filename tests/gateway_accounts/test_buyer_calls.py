@@ -30,7 +30,7 @@ THROTTLED = OutcomeUnknown(detail="status 429", is_throttled=True)
 SILENT = OutcomeUnknown(detail="no answer")
 
 
-CROWD_MIN, OTHER = 1, 2  # merchants
+BUSY_CALLS_MIN, OTHER = 1, 2  # merchants
 
 
 def make_buyer_call(
@@ -186,7 +186,7 @@ async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: Wo
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     crowd, other = list[bool](), list[bool]()
     for _ in range(39):
-        crowd += [await shared.ask(CROWD_MIN) for _ in range(10)]
+        crowd += [await shared.ask(BUSY_CALLS_MIN) for _ in range(10)]
         other.append(await shared.ask(OTHER))
         await shared.move(100)
     assert other == [True] * 39
@@ -196,11 +196,11 @@ async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: Wo
 
 async def test_whoever_is_alone_at_an_account_has_all_its_calls(world: World) -> None:
     shared = await SharedBucket.at(world, RateLimit(20, 60))
-    burst = [await shared.ask(CROWD_MIN) for _ in range(60)]
+    burst = [await shared.ask(BUSY_CALLS_MIN) for _ in range(60)]
     assert 40 <= sum(burst) < 45  # a third stays for others
     later = list[bool]()
     for _ in range(100):
-        later += [await shared.ask(CROWD_MIN) for _ in range(5)]
+        later += [await shared.ask(BUSY_CALLS_MIN) for _ in range(5)]
         await shared.move(100)
     assert sum(later) >= 0.9 * 200  # while the bucket comes to its level
 
@@ -223,8 +223,8 @@ async def test_a_checkout_in_a_loop_leaves_calls_for_the_others_of_its_merchant(
     loop, others = uuid4(), list[bool]()
     for _ in range(39):
         for _ in range(10):
-            await shared.ask(CROWD_MIN, loop)
-        others.append(await shared.ask(CROWD_MIN))
+            await shared.ask(BUSY_CALLS_MIN, loop)
+        others.append(await shared.ask(BUSY_CALLS_MIN))
         await shared.move(100)
     assert others == [True] * 39
 
@@ -233,21 +233,23 @@ async def test_so_many_buyers_wait_for_an_account_and_so_many_of_a_merchant(worl
     calls = BuyerCalls(world.database, None, {"local"})
     async with AsyncExitStack() as waiting:
         for number in range(WAITING_PER_MERCHANT_MAX):
-            await waiting.enter_async_context(calls.enter(make_buyer_call(number % 2, CROWD_MIN)))
-        assert await refusal(calls, make_buyer_call(3, CROWD_MIN)) is ErrorCode.RATE_LIMITED
-        assert await refusal(calls, make_buyer_call(3, CROWD_MIN, "local")) is None
+            await waiting.enter_async_context(
+                calls.enter(make_buyer_call(number % 2, BUSY_CALLS_MIN))
+            )
+        assert await refusal(calls, make_buyer_call(3, BUSY_CALLS_MIN)) is ErrorCode.RATE_LIMITED
+        assert await refusal(calls, make_buyer_call(3, BUSY_CALLS_MIN, "local")) is None
         assert await refusal(calls, make_buyer_call(0, OTHER)) is None
         for _ in range(WAITING_PER_ACCOUNT_MAX - WAITING_PER_MERCHANT_MAX // 2):
             await waiting.enter_async_context(calls.enter(make_buyer_call(0)))
         assert await refusal(calls, make_buyer_call(0)) is ErrorCode.RATE_LIMITED
         assert await refusal(calls, make_buyer_call(1)) is None
-    assert await refusal(calls, make_buyer_call(0, CROWD_MIN)) is None
+    assert await refusal(calls, make_buyer_call(0, BUSY_CALLS_MIN)) is None
 
 
 async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
     health = GatewayHealth(world.database)
     for _ in range(3 * FAILURES_MAX):
-        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
+        await health.record_result(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
     assert await health.get_unavailable_channels() == frozenset()
     assert await world.rows("SELECT 1 FROM gateway_outage") == []
 
@@ -264,8 +266,8 @@ async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_no
     before = {channel: throttled(channel) for channel in GatewayChannel}
     account, said = world.account_id, SessionReport(state=GatewaySessionState.OPEN)
     for answer in (THROTTLED, SILENT, said, THROTTLED, SILENT):
-        await health.record_answer(account, GatewayChannel.SESSIONS, answer)
-    await health.record_answer(account, GatewayChannel.REFUNDS, THROTTLED)
+        await health.record_result(account, GatewayChannel.SESSIONS, answer)
+    await health.record_result(account, GatewayChannel.REFUNDS, THROTTLED)
     counted = {channel: throttled(channel) - before[channel] for channel in GatewayChannel}
     assert counted == {GatewayChannel.SESSIONS: 2, GatewayChannel.REFUNDS: 1}
 
@@ -273,8 +275,8 @@ async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_no
 async def test_being_held_back_hides_no_silence(world: World) -> None:
     health = GatewayHealth(world.database)
     for _ in range(FAILURES_MAX):
-        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
-        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, SILENT)
+        await health.record_result(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
+        await health.record_result(world.account_id, GatewayChannel.SESSIONS, SILENT)
     assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
 
 

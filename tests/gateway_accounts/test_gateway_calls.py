@@ -13,8 +13,8 @@ from payintent.db.database import Database
 from payintent.gateway_accounts import calls as gateway_calls
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.calls import (
-    DROPPED,
-    PENDING_MAX,
+    BUFFERED_CALLS_MAX,
+    DROPPED_CALLS,
     FailedGatewayCall,
     GatewayCall,
     GatewayCallLog,
@@ -170,13 +170,13 @@ async def test_more_than_fit_are_dropped_and_what_fits_is_one_statement(world: W
             return await world.rows(query, *args)
 
     log = GatewayCallLog(Counting())
-    for _ in range(PENDING_MAX + 10):
+    for _ in range(BUFFERED_CALLS_MAX + 10):
         log.add(about(payment, world.account_id), None, log.now_s())
     await log.flush()
     await log.flush()
     assert statements == 1
     [row] = await world.rows("SELECT count(*) AS n FROM gateway_call")
-    assert row["n"] == PENDING_MAX
+    assert row["n"] == BUFFERED_CALLS_MAX
 
 
 async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: World) -> None:
@@ -184,11 +184,11 @@ async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: Wor
     settings = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
     closed = Database(settings)
     await closed.close()
-    log, before = GatewayCallLog(closed), DROPPED._value.get()
+    log, before = GatewayCallLog(closed), DROPPED_CALLS._value.get()
     for _ in range(3):
         log.add(about(payment, world.account_id), None, log.now_s())
     await log.flush()
-    assert DROPPED._value.get() == before + 3
+    assert DROPPED_CALLS._value.get() == before + 3
 
 
 async def test_old_requests_are_forgotten_so_many_at_a_time(world: World) -> None:
@@ -197,9 +197,9 @@ async def test_old_requests_are_forgotten_so_many_at_a_time(world: World) -> Non
         log.add(about(payment, world.account_id), None, log.now_s())
     await log.flush()
     await world.move_clock(30 * 86_400 - 60)
-    assert await gateway_calls.delete_old(world.database, 30, 2) == 0
+    assert await gateway_calls.delete_old_calls(world.database, 30, 2) == 0
     await world.move_clock(30 * 86_400 + 60)
-    deleted = [await gateway_calls.delete_old(world.database, 30, 2) for _ in range(3)]
+    deleted = [await gateway_calls.delete_old_calls(world.database, 30, 2) for _ in range(3)]
     assert deleted == [2, 1, 0]
 
 

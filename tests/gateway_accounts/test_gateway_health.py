@@ -9,11 +9,11 @@ import pytest
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
 from payintent.gateway_accounts.health import (
-    CROWD_MIN,
+    BUSY_CALLS_MIN,
     FAILURES_MAX,
     PAUSE_S,
-    SLOW_ALONE_S,
     SLOW_S,
+    SLOW_WHEN_BUSY_S,
     GatewayChannel,
     GatewayHealth,
     is_too_slow,
@@ -59,7 +59,7 @@ class Processes:
 
     async def fail(self, health: GatewayHealth, times: int = 1, answer: object = SILENT) -> None:
         for _ in range(times):
-            await health.record_answer(self.world.account_id, SESSIONS, answer)
+            await health.record_result(self.world.account_id, SESSIONS, answer)
 
     async def trip(self) -> None:
         """Begin an outage that both know of."""
@@ -67,7 +67,7 @@ class Processes:
         await self.move(1)
 
     async def admitted(self, health: GatewayHealth, channel: GatewayChannel = SESSIONS) -> bool:
-        return await health.allows(self.world.account_id, channel)
+        return await health.allows_request(self.world.account_id, channel)
 
     async def is_down(self, channel: GatewayChannel = SESSIONS) -> tuple[bool, bool]:
         """Tell whether each of them knows that nobody is to try."""
@@ -110,7 +110,7 @@ async def test_five_silences_in_a_row_are_an_outage_for_every_process(processes:
 
 async def test_an_answer_in_between_begins_the_count_anew(processes: Processes) -> None:
     for _ in range(3):
-        await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+        await processes.first.record_result(processes.world.account_id, SESSIONS, ANSWER)
         await processes.fail(processes.first, FAILURES_MAX - 1)
         assert await processes.is_down() == (False, False)
 
@@ -145,26 +145,26 @@ async def test_answers_that_come_too_late_are_an_outage_until_one_comes_in_time(
     processes: Processes,
 ) -> None:
     for _ in range(FAILURES_MAX):
-        await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER, 3.5)
+        await processes.first.record_result(processes.world.account_id, SESSIONS, ANSWER, 3.5)
     assert await processes.is_down() == (True, True)
     [row] = await processes.world.rows("SELECT detail FROM gateway_outage")
-    assert row["detail"] == "answered after 3.5 s"
+    assert row["detail"] == "responded after 3.5 s"
     await processes.move(PAUSE_S)
     assert await processes.admitted(processes.second)
-    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER, 3.5)
+    await processes.first.record_result(processes.world.account_id, SESSIONS, ANSWER, 3.5)
     assert await processes.is_down() == (True, True)
     await processes.move(2 * PAUSE_S)
-    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    await processes.first.record_result(processes.world.account_id, SESSIONS, ANSWER)
     assert await processes.is_down() == (False, False)
 
 
 @pytest.mark.parametrize(
     ("took_s", "others", "counts"),
     [
-        (SLOW_S - 0.1, 100, False),
-        (SLOW_S, CROWD_MIN, True),
-        (SLOW_S, CROWD_MIN - 1, False),
-        (SLOW_ALONE_S, 0, True),
+        (SLOW_WHEN_BUSY_S - 0.1, 100, False),
+        (SLOW_WHEN_BUSY_S, BUSY_CALLS_MIN, True),
+        (SLOW_WHEN_BUSY_S, BUSY_CALLS_MIN - 1, False),
+        (SLOW_S, 0, True),
     ],
 )
 def test_an_answer_is_too_late_when_callers_pile_up_or_hardly_one_is_left(
@@ -178,10 +178,10 @@ async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
 ) -> None:
     gateway.hold = asyncio.Event()
     world.service.accounts.log._monotonic = clock.monotonic
-    payments = [await world.create() for _ in range(CROWD_MIN + FAILURES_MAX)]
+    payments = [await world.create() for _ in range(BUSY_CALLS_MIN + FAILURES_MAX)]
     selecting = [asyncio.create_task(world.select(payment)) for payment in payments]
     await until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
-    await clock.move(round(SLOW_S * 1000))
+    await clock.move(round(SLOW_WHEN_BUSY_S * 1000))
     gateway.hold.set()
     await asyncio.gather(*selecting)  # each of them was answered, and is selected
     assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
@@ -209,7 +209,7 @@ async def test_a_gateway_may_take_its_time_for_refunds(
     world.service.accounts.log._monotonic = clock.monotonic
 
     async def slowly(*_: object) -> object:
-        await clock.move(round(SLOW_ALONE_S * 1000))
+        await clock.move(round(SLOW_S * 1000))
         return gateway.answer_inquire_refund
 
     for kind, outages in ((GatewayRequestKind.INQUIRE_REFUND, 0), (GatewayRequestKind.INQUIRE, 1)):
@@ -238,10 +238,10 @@ async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> 
     assert await processes.is_down(REFUNDS) == (False, False)
     assert await processes.admitted(processes.first, REFUNDS)
     other = await processes.world.other_account("http://other.test", signing_secret="another")
-    assert await processes.first.allows(other, SESSIONS)
+    assert await processes.first.allows_request(other, SESSIONS)
     for _ in range(FAILURES_MAX):
-        await processes.second.record_answer(processes.world.account_id, REFUNDS, SILENT)
-    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+        await processes.second.record_result(processes.world.account_id, REFUNDS, SILENT)
+    await processes.first.record_result(processes.world.account_id, SESSIONS, ANSWER)
     assert await processes.is_down() == (False, False)
     assert await processes.is_down(REFUNDS) == (True, True)
 
@@ -261,7 +261,7 @@ async def test_an_answer_ends_the_outage_for_all(processes: Processes) -> None:
     await processes.trip()
     await processes.move(PAUSE_S)
     assert await processes.admitted(processes.second)
-    await processes.second.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    await processes.second.record_result(processes.world.account_id, SESSIONS, ANSWER)
     assert await processes.is_down() == (False, False)
     assert await processes.world.rows("SELECT 1 FROM gateway_outage") == []
     tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
@@ -279,7 +279,7 @@ async def test_pauses_are_doubled_up_to_the_longest_and_begin_anew_after_an_answ
         assert await processes.admitted(processes.second)
         await processes.fail(processes.second)
     assert pauses == [15, 30, 60, 120, 240, 300, 300]
-    await processes.second.record_answer(processes.world.account_id, SESSIONS, ANSWER)
+    await processes.second.record_result(processes.world.account_id, SESSIONS, ANSWER)
     await processes.move(KNOWN_S)
     await processes.fail(processes.first, FAILURES_MAX)
     assert await _pause_s(processes) == PAUSE_S
@@ -319,9 +319,9 @@ async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> N
 
 async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
     seen = await world.see(payment)
-    ask = QuoteQuery(restrictions=await service.policies.restrictions())
-    quotes = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
-    return [one.payment_method_id for one in quotes.offers]
+    ask = QuoteQuery(restrictions=await service.policies.get_restrictions())
+    quote_list = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
+    return [one.payment_method_id for one in quote_list.quotes]
 
 
 async def silent_selections(world: World) -> None:

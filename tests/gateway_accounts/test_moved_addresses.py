@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from payintent.core.addresses import web_origin
+from payintent.core.addresses import parse_web_origin
 from payintent.gateway_accounts.operations import ListAccounts
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
@@ -52,7 +52,9 @@ async def test_the_page_names_the_present_origin_of_the_test_gateway(side: Api, 
         policy = page.headers["Content-Security-Policy"]
         [sources] = [one for one in policy.split("; ") if one.startswith("form-action")]
         assert set(sources.split()[1:]) <= {"'self'", moved.base}
-        assert await moved.world.service.accounts.page_origin(side.world.account_id) == moved.base
+        assert (
+            await moved.world.service.accounts.get_page_origin(side.world.account_id) == moved.base
+        )
 
 
 async def test_a_session_of_before_leads_to_the_present_card_page_and_back(
@@ -76,4 +78,4 @@ async def test_a_new_test_account_holds_no_address_of_ours(side: Api) -> None:
     [account] = [
         one for one in await side.world.perform(ListAccounts()) if one.id == side.world.account_id
     ]
-    assert web_origin(account.base_url) is None
+    assert parse_web_origin(account.base_url) is None

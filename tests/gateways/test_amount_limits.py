@@ -54,5 +54,5 @@ def test_what_are_no_limits_is_refused(entries: list[str]) -> None:
 )
 def test_a_limit_itself_is_allowed(total: str, breach: str | None) -> None:
     limits = AmountLimits(Decimal("0.50"), Decimal(1000))
-    assert limits.describe_breach(Decimal(total), "USD") == breach
-    assert AmountLimits().describe_breach(Decimal(total), "USD") is None
+    assert limits.describe_violation(Decimal(total), "USD") == breach
+    assert AmountLimits().describe_violation(Decimal(total), "USD") is None

@@ -177,10 +177,10 @@ async def test_an_account_that_lacks_something_is_asked_nothing(stage: Stage, na
     empty = account_at(stage.buyer.url, **{name: ""})
     request = stage.request()
     assert await stage.gateway.create_session(empty, request) == SessionRejected(
-        detail=f"the account lacks {name}"
+        detail=f"the account has no {name}"
     )
     assert await stage.gateway.inquire(empty, ref_of(request)) == NotContacted(
-        detail=f"the account lacks {name}"
+        detail=f"the account has no {name}"
     )
 
 

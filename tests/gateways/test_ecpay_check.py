@@ -132,5 +132,5 @@ def test_an_account_without_a_secret_verifies_nothing(name: str) -> None:
     empty = account_at("http://nowhere.test", **{name: ""})
     form = {"A": "1"}
     value = check_mac_value(form, empty.credentials["hash_key"], empty.credentials["hash_iv"])
-    with pytest.raises(ValueError, match="no secrets"):
+    with pytest.raises(ValueError, match="no hash_key or hash_iv"):
         verify_form(empty, urlencode(form | {"CheckMacValue": value}).encode())

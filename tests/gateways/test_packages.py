@@ -8,7 +8,7 @@ import pytest
 
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import GatewayPackageError, load_gateway_packages
-from payintent.service import BUILT_IN
+from payintent.service import BUILT_IN_PROVIDERS
 from tests.support.example_package import entry_points_in
 
 HTTP = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)
@@ -57,13 +57,15 @@ def _install(site: Path, package: str, name: str, value: str) -> None:
 
 def _refusal(site: Path) -> str:
     with pytest.raises(GatewayPackageError) as refused:
-        load_gateway_packages(HTTP, BUILT_IN, entry_points_in(site))
+        load_gateway_packages(HTTP, BUILT_IN_PROVIDERS, entry_points_in(site))
     return str(refused.value)
 
 
 def test_a_package_brings_a_gateway(site: Path) -> None:
     _install(site, "acme-pay", "acme", "acme_gateways:Acme")
-    [(name, gateway)] = load_gateway_packages(HTTP, BUILT_IN, entry_points_in(site)).items()
+    [(name, gateway)] = load_gateway_packages(
+        HTTP, BUILT_IN_PROVIDERS, entry_points_in(site)
+    ).items()
     assert (name, gateway.provider) == ("acme", "acme")
 
 
@@ -89,7 +91,7 @@ def test_two_packages_with_one_gateway_are_both_named(site: Path) -> None:
         ("acme_gateways:failing", "RuntimeError: no licence"),
         ("acme_gateways:Misnamed", "its provider is 'other'"),
         ("acme_gateways:Halved", "it lacks inquire, refund"),
-        ("acme_gateways:Vague", "it has no GatewayCapabilities"),
+        ("acme_gateways:Vague", "its capabilities are not a GatewayCapabilities object"),
     ],
 )
 def test_a_gateway_that_cannot_be_used_is_named_with_the_reason(

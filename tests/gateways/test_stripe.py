@@ -317,7 +317,7 @@ async def test_a_status_that_nobody_has_met_is_unknown(
     stripe.say(intent(request, status="requires_patience"))
     answer = await gateway.inquire(stripe.account, ref(request))
     assert answer == OutcomeUnknown(
-        detail="a payment intent is requires_patience", has_responded=True
+        detail="a payment intent has the unknown status requires_patience", has_responded=True
     )
 
 

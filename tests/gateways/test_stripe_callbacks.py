@@ -274,7 +274,7 @@ def test_a_dispute_is_read_with_its_state_and_all_that_the_case_shows(
         currency="THB",
         reason="fraudulent",
         respond_by=datetime(2027, 1, 15, 8, 0, tzinfo=UTC),
-        appeal=status.startswith("appeal_"),
+        is_appeal=status.startswith("appeal_"),
     )
     callback = read(gateway, "charge.dispute.updated", said)
     assert callback == VerifiedCallback(id="evt_1", dispute=report)

@@ -499,7 +499,7 @@ def test_a_notification_is_read_to_the_last_place(gateway: TwoC2pGateway) -> Non
     callback = heard(gateway, told)
     invoice = invoice_no(session_id)
     capture = Capture(reference=f"{invoice}.2868821", amount_minor=159_000, currency="THB")
-    assert json.loads(callback.facts or b"") == told
+    assert json.loads(callback.stored_body or b"") == told
     assert callback == VerifiedCallback(
         id=f"{invoice}.2868821.0000",
         session_id=session_id,
@@ -555,7 +555,7 @@ def test_money_taken_otherwise_than_ordered_is_told_with_the_code_and_never_exac
     assert report is not None
     capture = report.capture
     assert capture is not None
-    assert not capture.pays(capture.amount_minor, "THB")
+    assert not capture.matches(capture.amount_minor, "THB")
     assert capture.uncertain
     assert capture.verbatim == f"{amount} THB, response {code} ({DEVIATIONS[code]})"
     padded = facts(uuid4(), respCode=code, amount=f"{float(amount):018.5f}")

@@ -330,7 +330,7 @@ async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
 
 
 @pytest.mark.parametrize(
-    ("hours", "sent_before", "amount", "sent"),
+    ("hours", "was_sent_before", "amount", "sent"),
     [
         (0, True, "25.00", ["R"]),
         (23, True, "25.00", ["R"]),
@@ -340,10 +340,10 @@ async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
     ],
 )
 async def test_a_refund_that_waited_for_a_day_is_queried_before_it_is_sent_again(
-    gateway: TwoC2pGateway, hours: int, sent_before: bool, amount: str, sent: list[str]
+    gateway: TwoC2pGateway, hours: int, was_sent_before: bool, amount: str, sent: list[str]
 ) -> None:
     refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 7)
-    request = wish(refund_id=refund_id, sent_before=sent_before)
+    request = wish(refund_id=refund_id, was_sent_before=was_sent_before)
     asked = list[bytes]()
     said = listed(f'amount="{amount}" status="RF" referenceNo="1"')
     async with speaking(reply("200 OK", said, "Connection: close"), asked) as nobody:
@@ -353,7 +353,7 @@ async def test_a_refund_that_waited_for_a_day_is_queried_before_it_is_sent_again
 
 
 @pytest.mark.parametrize(
-    ("listing", "sent_before", "declined"),
+    ("listing", "was_sent_before", "declined"),
     [
         (listed('amount="25.00" status="RP" referenceNo="1"'), False, True),
         (listed('amount="25.00" status="RP" referenceNo="1"'), True, False),
@@ -366,12 +366,12 @@ async def test_a_refund_that_waited_for_a_day_is_queried_before_it_is_sent_again
     ids=range(7),
 )
 async def test_a_repeated_refund_is_not_declined_if_the_first_request_may_be_listed(
-    gateway: TwoC2pGateway, listing: bytes, sent_before: bool, declined: bool
+    gateway: TwoC2pGateway, listing: bytes, was_sent_before: bool, declined: bool
 ) -> None:
     refusal = answer(respCode="13", status="")
     said = [reply("200 OK", one, "Connection: close") for one in (refusal, listing)]
     async with speaking(said) as nobody:
-        report = await gateway.refund(account_at(nobody), wish(sent_before=sent_before))
+        report = await gateway.refund(account_at(nobody), wish(was_sent_before=was_sent_before))
     if declined:
         assert isinstance(report, RefundReport)
         assert report.state is GatewayRefundState.DECLINED

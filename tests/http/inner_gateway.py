@@ -1,4 +1,4 @@
-"""The test side of the world's merchant, and what its key makes happen at the test gateway."""
+"""The test merchant of the world's merchant, and what its key makes happen at the test gateway."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

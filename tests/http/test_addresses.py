@@ -37,7 +37,7 @@ def _request(peer: str | None, *forwarded: str, **more: str) -> Request:
 
 def _address(peer: str | None, *forwarded: str, proxies: str = _PROXIES) -> str | None:
     edge = ViewerReader(Settings.model_validate(_PLACES | {"edge_trusted_proxies": proxies}))
-    return edge.viewer_address(_request(peer, *forwarded))
+    return edge.get_viewer_address(_request(peer, *forwarded))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_address_is_the_last_one_that_no_declared_proxy_has(
 def test_forwarded_is_read_as_rfc_7239_has_it(forwarded: list[str], wanted: str | None) -> None:
     headers = [(b"forwarded", value.encode()) for value in forwarded]
     request = Request({"type": "http", "headers": headers, "client": ("10.0.0.1", 4711)})
-    assert ViewerReader(Settings.model_validate(_PLACES)).viewer_address(request) == wanted
+    assert ViewerReader(Settings.model_validate(_PLACES)).get_viewer_address(request) == wanted
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_two_headers_must_agree_unless_the_setting_names_one(setting: str, wante
     """A client can write the header that its proxy does not replace."""
     settings = Settings.model_validate(_PLACES | {"edge_address_header": setting})
     request = _request("10.0.0.1", "192.0.2.7", forwarded="for=192.0.2.8")
-    assert ViewerReader(settings).viewer_address(request) == wanted
+    assert ViewerReader(settings).get_viewer_address(request) == wanted
     agreeing = _request("10.0.0.1", "192.0.2.7:80", forwarded='for="192.0.2.7:443";proto=https')
-    assert ViewerReader(settings).viewer_address(agreeing) == "192.0.2.7"
+    assert ViewerReader(settings).get_viewer_address(agreeing) == "192.0.2.7"
 
 
 def test_an_unreadable_address_is_counted_each_time_and_logged_once_a_minute(
@@ -166,7 +166,7 @@ def test_an_unreadable_address_is_counted_each_time_and_logged_once_a_minute(
     before = counted()
     for wait_s in (0, 1, 58, 2):
         clock.now += wait_s
-        assert edge.viewer_address(_request("10.0.0.1", "_hidden")) == UNREADABLE_ADDRESS
+        assert edge.get_viewer_address(_request("10.0.0.1", "_hidden")) == UNREADABLE_ADDRESS
     assert counted() == before + 4
     logged = "".join(capfd.readouterr())
     assert logged.count("viewer_address_unreadable") == 2
@@ -211,9 +211,9 @@ def test_whatever_a_caller_writes_the_proxies_word_counts(
 def test_the_country_is_a_declared_proxys_word_too(peer: str | None, wanted: str | None) -> None:
     settings = Settings.model_validate(_PLACES | {"edge_secret": "s"})
     headers = {"cloudfront_viewer_country": "de", "x_edge_secret": "s"}
-    assert ViewerReader(settings).viewer_country(_request(peer, **headers)) == wanted
+    assert ViewerReader(settings).get_viewer_country(_request(peer, **headers)) == wanted
     wrong = headers | {"x_edge_secret": "t"}
-    assert ViewerReader(settings).viewer_country(_request(peer, **wrong)) is None
+    assert ViewerReader(settings).get_viewer_country(_request(peer, **wrong)) is None
 
 
 class _Clock:

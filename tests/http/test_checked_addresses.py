@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from payintent.checkout.picture_fetch import PictureFetcher
-from payintent.http.egress import EgressRefusedError, egress_rules
+from payintent.http.egress import EgressRefusedError, make_egress_rules
 from payintent.runtime.settings import Settings
 from payintent.webhooks.sender import WebhookSender
 
@@ -28,7 +28,7 @@ async def open_session(request: pytest.FixtureRequest) -> AsyncIterator[OpenSess
         if request.param == "webhooks":
             client = WebhookSender(settings, lambda: 1_700_000_000.0)
         else:
-            client = PictureFetcher(egress_rules(settings))
+            client = PictureFetcher(make_egress_rules(settings))
         clients.append(client)
         return client._open_session()
 

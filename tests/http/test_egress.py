@@ -8,10 +8,10 @@ from payintent.http.egress import (
     CheckedResolver,
     EgressRefusedError,
     EgressRules,
-    address_refusal,
     check_callback_registration,
     check_callback_url,
-    checked_socket,
+    find_address_refusal,
+    open_checked_socket,
 )
 
 METADATA_AND_LINK_LOCAL = [
@@ -127,19 +127,19 @@ ODD_SPELLINGS = [
 @pytest.mark.parametrize("address", NEVER)
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_an_address_that_is_not_public_is_refused_even_in_the_sandbox(address, sandbox):
-    assert address_refusal(address, EgressRules(sandbox=sandbox))
+    assert find_address_refusal(address, EgressRules(sandbox=sandbox))
 
 
 @pytest.mark.parametrize("address", SANDBOX_ONLY)
 def test_loopback_and_private_addresses_pass_in_the_sandbox_alone(address):
-    assert address_refusal(address)
-    assert address_refusal(address, rules=EgressRules(sandbox=True)) is None
+    assert find_address_refusal(address)
+    assert find_address_refusal(address, rules=EgressRules(sandbox=True)) is None
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_a_public_address_passes(address, sandbox):
-    assert address_refusal(address, EgressRules(sandbox=sandbox)) is None
+    assert find_address_refusal(address, EgressRules(sandbox=sandbox)) is None
 
 
 def test_there_are_vectors_enough():
@@ -326,7 +326,7 @@ async def test_one_refused_answer_among_good_ones_keeps_us_from_all_of_them(trap
 async def test_a_literal_that_skips_the_resolver_still_gets_no_socket(trap):
     # aiohttp asks no resolver about literals; what stops this one is the socket factory.
     with pytest.raises(aiohttp.ClientConnectorError) as refused:
-        await _fetch(f"http://127.0.0.1:{trap.port}/", CheckedResolver(), checked_socket)
+        await _fetch(f"http://127.0.0.1:{trap.port}/", CheckedResolver(), open_checked_socket)
     assert isinstance(refused.value.os_error, EgressRefusedError)
     assert trap.is_untouched()
 
@@ -341,10 +341,10 @@ async def test_the_trap_does_catch_what_is_let_through(trap):
 
 def test_a_socket_is_opened_for_an_allowed_address_only():
     inet = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-    checked_socket((*inet, ("127.0.0.1", 80)), rules=EgressRules(sandbox=True)).close()
-    checked_socket((*inet, ("93.184.216.34", 80))).close()
+    open_checked_socket((*inet, ("127.0.0.1", 80)), rules=EgressRules(sandbox=True)).close()
+    open_checked_socket((*inet, ("93.184.216.34", 80))).close()
     with pytest.raises(EgressRefusedError):
-        checked_socket((*inet, ("127.0.0.1", 80)))
+        open_checked_socket((*inet, ("127.0.0.1", 80)))
 
 
 def _answers(*addresses):

@@ -56,8 +56,9 @@ _WORDS: dict[str, tuple[str, ...]] = {
     ),
     "portal": (
         *("Try again in a few seconds.", "Try again in a few seconds."),
-        *("Another request is working on this.", "This text cannot be stored."),
-        *("This form is too long.", "Contact your payment service provider."),
+        "Another request is changing the same data.",
+        "The text contains characters that cannot be stored.",
+        *("The form is too large.", "Contact your payment service provider."),
         *("slow down", "no such checkout", "Something went wrong."),
     ),
     "checkout": ("",) * 9,

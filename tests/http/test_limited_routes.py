@@ -35,7 +35,7 @@ async def clock(world: World) -> StoppedClock:
 async def serving(settings: Settings, world: World, clock: StoppedClock) -> AsyncIterator[Api]:
     """The API with settings of its own, on the world's service and on this clock."""
     async with serving_api(settings, world) as client:
-        client.parts.merchant_api.limiter._monotonic = clock.monotonic
+        client.route_context.merchant_api.limiter._monotonic = clock.monotonic
         yield client
 
 

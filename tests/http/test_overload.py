@@ -291,7 +291,7 @@ async def test_a_client_that_takes_no_answer_is_cut_off(api: Api) -> None:
 
 
 def lane_of(settings: Settings, path: str) -> LaneName | None:
-    lane = Admission(settings).lane(path)
+    lane = Admission(settings).find_lane(path)
     return lane and lane.name
 
 

@@ -90,7 +90,7 @@ async def _chain(service: Service, _: str) -> None:
     reader = open_configured_reader(service.settings, chain)
     assert reader is not None
     with suppress(ChainUnavailableError):
-        await reader.heads()
+        await reader.fetch_heads()
     await reader.close()
 
 

@@ -14,10 +14,10 @@ from payintent.core.ids import APPROVAL, format_id
 from payintent.http.egress import (
     PORTS,
     EgressRefusedError,
-    address_refusal,
     check_callback_registration,
     check_callback_url,
-    egress_rules,
+    find_address_refusal,
+    make_egress_rules,
 )
 from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.operations import SetCallbackUrl, ShowMerchant
@@ -50,7 +50,7 @@ def _settings(any_settings: Settings, networks: str = "", ports: str = "") -> Se
 def test_metadata_and_link_local_addresses_are_refused_whatever_is_listed(
     any_settings: Settings, networks: str, address: str
 ) -> None:
-    assert address_refusal(address, egress_rules(_settings(any_settings, networks)))
+    assert find_address_refusal(address, make_egress_rules(_settings(any_settings, networks)))
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_metadata_and_link_local_addresses_are_refused_whatever_is_listed(
 def test_what_is_neither_public_nor_private_stays_refused(
     any_settings: Settings, address: str
 ) -> None:
-    rules = egress_rules(_settings(any_settings, f"{_WIDE},{_ABSURD}"))
-    assert address_refusal(address, rules)
+    rules = make_egress_rules(_settings(any_settings, f"{_WIDE},{_ABSURD}"))
+    assert find_address_refusal(address, rules)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_what_is_neither_public_nor_private_stays_refused(
 def test_a_private_address_may_be_called_where_its_network_is_listed(
     any_settings: Settings, networks: str, address: str, is_allowed: bool
 ) -> None:
-    rules = egress_rules(_settings(any_settings, networks))
-    assert (address_refusal(address, rules) is None) is is_allowed
+    rules = make_egress_rules(_settings(any_settings, networks))
+    assert (find_address_refusal(address, rules) is None) is is_allowed
     host = f"[{address}]" if ":" in address else address
     if is_allowed:
         assert check_callback_url(f"https://{host}/hook", rules).url == f"https://{host}/hook"
@@ -104,17 +104,22 @@ def test_a_private_address_may_be_called_where_its_network_is_listed(
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_need_no_listing(any_settings: Settings, address: str) -> None:
-    assert address_refusal(address, egress_rules(_settings(any_settings, "10.0.0.0/8"))) is None
+    assert (
+        find_address_refusal(address, make_egress_rules(_settings(any_settings, "10.0.0.0/8")))
+        is None
+    )
 
 
 @pytest.mark.parametrize("host", ODD_SPELLINGS)
 def test_an_odd_spelling_of_a_listed_address_is_refused(any_settings: Settings, host: str) -> None:
     with pytest.raises(EgressRefusedError):
-        check_callback_url(f"https://{host}/hook", egress_rules(_settings(any_settings, _WIDE)))
+        check_callback_url(
+            f"https://{host}/hook", make_egress_rules(_settings(any_settings, _WIDE))
+        )
 
 
 def test_ports_that_are_listed_are_open_beside_the_usual_ones(any_settings: Settings) -> None:
-    rules = egress_rules(_settings(any_settings, "", "3000, 9443"))
+    rules = make_egress_rules(_settings(any_settings, "", "3000, 9443"))
     assert rules.ports == PORTS | {3000, 9443}
     assert check_callback_url("https://shop.example.com:3000/", rules).port == 3000
     for port in (22, 3001, 65535, 0):
@@ -205,7 +210,7 @@ async def test_a_name_that_leaves_its_listed_network_is_never_connected_to(
 
     settings = _settings(any_settings, "127.0.0.1", str(trap.port))
     url = f"http://moves.example:{trap.port}/hook"
-    await check_callback_registration(url, egress_rules(settings), lookup=lookup)
+    await check_callback_registration(url, make_egress_rules(settings), lookup=lookup)
     for answer in ([moved], ["127.0.0.1", moved]):
         answers["now"] = answer
         attempt = await _sent(settings, url, lookup)
@@ -222,7 +227,7 @@ async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach
     allowed = _settings(settings, "127.0.0.0/8,::1", str(trap.port))
     service = await open_service(allowed, {"fake": gateway})
     try:
-        assert egress_rules(service.settings).networks, "webhooks may go there"
+        assert make_egress_rules(service.settings).networks, "webhooks may go there"
         picture = PictureSource(f"https://{host}:{trap.port}/book.png")
         assert await service.pictures.get(picture) is None
     finally:

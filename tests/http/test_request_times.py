@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import REGISTRY
 
-from payintent.http.middleware import DURATION
+from payintent.http.middleware import REQUEST_DURATION
 from tests.support.world import Api
 
 
@@ -27,9 +27,9 @@ async def test_a_request_is_counted_under_its_routes_template_its_method_and_its
 @pytest.mark.parametrize(("method", "label"), [("GET", "GET"), ("PROPFIND", "other")])
 async def test_what_clients_make_up_makes_no_series(api: Api, method: str, label: str) -> None:
     await api.send(method, "/made/up/0")
-    series = len(next(iter(DURATION.collect())).samples)
+    series = len(next(iter(REQUEST_DURATION.collect())).samples)
     before = answered("none", label, 404)
     for number in range(1, 4):
         await api.send(method, f"/made/up/{number}")
     assert answered("none", label, 404) == before + 3
-    assert len(next(iter(DURATION.collect())).samples) == series
+    assert len(next(iter(REQUEST_DURATION.collect())).samples) == series

@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any, Self
 
-from payintent.http.listeners import MALFORMED
+from payintent.http.listeners import MALFORMED_REQUEST
 from tests.support.conformance import check
 from tests.support.patience import PATIENCE_S
 from tests.support.proxy import NAME
@@ -102,7 +102,9 @@ class Wire:
         asked = None if self._is_answered else _FIRST_LINE.match(self._sent)
         self._is_answered, self._sent = True, b""
         is_ours = "x-request-id" in answer.headers and "server" not in answer.headers
-        if asked and is_ours and answer.body != MALFORMED[1]:  # which is no request of any route
+        if (
+            asked and is_ours and answer.body != MALFORMED_REQUEST[1]
+        ):  # which is no request of any route
             path = asked[2].decode().partition("?")[0]
             check(asked[1].decode(), path, answer.status, answer.headers, answer.body)
 

@@ -5,7 +5,8 @@ from uuid import uuid4
 import pytest
 from markupsafe import escape
 
-from payintent.checkout.languages import LOCALES, load_language
+from payintent.checkout.languages import load_language
+from payintent.core.languages import LOCALES
 from payintent.gateway_accounts.operations import DisableAccount
 from payintent.gateway_accounts.providers_operations import DisableProvider
 from payintent.merchants.activation import (

@@ -26,7 +26,7 @@ def authenticator(world: World, uses: KeyUses) -> Authenticator:
     service = world.service
     attempts = AuthenticationAttempts(service.settings, ViewerReader(service.settings))
     return Authenticator(
-        service.database, service.encryption, service.accounts, attempts, _KEPT_S, uses=uses
+        service.database, service.encryption, service.accounts, attempts, _KEPT_S, key_uses=uses
     )
 
 

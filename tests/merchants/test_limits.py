@@ -68,7 +68,7 @@ async def test_a_bucket_grants_what_the_model_grants(world: World, clock: Stoppe
             await clock.move(ms)
             now = Fraction(round(clock.monotonic() * 1000), 1000)
             grant = await access_store.take_tokens(database, merchant_id, CREATE, limit, wanted)
-            assert grant.granted == model.take(now, wanted)
+            assert grant.token_count == model.take(now, wanted)
             assert grant.full_in_s == pytest.approx(float(model.full_at - now), abs=1e-5)
 
     @examples(
@@ -89,16 +89,16 @@ async def test_a_burst_is_granted_at_once_and_comes_back_one_by_one(
     world: World, clock: StoppedClock
 ) -> None:
     database, limit = world.database, RateLimit(per_s=4, burst=10)
-    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).granted == 7
-    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).granted == 3
+    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).token_count == 7
+    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).token_count == 3
     empty = await access_store.take_tokens(database, 1, CREATE, limit, 7)
-    assert (empty.granted, empty.full_in_s) == (0, pytest.approx(2.5))
+    assert (empty.token_count, empty.full_in_s) == (0, pytest.approx(2.5))
     await clock.move(249)
-    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).granted == 0
+    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).token_count == 0
     await clock.move(1)
-    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).granted == 1
+    assert (await access_store.take_tokens(database, 1, CREATE, limit, 7)).token_count == 1
     await clock.move(60_000)
-    assert (await access_store.take_tokens(database, 1, CREATE, limit, 99)).granted == 10
+    assert (await access_store.take_tokens(database, 1, CREATE, limit, 99)).token_count == 10
 
 
 async def test_merchants_and_kinds_have_buckets_of_their_own(
@@ -106,7 +106,7 @@ async def test_merchants_and_kinds_have_buckets_of_their_own(
 ) -> None:
     database, limit = world.database, RateLimit(per_s=1, burst=1)
     taken = [
-        (await access_store.take_tokens(database, merchant_id, kind, limit, 1)).granted
+        (await access_store.take_tokens(database, merchant_id, kind, limit, 1)).token_count
         for merchant_id, kind in ((1, CREATE), (1, READ), (2, CREATE), (2, READ), (1, CREATE))
     ]
     assert taken == [1, 1, 1, 1, 0]
@@ -117,7 +117,7 @@ async def test_many_at_once_get_no_more_than_there_is(world: World, clock: Stopp
     grants = await asyncio.gather(
         *(access_store.take_tokens(database, 1, CREATE, limit, 7) for _ in range(20))
     )
-    assert sum(grant.granted for grant in grants) == 50
+    assert sum(grant.token_count for grant in grants) == 50
 
 
 async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst_takes(
@@ -127,9 +127,9 @@ async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst
     await clock.move(3_600_000)
     await access_store.take_tokens(database, 1, CREATE, limit, 20)
     await clock.move(-3_600_000)
-    assert (await access_store.take_tokens(database, 1, CREATE, limit, 20)).granted == 0
+    assert (await access_store.take_tokens(database, 1, CREATE, limit, 20)).token_count == 0
     await clock.move(2_000)
-    assert (await access_store.take_tokens(database, 1, CREATE, limit, 20)).granted == 20
+    assert (await access_store.take_tokens(database, 1, CREATE, limit, 20)).token_count == 20
 
 
 async def test_a_slow_limit_that_was_replaced_is_not_paid_for_under_a_faster_one(
@@ -138,11 +138,11 @@ async def test_a_slow_limit_that_was_replaced_is_not_paid_for_under_a_faster_one
     database = world.database
     assert (
         await access_store.take_tokens(database, 1, CREATE, RateLimit(per_s=1, burst=600), 600)
-    ).granted == 600
+    ).token_count == 600
     fast = RateLimit(per_s=100, burst=200)
-    assert (await access_store.take_tokens(database, 1, CREATE, fast, 1)).granted == 0
+    assert (await access_store.take_tokens(database, 1, CREATE, fast, 1)).token_count == 0
     await clock.move(2_000)
-    assert (await access_store.take_tokens(database, 1, CREATE, fast, 200)).granted == 200
+    assert (await access_store.take_tokens(database, 1, CREATE, fast, 200)).token_count == 200
 
 
 async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
@@ -151,16 +151,16 @@ async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
     database, limit, mine = world.database, RateLimit(per_s=1, burst=5), world.merchant_id
     for change in ("set", "clear"):
         await access_store.take_tokens(database, mine, CREATE, limit, 5)
-        assert (await access_store.take_tokens(database, mine, CREATE, limit, 5)).granted == 0
+        assert (await access_store.take_tokens(database, mine, CREATE, limit, 5)).token_count == 0
         async with database.transaction() as tx:
             if change == "set":
                 own = access_store.RateLimitSetting(merchant_id=mine, kind=CREATE, per_s=1, burst=5)
                 await access_store.set_limit(tx, own)
             else:
                 assert await access_store.clear_limit(tx, mine, CREATE)
-        assert (await access_store.take_tokens(database, mine, CREATE, limit, 5)).granted == 5, (
-            change
-        )
+        assert (
+            await access_store.take_tokens(database, mine, CREATE, limit, 5)
+        ).token_count == 5, change
 
 
 async def test_after_a_crash_of_the_database_every_bucket_is_full(settings: Settings) -> None:
@@ -195,4 +195,4 @@ async def _take_all(settings: Settings, url: str) -> list[int]:
         await access_store.take_tokens(database, 1, CREATE, limit, wanted) for wanted in (1_000, 1)
     ]
     await database.close()
-    return [grant.granted for grant in grants]
+    return [grant.token_count for grant in grants]

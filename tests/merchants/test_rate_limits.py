@@ -203,7 +203,7 @@ async def test_what_is_left_is_counted_exactly(
 )
 def test_headers_tell_whole_seconds_and_none_too_many(seconds: float, whole: int) -> None:
     limit = RateLimit(per_s=3, burst=9)
-    told = rate_limits.limit_headers(CREATE, limit, RateLimitStatus(4, seconds + 1e-9))
+    told = rate_limits.make_limit_headers(CREATE, limit, RateLimitStatus(4, seconds + 1e-9))
     assert told["RateLimit"] == f'"create";r=4;t={whole}'
     assert RateLimitExceededError(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
 

@@ -310,7 +310,7 @@ async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world
         attempts,
         1.0,
         lambda: now,
-        uses=KeyUses(world.database),
+        key_uses=KeyUses(world.database),
     )
     key = f"Bearer {world.api_key}".encode()
     request = Request({"type": "http", "headers": [(b"authorization", key)], "client": None})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from payintent.approvals.operations import Approve, proposal_view
+from payintent.approvals.operations import Approve, make_proposal_view
 from payintent.chains.operations import ListChains
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.merchants import store as merchant_store
@@ -120,7 +120,7 @@ async def test_one_admin_leads_nobody_and_nothing_elsewhere(
 ) -> None:
     before = await state(world, operators)
     for change in redirections(world):
-        proposal = await operators.submit(change, replace(ADA, over_http=False))
+        proposal = await operators.submit(change, replace(ADA, uses_http=False))
         assert isinstance(proposal, Proposal), change
         assert await state(world, operators) == before, change
 
@@ -230,6 +230,6 @@ async def test_the_approver_reads_what_becomes_of_what(world: World, operators: 
     for change, words in expected:
         proposal = await operators.submit(change, ADA)
         assert isinstance(proposal, Proposal)
-        view = proposal_view(proposal)
+        view = make_proposal_view(proposal)
         assert view.changes == [words]
         await operators.run_operation(Approve(approval_id=view.id), ALAN)

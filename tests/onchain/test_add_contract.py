@@ -12,7 +12,7 @@ from payintent.chains.operations import AddContract
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.evm.event_logs import runtime_codes
+from payintent.evm.event_logs import list_runtime_codes
 from payintent.operators.operation import Actor
 from payintent.operators.proposals_store import Proposal
 from payintent.service import Service
@@ -87,7 +87,7 @@ async def test_the_compiled_contract_with_its_receiver_is_added(site: Site) -> N
 
 
 def test_deployed_code_is_the_compiled_code_and_the_immutables_behind_it(site: Site) -> None:
-    [version] = runtime_codes()
+    [version] = list_runtime_codes()
     code = bytes.fromhex(site.code[2:])
     assert version.read_immutables(code) == {
         "receiver": bytes(12) + bytes.fromhex(site.receiver[2:])

@@ -293,7 +293,7 @@ async def test_a_run_that_was_left_goes_on_after_its_last_piece(
     await _paid(ground)
     await _paid(ground)
     monkeypatch.setattr(contract_logs, "RANGE_LOGS_MAX", 1)
-    monkeypatch.setattr(RpcChainReader, "span", _single_block)
+    monkeypatch.setattr(RpcChainReader, "get_span", _single_block)
     chunk, asked = RpcChainReader.search_logs, list[int]()
 
     async def away_after_a_log(self: RpcChainReader, *args: Any) -> Any:

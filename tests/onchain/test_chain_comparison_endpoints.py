@@ -5,7 +5,7 @@ import pytest
 from payintent.cases.operations import ListCases
 from payintent.chains.store import ChainRecord
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.reconciliation import contract_logs
 from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.reconciliation.operations import (
@@ -62,9 +62,9 @@ async def test_what_one_endpoint_leaves_out_is_asked_of_another_before_a_case_is
         assert (waits.run.status, await _subjects(ground)) == ("running", [])
         honest.faults = Faults()
         await ground.world.rows("UPDATE reconciliation_run SET lease_until = clock()")
-        told = WRONG_ANSWERS.labels(ground.slug, "logs_left_out")._value.get()
+        told = WRONG_RESPONSES.labels(ground.slug, "logs_left_out")._value.get()
         shown = await _compare(ground, honest, forgets)
-    assert WRONG_ANSWERS.labels(ground.slug, "logs_left_out")._value.get() == told + 1
+    assert WRONG_RESPONSES.labels(ground.slug, "logs_left_out")._value.get() == told + 1
     assert forgets.done["dropped"]
     assert (shown.run.status, await _subjects(ground)) == ("matched", [])
     assert sorted((side.type, side.lines, side.records) for side in shown.sums) == [

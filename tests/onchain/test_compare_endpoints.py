@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from payintent.chains import compare_endpoints as module
-from payintent.chains.compare_endpoints import EndpointState, compare_endpoints
+from payintent.chains.compare_endpoints import EndpointStatus, compare_endpoints
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader
 from tests.support.http_server import clean_up
 
@@ -69,7 +69,7 @@ async def reading(nodes: Sequence[Node], *more: str) -> AsyncIterator[RpcChainRe
             await reader.close()
 
 
-async def compared(*nodes: Node) -> list[EndpointState]:
+async def compared(*nodes: Node) -> list[EndpointStatus]:
     async with reading(nodes) as reader:
         return await compare_endpoints(reader)
 

@@ -53,7 +53,7 @@ def money(facts: DepositEvidence) -> list[tuple[str, int, str]]:
             "surplus"
             if capture.is_surplus
             else "pays"
-            if capture.pays(facts.amount, facts.currency)
+            if capture.matches(facts.amount, facts.currency)
             else "case",
             capture.amount_minor,
             capture.currency,

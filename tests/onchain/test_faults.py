@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain.watcher import LATE_LOGS, RANGES_MAX
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
@@ -222,11 +222,11 @@ async def test_forged_logs_pay_nothing_and_hold_nothing_up(
     unpaid, _ = await ground.bill("USDT")
     liar.faults = Faults(forge_logs=1.0)
     await ground.pay(session)
-    before = WRONG_ANSWERS.labels("native", "unproven_log")._value.get()
+    before = WRONG_RESPONSES.labels("native", "unproven_log")._value.get()
     await try_to_look(ground, 2)
     await ground.final()
     assert liar.done["forged"]
-    assert WRONG_ANSWERS.labels("native", "unproven_log")._value.get() > before
+    assert WRONG_RESPONSES.labels("native", "unproven_log")._value.get() > before
     assert await ground.status(payment) == "PAID"
     assert await ground.status(unpaid) == "PROCESSING"
     assert await ground.dispositions() == ["credited"]

@@ -47,7 +47,7 @@ async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
     assert signer == f"the signer has a key for {refunder}"
     assert coins.startswith(f"the refunder {refunder} has ")
     assert coins.endswith(" NATIVED")
-    assert token.endswith("has 1000000, may refund all of it")
+    assert token.endswith("has 1000000 and can refund all of it")
 
 
 async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> None:
@@ -60,12 +60,12 @@ async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> No
         wrong[0] == f"the signer has no key for {to_checksum_address(bytes.fromhex(stranger[2:]))}"
     )
     assert wrong[1].endswith("has 0 NATIVED")
-    assert wrong[2].endswith("has 0, may refund all of it")
+    assert wrong[2].endswith("has 0 and can refund all of it")
 
 
 async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) -> None:
     contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
-    for amount, told in ((0, "may refund 0"), (25 * COIN // 10, "may refund 2.5")):
+    for amount, told in ((0, "can refund 0"), (25 * COIN // 10, "can refund 2.5")):
         data = f"0x{abi.encode_approve(contract, amount).hex()}"
         step = {"to": refunding.ground.token("USDT"), "value": "0x0", "data": data}
         await refunding.ground.send(step, refunding.refunder)
@@ -78,7 +78,7 @@ async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld)
     assert (False, "the signer is on chain 612055, expected chain 7") in await found(refunding)
     away = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
     wrong = [text for right, text in await found(refunding, away) if not right]
-    assert wrong[0] == "refunds are on hold: native-signer returns no usable answer: connection"
+    assert wrong[0] == "refunds are on hold: native-signer returns no usable response: connection"
     await away.close()
 
 

@@ -100,7 +100,7 @@ async def test_what_the_chain_shows_under_its_id_is_a_persons_to_find_out(
         await resend_by_two(refunding, refund)
         assert not await rests(refunding, refund)
         return
-    message = "the chain has a transfer with this refund's id"
+    message = "the chain already contains a transfer with this refund's id"
     with pytest.raises(RefusedError, match=message) as refused:
         await resend_by_two(refunding, refund)
     assert refused.value.code is ErrorCode.CONFLICT

@@ -10,7 +10,7 @@ import pytest
 from payintent.chains.operations import AddContract
 from payintent.evm.event_logs import REFUNDED
 from payintent.evm.refund_sender import RpcRefundSender
-from payintent.evm.rpc import WRONG_ANSWERS
+from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import refund_logs_store as refund_logs
 from payintent.onchain.operations import SetChain
 from payintent.onchain.settle_logs import REFUNDS
@@ -87,11 +87,11 @@ async def test_a_refund_that_one_endpoint_invents_settles_nothing(
         f"{24 * '0'}{world.ground.payer[2:].lower()}{24 * '0'}{world.refunder[2:].lower()}",
     }
     liar.faults = Faults(forge_logs=1.0)
-    before = WRONG_ANSWERS.labels("native", "unproven_log")._value.get()
+    before = WRONG_RESPONSES.labels("native", "unproven_log")._value.get()
     await world.ground.final()
     await world.ground.final()
     assert liar.done["forged"]
-    assert WRONG_ANSWERS.labels("native", "unproven_log")._value.get() > before
+    assert WRONG_RESPONSES.labels("native", "unproven_log")._value.get() > before
     assert await world.logs() == []
     await still_ours_to_send(world, payment, refund)
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from payintent.core.errors import ChainUnavailableError
-from payintent.evm.port import BlockId, Unanswered
+from payintent.evm.port import BlockId, MissingReason
 from payintent.onchain import pending_transfers
 from payintent.payments.model import Session
 from tests.support.fault_rpc import Faults, FaultyNode
@@ -131,7 +131,7 @@ async def test_the_logs_of_an_orphaned_block_are_no_proof(pair: Pair) -> None:
     await ground.mine(5)
     assert await ask("native-2", [block], [contract]) == [[]]
     beyond = BlockId(block.number + 1_000, block.hash)
-    assert await ask("native-2", [beyond], [contract]) == [Unanswered.BEHIND]
+    assert await ask("native-2", [beyond], [contract]) == [MissingReason.BEHIND]
 
 
 def uuid_of(session: Session) -> bytes:

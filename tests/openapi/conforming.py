@@ -14,7 +14,7 @@ from schemathesis.checks import (
 )
 from schemathesis.schemas import APIOperation
 
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from tests.support.conformance import METHODS, check, closed
 from tests.support.world import Answer
 
@@ -30,7 +30,7 @@ OWN_ACTIONS = {"wait", "none"}
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Every operation of the contract: method, path and what is said of it."""
-    for path, item in openapi_document()["paths"].items():
+    for path, item in read_openapi_document()["paths"].items():
         for method in METHODS:
             if method in item:
                 yield method.upper(), path, item[method]

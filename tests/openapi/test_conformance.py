@@ -69,9 +69,11 @@ async def test_a_field_that_the_service_adds_unsaid_fails_the_test_that_sees_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await api.create()
-    told = payments.payment_fields
+    told = payments.make_payment_fields
     for module in (payments, serialization):
-        monkeypatch.setattr(module, "payment_fields", lambda *of: told(*of) | {"planted": True})
+        monkeypatch.setattr(
+            module, "make_payment_fields", lambda *of: told(*of) | {"planted": True}
+        )
     with pytest.raises(NonconformingError, match=r"POST /v1/payments: 201: .*planted"):
         await api.create()
     with pytest.raises(NonconformingError, match=r"GET /v1/payments/pay_\w+: 200: .*planted"):

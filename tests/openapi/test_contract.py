@@ -17,8 +17,8 @@ from payintent.core.errors import ErrorCode
 from payintent.core.money import CURRENCIES
 from payintent.fraud.model import RiskLevel
 from payintent.gateways.port import DisputedFunds, DisputeState, FailureReason
-from payintent.http.docs.documents import openapi_document
-from payintent.http.errors import STATUS
+from payintent.http.docs.documents import read_openapi_document
+from payintent.http.errors import STATUS_BY_CODE
 from payintent.http.pagination import _PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 from payintent.merchants.model import FeeMode, TaxManager
 from payintent.payments.model import PaymentStatus
@@ -26,7 +26,7 @@ from payintent.payments.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.refunds.model import RefundFailureReason, RefundStatus
 from payintent.runtime.version import API_VERSION, VERSION
 from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
-from payintent.webhooks.model import EventType, event_payload_fields
+from payintent.webhooks.model import EventType, list_event_payload_fields
 from tests.docs.reading import ROOT
 from tests.openapi.conforming import closed, operations
 from tests.support.routes import ROUTES
@@ -34,16 +34,16 @@ from tests.support.routes import ROUTES
 _RAISED = re.compile(r"\bErrorCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
 #: Beside the one of the table in http/errors.py.
 _MORE = {ErrorCode.BAD_REQUEST: {405, 408, 413, 415, 431}, ErrorCode.INVALID_AMOUNT: {400}}
-_SCHEMAS = openapi_document()["components"]["schemas"]
+_SCHEMAS = read_openapi_document()["components"]["schemas"]
 
 
 def test_it_is_valid_openapi_3_1() -> None:
-    assert openapi_document()["openapi"].startswith("3.1.")
-    assert list(OpenAPIV31SpecValidator(openapi_document()).iter_errors()) == []
+    assert read_openapi_document()["openapi"].startswith("3.1.")
+    assert list(OpenAPIV31SpecValidator(read_openapi_document()).iter_errors()) == []
 
 
 def test_it_has_the_version_that_is_served() -> None:
-    assert openapi_document()["info"]["version"] == API_VERSION == "0.9.9"
+    assert read_openapi_document()["info"]["version"] == API_VERSION == "0.9.9"
     versions = _SCHEMAS["Health"]["properties"]
     assert versions["version"]["const"] == VERSION
     assert versions["api_version"]["const"] == API_VERSION
@@ -59,7 +59,7 @@ def test_its_routes_are_those_that_are_served() -> None:
 
 
 def test_every_operation_has_a_name_of_its_own_and_a_group() -> None:
-    groups = {tag["name"] for tag in openapi_document()["tags"]}
+    groups = {tag["name"] for tag in read_openapi_document()["tags"]}
     named = [said["operationId"] for _, _, said in operations()]
     assert len(set(named)) == len(named)
     assert all(set(said["tags"]) <= groups for _, _, said in operations())
@@ -96,14 +96,14 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
 
 
 def test_its_codes_their_statuses_and_the_codes_of_the_service_are_the_same() -> None:
-    table = {one["code"]: set(one["status"]) for one in openapi_document()["x-error-codes"]}
-    assert table == {code: {STATUS[code]} | _MORE.get(code, set()) for code in ErrorCode}
+    table = {one["code"]: set(one["status"]) for one in read_openapi_document()["x-error-codes"]}
+    assert table == {code: {STATUS_BY_CODE[code]} | _MORE.get(code, set()) for code in ErrorCode}
     assert list(table) == _SCHEMAS["ApiError"]["properties"]["code"]["enum"] == list(ErrorCode)
     assert len(table) == 28
 
 
 def test_every_code_has_one_condition_of_its_own() -> None:
-    conditions = [one["condition"] for one in openapi_document()["x-error-codes"]]
+    conditions = [one["condition"] for one in read_openapi_document()["x-error-codes"]]
     assert len(set(conditions)) == 28
     assert all(one.endswith(".") and "\n" not in one for one in conditions)
 
@@ -111,7 +111,7 @@ def test_every_code_has_one_condition_of_its_own() -> None:
 def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias() -> None:
     sources = [one.read_text() for one in ROOT.glob("payintent/**/*.py")]
     raised = {code for text in sources for code in _RAISED.findall(text)}
-    sent = {one["code"]: one["sent"] for one in openapi_document()["x-error-codes"]}
+    sent = {one["code"]: one["sent"] for one in read_openapi_document()["x-error-codes"]}
     assert {code for code, when in sent.items() if when == "now"} <= raised
     assert {code for code, when in sent.items() if when == "never"} == {"SERVER_ERROR"}
     assert "SERVER_ERROR" not in raised
@@ -119,20 +119,24 @@ def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias
 
 
 def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
-    table = {one["code"]: one["status"] for one in openapi_document()["x-error-codes"]}
+    table = {one["code"]: one["status"] for one in read_openapi_document()["x-error-codes"]}
     seen = set()
     for method, path, said in operations():
         for status, answer in said["responses"].items():
             codes = _codes(answer)
             seen |= codes
             assert all(int(status) in table[code] for code in codes), (method, path, status)
-    never = {one["code"] for one in openapi_document()["x-error-codes"] if one["sent"] != "now"}
+    never = {
+        one["code"] for one in read_openapi_document()["x-error-codes"] if one["sent"] != "now"
+    }
     assert seen == set(table) - never - {"INVALID_TRANSITION"}
 
 
 def _codes(answer: Any) -> set[str]:
     if "$ref" in answer:
-        answer = openapi_document()["components"]["responses"][answer["$ref"].rpartition("/")[2]]
+        answer = read_openapi_document()["components"]["responses"][
+            answer["$ref"].rpartition("/")[2]
+        ]
     return set(answer.get("x-codes", []))
 
 
@@ -167,7 +171,7 @@ def test_its_limits_are_those_of_the_code() -> None:
         ("/v1/cases", "CaseList"),
         ("/v1/statements", "StatementList"),
     ):
-        listed = openapi_document()["paths"][path]["get"]["parameters"]
+        listed = read_openapi_document()["paths"][path]["get"]["parameters"]
         [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
         assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
         assert limit["maximum"] == PAGE_SIZE_MAX
@@ -210,7 +214,7 @@ def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_its_webhooks_are_the_events_with_their_fields_in_order() -> None:
-    webhooks = openapi_document()["webhooks"]
+    webhooks = read_openapi_document()["webhooks"]
     assert list(webhooks) == list(EventType)
     for kind in EventType:
         body = webhooks[kind]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -218,5 +222,7 @@ def test_its_webhooks_are_the_events_with_their_fields_in_order() -> None:
         assert event["properties"]["type"]["const"] == kind
         payment = _target(_target(event["properties"]["data"])["properties"]["payment"])
         assert (
-            payment["required"] == list(payment["properties"]) == list(event_payload_fields(kind))
+            payment["required"]
+            == list(payment["properties"])
+            == list(list_event_payload_fields(kind))
         )

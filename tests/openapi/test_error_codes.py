@@ -21,8 +21,8 @@ from payintent.gateways.port import (
     OutcomeUnknown,
     SessionReport,
 )
-from payintent.http.docs.documents import openapi_document
-from payintent.http.errors import STATUS
+from payintent.http.docs.documents import read_openapi_document
+from payintent.http.errors import STATUS_BY_CODE
 from payintent.payments.model import PaymentStatus, PaymentTrigger, find_transition
 from payintent.runtime.settings import Settings
 from tests.http.fault_proxy import FaultProxy
@@ -120,7 +120,7 @@ async def refund_of_too_much(api: Api) -> Answer:
 async def refund_while_the_gateways_are_down(api: Api) -> Answer:
     created, health = await paid(api), api.world.health
     for _ in range(FAILURES_MAX):
-        await health.record_answer(
+        await health.record_result(
             api.world.account_id, GatewayChannel.REFUNDS, OutcomeUnknown(detail="no answer")
         )
     answer = conforms("POST", REFUNDS, await ask(api, created))
@@ -278,17 +278,21 @@ async def test_a_request_shows_the_code(api: Api, proxy: FaultProxy, row: Row) -
 
 
 def test_the_table_has_every_code_with_every_status_that_its_routes_answer() -> None:
-    listed = {one["code"]: one["status"] for one in openapi_document()["x-error-codes"]}
+    listed = {one["code"]: one["status"] for one in read_openapi_document()["x-error-codes"]}
     listed["BAD_REQUEST"] = [400]  # the others come before any route: tests/http/test_http_wire.py
     assert {(row.code, row.status) for row in TABLE} == {
         (code, status) for code, statuses in listed.items() for status in statuses
     }
     assert {row.code for row in TABLE} == set(ErrorCode)
-    assert all(STATUS[ErrorCode(row.code)] == row.status or row.status == 400 for row in TABLE)
+    assert all(
+        STATUS_BY_CODE[ErrorCode(row.code)] == row.status or row.status == 400 for row in TABLE
+    )
 
 
 def test_all_codes_but_the_alias_are_sent_and_each_of_these_27_is_shown() -> None:
-    sent: dict[str, Any] = {one["code"]: one["sent"] for one in openapi_document()["x-error-codes"]}
+    sent: dict[str, Any] = {
+        one["code"]: one["sent"] for one in read_openapi_document()["x-error-codes"]
+    }
     now = {code for code, when in sent.items() if when == "now"}
     assert {row.code for row in SHOWN} | {"INVALID_TRANSITION"} == now
     assert len(now) == 27

@@ -29,7 +29,7 @@ from schemathesis.core.failures import FailureGroup
 from payintent.core.ids import SESSION, format_id
 from payintent.gateways.port import GatewaySessionState, SessionReport
 from payintent.http import responses
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
@@ -119,7 +119,7 @@ CHECKS = [
     positive_data_acceptance,
     *CONFORMANCE,
 ]
-_KEY = openapi_document()["components"]["schemas"]["IdempotencyKey"]["pattern"]
+_KEY = read_openapi_document()["components"]["schemas"]["IdempotencyKey"]["pattern"]
 SHOP = "https://shop.example.com"
 STATUSES = ("PENDING", "PROCESSING", "PAID", "FAILED", "CANCELLED", "EXPIRED")
 
@@ -190,7 +190,7 @@ async def ids(api: Api) -> Ids:
 
 
 async def _key(api: Api, path: str) -> dict[str, str]:
-    """Authorize as the merchant, or as its test side where no live key is accepted."""
+    """Authorize as the merchant, or as its test merchant where no live key is accepted."""
     if not path.startswith("/v1/test/"):
         return api.bearer()
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))

@@ -11,13 +11,13 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from payintent.core.errors import RefusedError
 from payintent.http.bodies import read_idempotency_key
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from tests.conformance.adapters import HARNESSES
 from tests.conformance.traits import TRAITS
 from tests.openapi.conforming import METHODS, OWN_ACTIONS, operations
 
-_SCHEMAS = openapi_document()["components"]["schemas"]
-_RESPONSES = openapi_document()["components"]["responses"]
+_SCHEMAS = read_openapi_document()["components"]["schemas"]
+_RESPONSES = read_openapi_document()["components"]["responses"]
 _ROOT = Path(__file__).resolve().parents[2]
 _KEY = "7f4df3a5-0c0b-4c4e-9a43-5a2f6f0b1c8e"
 _NULL = {"type": "null"}
@@ -92,14 +92,14 @@ def test_all_answers_of_an_operation_that_are_no_errors_have_one_schema() -> Non
 
 
 def test_every_object_is_a_schema_with_a_name() -> None:
-    inline = [where for where, node in _nodes(openapi_document())
+    inline = [where for where, node in _nodes(read_openapi_document())
               if "properties" in node and node.get("type") == "object"
               and not re.fullmatch(r"/components/schemas/\w+", where)]  # fmt: skip
     assert inline == []
 
 
 def test_a_choice_is_a_schema_of_its_own_between_named_ones() -> None:
-    for where, node in _nodes(openapi_document()):
+    for where, node in _nodes(read_openapi_document()):
         assert not {"allOf", "anyOf"} & node.keys(), where
         if "oneOf" not in node:
             continue
@@ -125,7 +125,7 @@ def test_no_schema_has_a_name_that_languages_or_generators_have_taken() -> None:
 
 
 def test_no_client_sends_a_default_that_nobody_has_asked_for() -> None:
-    assert [where for where, node in _nodes(openapi_document()) if "default" in node
+    assert [where for where, node in _nodes(read_openapi_document()) if "default" in node
             and not where.endswith("/responses")] == []  # fmt: skip
 
 
@@ -147,9 +147,9 @@ def test_metadata_may_hold_anything() -> None:
 
 
 def test_every_operation_and_event_says_whether_it_needs_a_key() -> None:
-    events = [item["post"] for item in openapi_document()["webhooks"].values()]
+    events = [item["post"] for item in read_openapi_document()["webhooks"].values()]
     assert all(one["security"] == [] for one in events)
-    items = openapi_document()["paths"].values()
+    items = read_openapi_document()["paths"].values()
     assert all(
         "security" in item[method] for item in items for method in set(METHODS) & item.keys()
     )

@@ -1,4 +1,4 @@
-"""How the tests of the operator's port ask for an operation."""
+"""How the tests of the operator port ask for an operation."""
 
 from typing import Any
 

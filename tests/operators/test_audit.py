@@ -125,7 +125,7 @@ async def test_outside_the_sandbox_a_change_without_a_reason_is_refused_before_a
     before = await _lines(stage.world)
     for action in _CHANGES:
         with pytest.raises(RefusedError, match="why is required") as refused:
-            await stage.perform(stage.example(action), replace(ADA, why=why))
+            await stage.perform(stage.example(action), replace(ADA, reason=why))
         assert refused.value.code is ErrorCode.BAD_REQUEST
     assert await _lines(stage.world) == before
 

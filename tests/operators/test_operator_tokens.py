@@ -1,4 +1,4 @@
-"""Roles at the operator's port, over every operation; and how long a token and a name last."""
+"""Roles at the operator port, over every operation; and how long a token and a name last."""
 
 from typing import Any
 

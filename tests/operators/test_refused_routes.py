@@ -1,4 +1,4 @@
-"""What the operator's port refuses: no token, no such operation, no object, fields of other kinds.
+"""What the operator port refuses: no token, no such operation, no object, fields of other kinds.
 
 A refused call changes nothing, so these tests share one installation and one server.
 """

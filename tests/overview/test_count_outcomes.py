@@ -42,7 +42,7 @@ def counted() -> Counted:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count what happened a moment ago too."""
-    monkeypatch.setattr(hourly_figures, "SETTLED_S", -1.0)
+    monkeypatch.setattr(hourly_figures, "SETTLING_DELAY_S", -1.0)
 
 
 async def _count(world: World) -> None:
@@ -78,7 +78,7 @@ async def test_every_outcome_counts_once_under_its_provider_however_many_workers
         "payintent_captures_total fake": 2,
         "payintent_refunds_total payment fake": 1,
     }
-    monkeypatch.setattr(hourly_figures, "CLOSED_AFTER", timedelta(hours=-1))
+    monkeypatch.setattr(hourly_figures, "CLOSING_DELAY", timedelta(hours=-1))
     await world.rows("UPDATE figure_mark SET closed_until = date_trunc('hour', clock())")
     assert await count_outcomes(database)
     assert sum(counted().values()) == 7  # nothing again where its hour is closed

@@ -191,7 +191,7 @@ async def test_what_happened_is_counted_within_seconds(world: World, clock: Stop
     await paid(world)
     await hourly_figures.count_outcomes(world.database)
     assert await figures(world, COUNTED) == set()
-    await clock.move(int(hourly_figures.SETTLED_S * 1000) + 1)
+    await clock.move(int(hourly_figures.SETTLING_DELAY_S * 1000) + 1)
     await hourly_figures.count_outcomes(world.database)
     assert await figures(world, COUNTED) == await figures(world, STORED)
     assert await figures(world, COUNTED) != set()

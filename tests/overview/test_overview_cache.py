@@ -100,7 +100,7 @@ async def test_figures_in_memory_are_those_of_the_rows_over_random_histories(
         ends = Counter[str]()
         for figure in figures.conversion:
             if figure.subject == subject:
-                ends[figure.kind] += figures.count_of(figure, Period.MONTH)
+                ends[figure.kind] += figures.get_count(figure, Period.MONTH)
         assert ends == {kind: counts[kind] for kind in ENDS if counts[kind]}
     points = figures.data_points(Period.MONTH)
     assert len(points) == 30
@@ -121,7 +121,7 @@ async def test_a_period_holds_what_happened_in_it_and_no_more(
     assert {figure.subject for figure in figures.conversion} == {"method", "country"}
     for figure in figures.conversion:
         assert figure.value != ""
-        assert [figures.count_of(figure, period) for period in Period] == [0, 1, 1]
+        assert [figures.get_count(figure, period) for period in Period] == [0, 1, 1]
 
 
 async def test_twenty_who_look_at_the_same_time_cost_one_statement(world: World) -> None:

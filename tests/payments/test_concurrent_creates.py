@@ -9,7 +9,7 @@ import pytest
 
 from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError
 from payintent.fraud.model import FraudDenial, FraudDeniedError, RiskLevel
-from payintent.payments.create import ConcurrentCreates, CreatedPayment
+from payintent.payments.create import ConcurrentCreateRequests, CreatedPayment
 from payintent.payments.model import IdempotentRequest
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
@@ -47,14 +47,14 @@ async def created(world: World) -> CreatedPayment:
 
 
 def start(
-    replays: ConcurrentCreates, work: Callable[[], Awaitable[CreatedPayment]], **other: Any
+    replays: ConcurrentCreateRequests, work: Callable[[], Awaitable[CreatedPayment]], **other: Any
 ) -> asyncio.Task[CreatedPayment]:
     name = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | other
     return asyncio.create_task(replays.run_once(IdempotentRequest(**name), work))
 
 
 async def started(
-    replays: ConcurrentCreates, work: Work, count: int
+    replays: ConcurrentCreateRequests, work: Work, count: int
 ) -> list[asyncio.Task[CreatedPayment]]:
     tasks = [start(replays, work) for _ in range(count)]
     await asyncio.sleep(0)
@@ -78,7 +78,7 @@ async def outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
 async def test_the_first_works_and_the_others_share_its_payment(
     work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(ConcurrentCreates(), work, 5)
+    tasks = await started(ConcurrentCreateRequests(), work, 5)
     work.end(created)
     found = await outcomes(tasks)
     assert work.begun == 1
@@ -87,7 +87,7 @@ async def test_the_first_works_and_the_others_share_its_payment(
 
 
 async def test_when_it_is_done_nothing_is_remembered(work: Work, created: CreatedPayment) -> None:
-    replays = ConcurrentCreates()
+    replays = ConcurrentCreateRequests()
     for _ in range(2):
         tasks = await started(replays, work, 1)
         work.end(created)
@@ -100,7 +100,7 @@ async def test_when_it_is_done_nothing_is_remembered(work: Work, created: Create
 async def test_where_the_first_fails_the_next_one_tries(
     work: Work, created: CreatedPayment, failure: Exception
 ) -> None:
-    tasks = await started(ConcurrentCreates(), work, 4)
+    tasks = await started(ConcurrentCreateRequests(), work, 4)
     work.end(failure)
     await next_has_begun(work)
     work.end(created)
@@ -114,7 +114,7 @@ async def test_where_the_first_fails_the_next_one_tries(
 async def test_where_the_first_is_cancelled_the_next_one_tries(
     work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(ConcurrentCreates(), work, 3)
+    tasks = await started(ConcurrentCreateRequests(), work, 3)
     tasks[0].cancel()
     await next_has_begun(work)
     work.end(created)
@@ -126,7 +126,7 @@ async def test_where_the_first_is_cancelled_the_next_one_tries(
 async def test_one_that_is_cancelled_while_it_waits_spoils_nothing(
     work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(ConcurrentCreates(), work, 3)
+    tasks = await started(ConcurrentCreateRequests(), work, 3)
     tasks[1].cancel()
     work.end(created)
     first, second, third = await outcomes(tasks)
@@ -135,7 +135,7 @@ async def test_one_that_is_cancelled_while_it_waits_spoils_nothing(
 
 
 async def test_a_refusal_is_shared_as_it_is(work: Work) -> None:
-    tasks = await started(ConcurrentCreates(), work, 50)
+    tasks = await started(ConcurrentCreateRequests(), work, 50)
     work.end(RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the key was used"))
     found = await outcomes(tasks)
     assert {(type(one), one.code) for one in found} == {
@@ -145,7 +145,7 @@ async def test_a_refusal_is_shared_as_it_is(work: Work) -> None:
 
 
 async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
-    tasks = await started(ConcurrentCreates(), work, 3)
+    tasks = await started(ConcurrentCreateRequests(), work, 3)
     work.end(FraudDeniedError(DENIAL))
     found = await outcomes(tasks)
     assert [(one.denial, one.replayed) for one in found] == [
@@ -162,7 +162,7 @@ async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
 async def test_another_merchant_key_or_body_does_not_wait(
     work: Work, created: CreatedPayment, other: dict[str, Any]
 ) -> None:
-    replays, second = ConcurrentCreates(), Work()
+    replays, second = ConcurrentCreateRequests(), Work()
     first = await started(replays, work, 1)
     second.end(created)
     [found] = await outcomes([start(replays, second, **other)])
@@ -175,7 +175,7 @@ async def test_whoever_has_waited_two_seconds_is_asked_to_come_back(
     work: Work, created: CreatedPayment
 ) -> None:
     now = iter([0.0, 0.0, 2.0])  # the first starts, the second starts, the second waits
-    replays = ConcurrentCreates(lambda: next(now))
+    replays = ConcurrentCreateRequests(lambda: next(now))
     first, second = await started(replays, work, 2)
     [refused] = await outcomes([second])
     assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)

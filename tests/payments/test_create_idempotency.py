@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
-from payintent.payments.idempotency_store import request_fingerprint
+from payintent.payments.idempotency_store import compute_request_fingerprint
 from tests.http.inner_gateway import side
 from tests.support.arrange import BODY, bring_to, count, document, post, refusal
 from tests.support.world import Api
@@ -186,7 +186,7 @@ async def test_what_is_stored_under_a_key_has_a_version_and_a_new_optional_field
         [row] = await api.world.rows("SELECT request_hash FROM idempotency WHERE key = $1", key)
         assert row["request_hash"].hex() == stored
     first_payment = str(UUID(int=1))
-    assert request_fingerprint("cancel", payment=first_payment, added_later=None).hex() == (
+    assert compute_request_fingerprint("cancel", payment=first_payment, added_later=None).hex() == (
         "018de54d0bc51276921952cfb501b65a1df741b7122fc3f5792b808d8f0338a51a"
     )
 

@@ -412,7 +412,7 @@ class History(RuleBasedStateMachine):
         health, account_id = self.world.health, self.world.account_id
         for _ in range(FAILURES_MAX):
             self.do(
-                health.record_answer(
+                health.record_result(
                     account_id, channel, OutcomeUnknown(detail="?") if silent else None
                 )
             )
@@ -586,7 +586,7 @@ class History(RuleBasedStateMachine):
             await self._work("closed", "closed")
             await self._work("closed", "closed")
             for _ in range(2):
-                await self.world.health.record_answer(
+                await self.world.health.record_result(
                     self.world.account_id, GatewayChannel.REFUNDS, None
                 )
                 await self._refund_work("done", "done")

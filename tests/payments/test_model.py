@@ -14,7 +14,7 @@ from payintent.payments.model import (
     PaymentTrigger,
     find_transition,
 )
-from payintent.webhooks.model import EventType, event_payload_fields
+from payintent.webhooks.model import EventType, list_event_payload_fields
 from tests.support.making import NOW, a_payment
 
 # From | Trigger | To | Also happens, row by row. "(new)" is no state of a payment yet.
@@ -66,12 +66,14 @@ def test_every_state_takes_every_trigger_as_the_table_says(
         assert status.value in refused.value.message
         return
     arrow = find_transition(status, trigger)
-    assert (arrow.to.value, arrow.event and arrow.event.value) == expected
+    assert (arrow.new_status.value, arrow.event and arrow.event.value) == expected
 
 
 def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
     reached = {
-        arrow.to for (status, _), arrow in TRANSITIONS.items() if status is PaymentStatus.PENDING
+        arrow.new_status
+        for (status, _), arrow in TRANSITIONS.items()
+        if status is PaymentStatus.PENDING
     }
     assert not reached & {PaymentStatus.PAID, PaymentStatus.FAILED}
 
@@ -80,7 +82,7 @@ def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
     for (status, _), arrow in TRANSITIONS.items():
         if arrow.event is not None:
             assert status in OPEN
-            assert arrow.to in TERMINAL
+            assert arrow.new_status in TERMINAL
 
 
 @pytest.mark.parametrize("status", PaymentStatus)
@@ -103,7 +105,7 @@ def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: Pay
 )
 def test_an_event_has_the_fields_of_section_6_1_and_no_others(kind: str, own: list[str]) -> None:
     common = ["id", "status", "currency", "amount", "payer_uid"]
-    assert list(event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
+    assert list(list_event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
 
 
 def test_there_are_four_events_and_the_six_reasons_of_section_6_3() -> None:

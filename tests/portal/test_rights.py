@@ -159,7 +159,7 @@ async def test_a_role_is_refused_what_it_may_not_do_and_is_not_shown_it(
         path = shop.path(route)
         answer = await (person.get(path) if method == "GET" else person.post(path, token))
         assert answer.status == 403, route
-        assert f"The role {role} does not allow this." in words(answer)
+        assert f"Your role ({role}) does not allow this." in words(answer)
         assert f'"{path}"' not in shown, route
     assert await _everything(shop) == before
 

@@ -3,7 +3,7 @@
 from payintent.http.pages.forms import SignInCookie
 from payintent.members.model import MemberRole
 from payintent.members.operations import RemoveMember
-from payintent.portal.visits import session_cookie
+from payintent.portal.visits import make_session_cookie
 from payintent.runtime.settings import Settings
 from tests.portal.person import SESSION, SIGN_IN, Person, form_token, invite, member
 from tests.support.world import Api
@@ -102,6 +102,6 @@ async def test_cookies_are_for_no_script_and_no_other_site(api: Api) -> None:
 
 def test_over_https_a_cookie_is_held_to_its_host_and_to_https(any_settings: Settings) -> None:
     base = {"portal_base": "https://pay.example.com/merchant"}
-    cookie = session_cookie(any_settings.model_copy(update=base))
+    cookie = make_session_cookie(any_settings.model_copy(update=base))
     assert cookie == SignInCookie("payintent_merchant", is_secure=True, max_age_s=12 * _HOUR_S)
     assert cookie.name == "__Host-payintent_merchant"

@@ -37,7 +37,7 @@ async def _fails(person: Person, credential: str, token: str | None = None) -> N
     token = token or form_token(await person.get(SIGN_IN))
     answer = await person.send_sign_in(credential, token)
     assert answer.status == 403
-    assert "The sign-in failed." in words(answer)
+    assert "We could not sign you in." in words(answer)
     assert not person.is_signed_in
 
 

@@ -34,8 +34,8 @@ from payintent.operators.proposals_store import Proposal
 from payintent.privacy.keyring_operations import RotateKeyring, ShowKeyring
 from payintent.runtime.encryption import (
     EncryptionKeyError,
-    callback_secret_context,
-    legacy_account_context,
+    make_callback_secret_context,
+    make_legacy_account_context,
 )
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
@@ -80,7 +80,7 @@ class Ring:
         rows = await self.world.rows(
             "SELECT sealed FROM callback_secret UNION ALL SELECT sealed FROM provider_account"
         )
-        return {self.world.service.encryption.key_name_of(row["sealed"]) for row in rows}
+        return {self.world.service.encryption.get_key_name(row["sealed"]) for row in rows}
 
     async def needed(self) -> set[str]:
         """Name the keys that must stay in every ring."""
@@ -112,7 +112,7 @@ async def _opens_everything(service: Service, world: World) -> None:
         known = (await callback_secrets.list_secrets(service.database, [row["id"]], 10))[row["id"]]
         assert known
         for one in known:
-            service.encryption.decrypt(one.sealed, callback_secret_context(row["id"], one.id))
+            service.encryption.decrypt(one.sealed, make_callback_secret_context(row["id"], one.id))
 
 
 async def _until(reached: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -244,7 +244,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
     service = await ring.open("a", "b")
     before = service.encryption.encrypt(
         b'{"signing_secret":"fake-signing-secret"}',
-        legacy_account_context(world.account_id),
+        make_legacy_account_context(world.account_id),
     )
     await world.rows(
         "UPDATE provider_account SET sealed = $2 WHERE id = $1", world.account_id, before
@@ -268,7 +268,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
 async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("payintent.privacy.keyring_operations._BATCH", 2)
+    monkeypatch.setattr("payintent.privacy.keyring_operations._BATCH_SIZE", 2)
     for number in range(4):
         await ring.world.other_merchant(f"{number}")
         await ring.world.other_account(f"http://gateway.test/{number}", signing_secret="x")
@@ -334,7 +334,7 @@ async def test_a_proposal_waits_for_a_rotation_and_its_key_is_needed_again(ring:
     assert isinstance(await proposing, Proposal)
     for writer, needed in ("test", {"b", "test"}), ("b", {"b"}):
         [row] = await ring.world.rows("SELECT sealed FROM proposal")
-        assert ring.world.service.encryption.key_name_of(row["sealed"]) == writer
+        assert ring.world.service.encryption.get_key_name(row["sealed"]) == writer
         assert await ring.needed() == needed
         await _rotate(service)
 
@@ -401,7 +401,7 @@ async def test_a_process_with_only_the_old_ring_does_not_start(ring: Ring) -> No
     await ring.open("a")
     await ring.open("b", "a")
     with pytest.raises(
-        EncryptionKeyError, match="the key ring lacks key 'b', which is still needed"
+        EncryptionKeyError, match="the key ring lacks key 'b', which is still in use"
     ):
         await ring.open("a")
 

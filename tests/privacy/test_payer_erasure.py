@@ -10,7 +10,7 @@ from asyncpg import CheckViolationError
 
 from payintent.accounting.close_statements import close_due_days
 from payintent.accounting.ledger_operations import CheckLedger
-from payintent.approvals.operations import Approve, Reject, ShowApproval, proposal_view
+from payintent.approvals.operations import Approve, Reject, ShowApproval, make_proposal_view
 from payintent.cases.operations import ListCases
 from payintent.core import ids
 from payintent.core.access import Role
@@ -111,7 +111,7 @@ async def agreed(world: World, operation: ErasePayer) -> Any:
     """Have it proposed by one and approved by another person."""
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
-    proposal = proposal_view(await world.service.submit(operation, ADA))
+    proposal = make_proposal_view(await world.service.submit(operation, ADA))
     approval = Approve(approval_id=proposal.id)
     return (await world.service.run_operation(approval, ALAN)).result
 
@@ -157,7 +157,7 @@ async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world:
 
 async def agreed_again(world: World) -> None:
     """Erase the other payer too: then nothing at all is left of either."""
-    proposal = proposal_view(await world.service.submit(erasure(world, "buyer-8"), ADA))
+    proposal = make_proposal_view(await world.service.submit(erasure(world, "buyer-8"), ADA))
     await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
     assert await found(world, (*WORDS, "buyer-8")) == {}
 
@@ -171,7 +171,7 @@ async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_can
     await world.move_clock(2 * DAY_S)
     with pytest.raises(RefusedError, match="another operator must approve payer"):
         await world.service.run_operation(erasure(world), ADA)
-    proposal = proposal_view(await world.service.submit(erasure(world), ADA))
+    proposal = make_proposal_view(await world.service.submit(erasure(world), ADA))
     named = ids.format_id(ids.PAYMENT, payment.id)
     assert proposal.changes[0] == (
         f"1 payments of merchant {world.merchant_id}, starting with {named}"
@@ -251,7 +251,7 @@ async def test_what_becomes_open_after_the_proposal_stops_the_approval(world: Wo
     payment = await bought(world)
     await world.operator_token("Ada")
     await world.operator_token("Alan")
-    proposal = proposal_view(await world.service.submit(erasure(world), ADA))
+    proposal = make_proposal_view(await world.service.submit(erasure(world), ADA))
     await asked(world, payment, "1")
     with pytest.raises(RefusedError, match="has a pending refund"):
         await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from payintent.checkout.receipt_mail import compose_receipt
 from payintent.core import ids
 from payintent.core.errors import StorageUnavailableError
-from payintent.db.sealing import PayerSealing, order_id_of
+from payintent.db.sealing import PayerSealing, find_order_id
 from payintent.merchants.model import TaxManager
 from payintent.operators.operation import Actor
 from payintent.payment_history import store as history_store
@@ -42,7 +42,7 @@ EMAIL = "Zora@example.com"
 #: Spaces, an escape, and a number as the merchant wrote it: all of it is kept.
 METADATA = '{"title": "Zora\'s book",  "odd":"\\u00e9","n":1.50,"order_id":"A-77"}'
 WORDS = (EMAIL, EMAIL.lower(), "Zora's book", "A-77")
-_SETTLED_S = -60.0  # what was created just now too
+_MIN_AGE_S = -60.0  # what was created just now too
 _KEYS = {name: base64.b64encode(name.encode() * 32).decode() for name in ("b", "c")}
 
 
@@ -76,7 +76,7 @@ async def bought(world: World) -> Payment:
 
 
 async def seal_all(world: World) -> None:
-    sealer = PayerDataSealer(world.database, _SETTLED_S)
+    sealer = PayerDataSealer(world.database, _MIN_AGE_S)
     while await sealer.step():
         pass
 
@@ -115,7 +115,7 @@ async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_rea
     assert await found(world, WORDS) == {}
     await reads(world, payment)
     history = await history_store.list_entries(world.database, payment.id)
-    assert [METADATA in one.details["body"] for one in history.entries if one.what == "event"] == [
+    assert [METADATA in one.details["body"] for one in history.entries if one.kind == "event"] == [
         True
     ]
     mail = await compose_receipt(world.database, payment.id)
@@ -202,7 +202,7 @@ async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(wor
     try:
         async with process(world) as killed, connection.transaction():
             await connection.execute("SELECT FROM payment WHERE id = $1 FOR UPDATE", old[2].id)
-            sealer = PayerDataSealer(killed.service.database, _SETTLED_S, batch=1)
+            sealer = PayerDataSealer(killed.service.database, _MIN_AGE_S, batch=1)
             sealing = asyncio.create_task(sealer.step())
             while await sealed_payments(world) < 2:
                 await asyncio.sleep(0.01)
@@ -303,10 +303,10 @@ async def test_an_order_number_is_found_as_the_database_finds_it(
     world: World, metadata: str
 ) -> None:
     [row] = await world.rows("SELECT payment_order_id($1::json) AS found", metadata)
-    assert order_id_of(metadata) == row["found"]
+    assert find_order_id(metadata) == row["found"]
     sealing, payment_id = world.database.payer_sealing, UUID(int=7)
-    stored = sealing.metadata_to_store(payment_id, metadata)
-    assert sealing.metadata(payment_id, stored) == metadata != stored
+    stored = sealing.seal_metadata(payment_id, metadata)
+    assert sealing.unseal_metadata(payment_id, stored) == metadata != stored
 
 
 async def test_creating_is_the_same_one_statement_with_sealing_on_and_off() -> None:

@@ -51,12 +51,12 @@ async def explain(world: World, payment: Payment, country: str) -> list[QuoteExp
 async def offers(world: World, payment: Payment, country: str) -> list[tuple[int, str]]:
     """Give the methods and currencies that a buyer of a country is offered."""
     service = world.service
-    query = QuoteQuery(restrictions=await service.policies.restrictions(), country=country)
+    query = QuoteQuery(restrictions=await service.policies.get_restrictions(), country=country)
     snapshot = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
     found = await list_quotes(
         service.database, service.merchants, service.accounts, snapshot, query
     )
-    return [(quote.payment_method_id, quote.price.currency) for quote in found.offers]
+    return [(quote.payment_method_id, quote.price.currency) for quote in found.quotes]
 
 
 def published() -> list[tuple[str, str, bool]]:
@@ -124,7 +124,7 @@ async def test_an_operators_limits_replace_the_gateways_for_their_currency(world
 
 
 async def test_limits_that_make_no_sense_are_refused(world: World) -> None:
-    with pytest.raises(RefusedError, match="limits: 'USD' is not CURRENCY:MINIMUM:MAXIMUM") as no:
+    with pytest.raises(RefusedError, match="limits: 'USD' must be CURRENCY:MINIMUM:MAXIMUM") as no:
         await world.perform(ChangePaymentMethod(method_id=world.card, limits=["USD"]))
     assert no.value.code is ErrorCode.BAD_REQUEST
 
@@ -143,7 +143,7 @@ async def test_the_catalog_knows_no_limits(world: World) -> None:
     before = await world.service.merchants.get(world.merchant_id)
     await world.perform(ChangePaymentMethod(method_id=world.card, limits=["THB:5000:5001"]))
     after = await world.service.merchants.get(world.merchant_id)
-    assert after.payable.by_country == before.payable.by_country
+    assert after.payable_methods.by_country == before.payable_methods.by_country
     assert (await world.create()).amount_text == "1590.00"
 
 
@@ -164,7 +164,7 @@ async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World)
     assert await reasons(world, payment, "US") == {
         ("Card", "USD"): "0.30 USD is less than the minimum of 0.50 USD",
         ("Transfer", ""): "the method is disabled",
-        ("Yen only", ""): "it accepts JPY, not USD",
+        ("Yen only", ""): "the method accepts JPY, not USD",
         ("Thai only", "USD"): "the method, its account or its gateway is not available in US",
     }
     assert (await reasons(world, payment, "JP"))["Card", "USD"] == "USD is not used in JP"
@@ -177,10 +177,10 @@ async def test_a_gateway_that_does_not_answer_is_the_reason(world: World) -> Non
     health = world.service.accounts.health
     for _ in range(FAILURES_MAX):
         silence = OutcomeUnknown(detail="no answer")
-        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, silence)
+        await health.record_result(world.account_id, GatewayChannel.SESSIONS, silence)
     assert await offers(world, payment, "TH") == []
     for row in await explain(world, payment, "TH"):
-        assert row.reason == "its gateway is unavailable; see `provider health`"
+        assert row.reason == "the gateway is unavailable; see `provider health`"
 
 
 @pytest.mark.parametrize("country", ["TH", "US", "JP", "SG", "PH"])

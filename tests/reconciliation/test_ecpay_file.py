@@ -107,8 +107,8 @@ async def test_a_refund_that_we_did_not_make_and_an_unknown_order_are_cases(
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("A1 12.5", "the amount must be whole dollars"),
-        ("A1 0", "the amount must be whole dollars"),
+        ("A1 12.5", "the amount must be in whole dollars"),
+        ("A1 0", "the amount must be in whole dollars"),
         ("A-1 5", "the order number is invalid"),
     ],
 )

@@ -71,7 +71,7 @@ async def _begun(world: World, path: Path) -> NewRun:
         name=path.name,
         sha256=runs.read_digest(path),
     )
-    assert (await runs_store.claim(world.service.database, new)).is_ours
+    assert (await runs_store.claim(world.service.database, new)).was_claimed
     return new
 
 
@@ -200,12 +200,12 @@ async def test_a_run_at_work_cannot_be_taken_over_however_long_it_takes(
     database = world.service.database
     await world.rows(_LEFT)
     async with database.transaction() as tx:
-        mine = runs_store.ClaimedRun(id=new.id, attempts=1, has_ended=False, is_ours=True)
+        mine = runs_store.ClaimedRun(id=new.id, attempts=1, has_ended=False, was_claimed=True)
         assert await runs_store.lock(tx, mine)
         with pytest.raises(LockTimeoutError):
             await runs_store.claim(database, new)
     taken = await runs_store.claim(database, new)
-    assert (taken.is_ours, taken.attempts) == (True, 2)
+    assert (taken.was_claimed, taken.attempts) == (True, 2)
     async with database.transaction() as tx:
         assert not await runs_store.lock(tx, mine)
 

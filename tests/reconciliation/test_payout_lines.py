@@ -229,17 +229,17 @@ async def test_two_files_with_the_same_payouts_at_once_record_each_once(
 async def test_what_a_person_records_meanwhile_otherwise_stands_and_is_a_case(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find_last = gateway_payout_store.find_last
+    find_latest = gateway_payout_store.find_latest
 
     async def look_before_it_is_recorded(
         database: Executor, account_id: int, references: Sequence[str]
     ) -> dict[str, GatewayPayoutRecord]:
-        monkeypatch.setattr(gateway_payout_store, "find_last", find_last)
-        found = await find_last(database, account_id, references)
+        monkeypatch.setattr(gateway_payout_store, "find_latest", find_latest)
+        found = await find_latest(database, account_id, references)
         await files.record("1.00", "46.11")
         return found
 
-    monkeypatch.setattr(gateway_payout_store, "find_last", look_before_it_is_recorded)
+    monkeypatch.setattr(gateway_payout_store, "find_latest", look_before_it_is_recorded)
     files.put(_PAYMENT, _PAYOUT)
     assert (await files.take()).status == "differs"
     assert [payout.amount for payout in await files.payouts()] == ["1.00"]

@@ -23,7 +23,7 @@ from payintent.reconciliation.sources import (
     S3Credentials,
     S3Source,
     SourceUnavailableError,
-    canonical_query,
+    encode_canonical_query,
     sign_get,
 )
 from payintent.runtime.settings import Settings
@@ -149,7 +149,7 @@ def test_keys_and_queries_of_any_letters_are_signed_as_aws_signs_them(
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: EXAMPLE_AT)
     path = "/settlements/" + quote(key, safe="/-_.~")
     query = {"prefix": key, "list-type": "2"}
-    url = f"https://store.example.com:9000{path}?{canonical_query(query)}"
+    url = f"https://store.example.com:9000{path}?{encode_canonical_query(query)}"
     theirs = AWSRequest("GET", url, headers={"If-Match": '"tag"'})
     credentials = Credentials(EXAMPLE.key_id, EXAMPLE.secret_key)
     S3SigV4Auth(credentials, "s3", EXAMPLE.region).add_auth(theirs)

@@ -203,12 +203,12 @@ async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_the_rest(world
 async def test_while_a_gateway_gives_nothing_back_nothing_is_promised(world: World) -> None:
     payment, key = await paid(world), uuid4()
     for _ in range(FAILURES_MAX):
-        await world.health.record_answer(world.account_id, GatewayChannel.REFUNDS, GONE)
+        await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, GONE)
     refused = await refusal(world, payment, "100", key=key)
     assert refused.code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE
     assert refused.retry_after_s
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
-    await world.health.record_answer(world.account_id, GatewayChannel.REFUNDS, None)
+    await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, None)
     assert (await asked(world, payment, "100", key)).status is RefundStatus.PENDING
 
 
@@ -216,7 +216,7 @@ async def test_what_was_promised_before_an_outage_is_replayed_in_it(world: World
     payment, key = await paid(world), uuid4()
     refund = await asked(world, payment, "100", key)
     for _ in range(FAILURES_MAX):
-        await world.health.record_answer(world.account_id, GatewayChannel.REFUNDS, GONE)
+        await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, GONE)
     assert await asked(world, payment, "100", key) == refund
 
 

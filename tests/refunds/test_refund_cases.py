@@ -18,7 +18,7 @@ from payintent.gateways.port import GatewayRefundState, RefundReport
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.operators.operation import Actor
 from payintent.payments import store as payment_store
-from payintent.payments.captures_store import session_origin
+from payintent.payments.captures_store import make_session_origin
 from payintent.payments.model import Payment
 from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.create import CreateRefundRequest, refund_case
@@ -135,7 +135,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     session = (await world.select(payment)).session
     async with world.database.transaction() as tx:
         case_id = await open_case(
-            tx, kind, session_origin(payment, session.id), capture_id=capture_id
+            tx, kind, make_session_origin(payment, session.id), capture_id=capture_id
         )
     assert case_id is not None
     return ids.format_id(ids.CASE, case_id)

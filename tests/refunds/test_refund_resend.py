@@ -180,7 +180,7 @@ async def test_disputed_money_is_not_sent_again(
     _, refund = resting
     await world.rows("UPDATE capture SET disputed_minor = 1")
     assert await refusal(world, refund) == (
-        *(ErrorCode.CONFLICT, "a dispute holds the money of this refund"),
+        *(ErrorCode.CONFLICT, "this refund's money is held for a dispute"),
     )
 
 
@@ -201,7 +201,7 @@ async def test_a_refund_whose_money_a_chain_has_moved_is_not_sent_again(
     )
     code, message = await refusal(world, refund)
     assert code is ErrorCode.CONFLICT
-    assert "the chain has a transfer" in message
+    assert "the chain already contains a transfer" in message
 
 
 async def test_it_needs_finance_and_a_note(world: World, resting: tuple[Payment, Refund]) -> None:

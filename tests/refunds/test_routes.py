@@ -298,7 +298,7 @@ async def _break(api: Api) -> None:
     """Let the gateway's refunds be silent until nobody tries them any more."""
     health, silence = api.world.health, OutcomeUnknown(detail="no answer")
     for _ in range(FAILURES_MAX):
-        await health.record_answer(api.world.account_id, GatewayChannel.REFUNDS, silence)
+        await health.record_result(api.world.account_id, GatewayChannel.REFUNDS, silence)
 
 
 async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_key_stays_free(
@@ -314,7 +314,7 @@ async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_k
     assert await capture_of(api, created) == (159000, 0, 0)
     assert (await api.create()).status == 201  # of payments nobody has said anything
     health = api.world.health
-    await health.record_answer(
+    await health.record_result(
         api.world.account_id, GatewayChannel.REFUNDS, RefundReport(state=GatewayRefundState.DONE)
     )
     answer = await ask(api, created, key)

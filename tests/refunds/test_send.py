@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from payintent.cases.operations import ListCases
-from payintent.db.database import current_time
+from payintent.db.database import get_current_time
 from payintent.gateway_accounts.health import GatewayChannel
 from payintent.gateways.port import GatewayRefundRequest
 from payintent.payments import store as payment_store
@@ -167,7 +167,7 @@ async def test_what_a_gateway_does_not_know_is_sent_again_where_twice_is_once(wo
         await world.move_clock(moment * 100)
         await work(world)
     assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
-    assert [one.sent_before for one in world.gateway.refunds] == [False, True]
+    assert [one.was_sent_before for one in world.gateway.refunds] == [False, True]
     assert len(world.gateway.refunds_inquired) == 2
     assert (await kept(world, refund)).step is RefundStep.QUEUED
 
@@ -267,7 +267,7 @@ async def test_what_never_left_us_waits_a_minute_at_most(world: World) -> None:
     waits = []
     for moment in range(6):
         await world.move_clock(moment * 61)
-        await world.health.record_answer(world.account_id, GatewayChannel.REFUNDS, None)
+        await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, None)
         assert await work(world) == 1
         waits.append(round(await wait_s(world, refund) or 0))
     assert waits == [5, 15, 30, 60, 60, 60]
@@ -450,7 +450,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
     await world.move_clock(HAND_OVER_AFTER_S + 60)
     async with world.database.transaction() as tx:
-        at = await current_time(tx)
+        at = await get_current_time(tx)
         await refund_lists.approve(tx, refund.id, "bob", "it is theirs", at)
     assert await work(world) == 1
     assert await world.cases(payment) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent.runtime.processes.child import restart_wait_s, usable_cores
+from payintent.runtime.processes.child import compute_restart_wait_s, count_usable_cores
 
 _MANY = set(range(64))
 
@@ -59,14 +59,14 @@ def _write(root: Path, files: dict[str, str]) -> Path:
 def test_cores_are_counted_by_the_smallest_quota(
     tmp_path: Path, files: dict[str, str], cores: int
 ) -> None:
-    assert usable_cores(_write(tmp_path, files)) == cores
+    assert count_usable_cores(_write(tmp_path, files)) == cores
 
 
 def test_restarts_wait_longer_each_time_up_to_a_bound_and_by_chance() -> None:
     for failures in range(1, 200):
-        waits = {restart_wait_s(failures) for _ in range(20)}
+        waits = {compute_restart_wait_s(failures) for _ in range(20)}
         assert len(waits) > 1
         assert min(waits) >= 0.1
         assert max(waits) <= 30.0
-    assert max(restart_wait_s(1) for _ in range(20)) <= 0.2
-    assert min(restart_wait_s(50) for _ in range(20)) >= 15.0
+    assert max(compute_restart_wait_s(1) for _ in range(20)) <= 0.2
+    assert min(compute_restart_wait_s(50) for _ in range(20)) >= 15.0

@@ -12,7 +12,7 @@ from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import OutcomeUnknown
 from payintent.http.egress import EgressRules
 from payintent.reconciliation.sources import S3Credentials, S3Source, SourceUnavailableError
-from payintent.runtime.http_session import encode_invalid_characters, exact_url
+from payintent.runtime.http_session import encode_invalid_characters, make_exact_url
 from tests.gateways.speaking import reply, speaking
 
 #: As given, and as it must arrive.
@@ -33,17 +33,17 @@ _TARGETS = [
 @pytest.mark.parametrize(("target", "arrives"), _TARGETS)
 def test_only_what_cannot_be_sent_is_encoded(target: str, arrives: str) -> None:
     for origin in ("https://pay.example.com:8443", "http://127.0.0.1", "http://[::1]:8080"):
-        assert exact_url(origin + target).raw_path_qs == arrives
+        assert make_exact_url(origin + target).raw_path_qs == arrives
     assert encode_invalid_characters(arrives) == arrives
 
 
 def test_the_host_is_the_one_of_the_url() -> None:
-    assert exact_url("HTTPS://BÜCHER.example/ä").raw_host == "xn--bcher-kva.example"
-    url = exact_url("https://user:p%40ss@pay.example.com:8443/a@b:c?d@e")
+    assert make_exact_url("HTTPS://BÜCHER.example/ä").raw_host == "xn--bcher-kva.example"
+    url = make_exact_url("https://user:p%40ss@pay.example.com:8443/a@b:c?d@e")
     assert (url.raw_host, url.port, url.password) == ("pay.example.com", 8443, "p@ss")
     for odd in ("", "/path", "pay.example.com/a", "https:///a", "https://?a", "mailto:a@b.example"):
         with pytest.raises(ValueError, match=r"."):
-            exact_url(odd)
+            make_exact_url(odd)
 
 
 async def _gateway(url: str) -> None:

@@ -38,7 +38,7 @@ def _process(answered: int, oldest_s: float, seconds: list[float]) -> CollectorR
 
 
 def _text(board: Board) -> list[str]:
-    text = generate_latest(metrics.merged_registry(board, lambda: None)).decode()
+    text = generate_latest(metrics.make_merged_registry(board, lambda: None)).decode()
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 

@@ -15,7 +15,7 @@ from payintent.operators.operation import Actor
 from payintent.payment_history.operations import ShowPayment
 from payintent.payments import store as payment_store
 from payintent.payments.model import PaymentStatus
-from payintent.payments.serialization import event_body
+from payintent.payments.serialization import make_event_body
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from payintent.webhooks.model import EventType
@@ -94,12 +94,12 @@ async def _check_ids(raw: asyncpg.Connection) -> None:
         assert made, table
         if timed:
             assert {(one.version, one.variant) for one in made} == {(7, RFC_4122)}, table
-            times = [datetime.fromtimestamp(ids.unix_ms_of_timed(one) / 1000, UTC) for one in made]
+            times = [datetime.fromtimestamp(ids.get_unix_ms(one) / 1000, UTC) for one in made]
             assert now - timedelta(days=DAYS, minutes=1) < min(times), table
             assert max(times) < now + timedelta(minutes=1), table
     created = await raw.fetch("SELECT id, created_at FROM payment")
     for payment_id, created_at in created:
-        assert ids.unix_ms_of_timed(payment_id) == round(created_at.timestamp() * 1000)
+        assert ids.get_unix_ms(payment_id) == round(created_at.timestamp() * 1000)
 
 
 async def _check_events(service: Service, raw: asyncpg.Connection) -> None:
@@ -115,7 +115,7 @@ async def _check_events(service: Service, raw: asyncpg.Connection) -> None:
     for event, seen in zip(events, found, strict=True):
         assert seen is not None
         kind, at = EventType(event["type"]), event["occurred_at"]
-        assert event["body"] == event_body(seen.payment, seen.session, kind, at)
+        assert event["body"] == make_event_body(seen.payment, seen.session, kind, at)
 
 
 async def _check_shown(service: Service, raw: asyncpg.Connection) -> None:

@@ -31,7 +31,7 @@ _UNPAID = {"CANCELLED", "FAILED", "EXPIRED"}
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A test side of the service."""
+    """A test merchant of the service."""
 
     base_url: str
     key: str

@@ -290,7 +290,7 @@ def _is_good(headers: Any, body: bytes, faults: set[str]) -> bool:
 async def broken_shop(sides: Mapping[str, Side] | None = None) -> AsyncIterator[str]:
     """Serve shops; gives their address, to which the faults are added.
 
-    `sides` are the test sides of those whose payments are really made, by their faults.
+    `sides` are the test merchants of those whose payments are really made, by their faults.
     """
     shops = dict[str, BrokenShop]()
     http = aiohttp.ClientSession()

@@ -14,7 +14,7 @@ Side = dict[str, str]
 
 @pytest.fixture
 async def side(api: Api) -> AsyncIterator[Side]:
-    """Give the environment of a shop's tests: a test side that a worker sends webhooks for."""
+    """Give the environment of a shop's tests: a test merchant that a worker sends webhooks for."""
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     port = free_port()
     url = f"http://127.0.0.1:{port}/hooks"

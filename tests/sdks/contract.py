@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 
 
 def contract() -> dict[str, Any]:
-    return openapi_document()
+    return read_openapi_document()
 
 
 def snake(name: str) -> str:

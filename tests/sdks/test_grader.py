@@ -99,7 +99,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def new_side(api: Api) -> Side:
-    """Make a merchant with a test side; the clock is that of a whole side."""
+    """Make a merchant with a test merchant; the clock is that of a whole side."""
     merchant = await api.world.other_merchant()
     issued = await api.world.perform(IssueApiKey(merchant_id=merchant.merchant.id, test=True))
     return Side(base_url=api.base, key=issued.api_key)

@@ -17,7 +17,7 @@ import aiohttp
 import jsonschema_rs
 from starlette.routing import Route
 
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from payintent.http.middleware import _CORS_PATHS, _STATIC_PATHS, _UNCACHED_PATHS
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -60,7 +60,7 @@ def closed() -> dict[str, Any]:
 
     Requests stay open: what is unknown in them is ignored.
     """
-    document = copy.deepcopy(openapi_document())
+    document = copy.deepcopy(read_openapi_document())
     schemas = document["components"]["schemas"]
     del schemas["Email"]["format"]  # tells people; its pattern is the rule, and a little wider
     requested = bodies()
@@ -79,8 +79,8 @@ def closed() -> dict[str, Any]:
 
 def bodies() -> set[str]:
     """The names of the schemas of what callers send."""
-    operations = [item[method] for item in openapi_document()["paths"].values() for method in item
-                  if method in METHODS]  # fmt: skip
+    paths = read_openapi_document()["paths"].values()
+    operations = [item[method] for item in paths for method in item if method in METHODS]
     schemas = [
         content["schema"]
         for operation in operations
@@ -180,7 +180,7 @@ def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 
 def _is_operators(path: str) -> bool:
-    """Tell whether a path is on the operator's port, with its console."""
+    """Tell whether a path is on the operator port, with its console."""
     return path.startswith(_OPERATORS) or path.split("/")[1] in _console_parts()
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from zipfile import ZipFile
 
 from payintent.gateways.http_client import GatewayHttpClient
-from payintent.gateways.packages import GROUP, load_gateway_packages
+from payintent.gateways.packages import ENTRY_POINT_GROUP, load_gateway_packages
 from payintent.gateways.port import Gateway
-from payintent.service import BUILT_IN
+from payintent.service import BUILT_IN_PROVIDERS
 from tests.docs.reading import blocks, page
 
 MODULE = "examplepay"
@@ -47,9 +47,9 @@ def lay_out_example(folder: Path) -> Path:
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.4\nName: {project['name']}\nVersion: {project['version']}\n"
     )
-    entries = project["entry-points"][GROUP]
+    entries = project["entry-points"][ENTRY_POINT_GROUP]
     lines = [f"{name} = {value}" for name, value in entries.items()]
-    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
+    (info / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINT_GROUP}]", *lines, ""]))
     return folder
 
 
@@ -66,7 +66,7 @@ def entry_points_in(folder: Path) -> list[EntryPoint]:
         entry
         for distribution in distributions(path=[str(folder)])
         for entry in distribution.entry_points
-        if entry.group == GROUP
+        if entry.group == ENTRY_POINT_GROUP
     ]
 
 
@@ -79,7 +79,9 @@ def loading_example(folder: Path) -> Generator[Callable[[GatewayHttpClient], Gat
         sys.path.append(str(folder))
         invalidate_caches()
         try:
-            return load_gateway_packages(http, BUILT_IN, entry_points_in(folder))["example"]
+            return load_gateway_packages(http, BUILT_IN_PROVIDERS, entry_points_in(folder))[
+                "example"
+            ]
         finally:
             sys.path.remove(str(folder))
 

@@ -31,7 +31,17 @@ _VALUES = {"text": "$1 || '~' || ctid::text", "ARRAY": "ARRAY[$1::text || '~' ||
 _WORDS = {
     *("action", "amount", "amount_text", "chain", "channel", "checkout_id", "class", "countries"),
     *("country", "currencies", "currency", "estimated_tax", "failure_reason", "fee_amount"),
-    *("fee_mode", "fee_rate", "kind", "leg", "limits", "mark", "next_action", "operation"),
+    *(
+        "fee_mode",
+        "fee_rate",
+        "kind",
+        "label_translations",
+        "leg",
+        "limits",
+        "mark",
+        "next_action",
+        "operation",
+    ),
     *("outcome", "refund_approval_above"),
     *("pepper_mark", "provider", "provider_name", "requested_countries", "requested_currencies"),
     *("route", "slug", "symbol", "time_zone", "token", "token_public_id", "total_amount"),

@@ -1,4 +1,4 @@
-"""The operator's port on a real socket, in the loop of a test."""
+"""The operator port on a real socket, in the loop of a test."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +11,6 @@ from tests.support.world import Api, World
 
 @asynccontextmanager
 async def operator_port(settings: Settings, world: World, operated: Service) -> AsyncIterator[Api]:
-    """Serve the operator's port of a service; gives a client of it."""
+    """Serve the operator port of a service; gives a client of it."""
     async with serving_operator(settings, operated) as base, Api(base, world) as client:
         yield client

@@ -9,14 +9,14 @@ from payintent.http.middleware import metrics_route
 from payintent.merchants.access import MerchantApi
 from payintent.portal.routes import PORTAL_ROUTES
 
-_PARTS = Mock(merchant_api=MerchantApi(Mock(), Mock()))
+_ROUTE_CONTEXT = Mock(merchant_api=MerchantApi(Mock(), Mock()))
 #: Of the public port, without the merchant portal.
 ROUTES: list[Route] = [
-    *routes.api_routes(_PARTS),
+    *routes.make_api_routes(_ROUTE_CONTEXT),
     *(route for route in routes.PUBLIC_ROUTES if route not in PORTAL_ROUTES),
 ]
 OPERATOR_ROUTES: list[Route] = [
     metrics_route(bytes),
     *routes.OPERATOR_ROUTES,
-    *routes.operator_routes(_PARTS),
+    *routes.make_operator_routes(_ROUTE_CONTEXT),
 ]

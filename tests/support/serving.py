@@ -47,7 +47,7 @@ async def serving_api(settings: Settings, world: World) -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def serving_operator(settings: Settings, service: Service) -> AsyncIterator[str]:
-    """Serve the operator's port of a service, beside the API that opens it; gives its address."""
+    """Serve the operator port of a service, beside the API that opens it; gives its address."""
     operator, ports = build_operator_app(), (free_port(), free_port())
     app = app_of(settings, service, operator)
     api = make_server(app, settings, _HOST, ports[0])

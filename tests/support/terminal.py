@@ -114,7 +114,7 @@ class Terminal:
         self.become(tokens[0])
         waiting = self.run(*words, "--json", stdin=stdin)
         assert waiting.status == 3, waiting
-        assert waiting.err == "payintent: needs approval by a second operator\n"
+        assert waiting.err == "payintent: the operation needs approval by a second operator\n"
         self.become(tokens[1])
         approval_id = json.loads(waiting.out)["id"]
         approved = self.run("approval", "approve", approval_id, "--why", "agreed", "--json")

@@ -141,7 +141,7 @@ class World:
         service = self.service
         seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
-        restrictions = await service.policies.restrictions()
+        restrictions = await service.policies.get_restrictions()
         return await select_quote(service.selection_context, seen, chosen, restrictions)
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
@@ -242,11 +242,11 @@ class Api:
         await self._client.close()
 
     @property
-    def parts(self) -> RouteContext:
+    def route_context(self) -> RouteContext:
         """Look inside the process that serves."""
         assert self._app is not None
-        assert self._app.parts is not None
-        return self._app.parts
+        assert self._app.route_context is not None
+        return self._app.route_context
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
         """Send a request; `json`, `data`, `headers` as aiohttp has them."""

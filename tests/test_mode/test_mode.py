@@ -1,4 +1,4 @@
-"""Test mode: a merchant's test side, and that no route leads from one mode into the other."""
+"""Test mode: a test merchant, and that no route leads from one mode into the other."""
 
 import re
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from payintent.accounting.ledger_operations import BackfillLedger
 from payintent.core.errors import RefusedError
 from payintent.core.ids import STATEMENT, format_id
 from payintent.gateway_accounts.operations import AddAccount
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant
@@ -29,7 +29,7 @@ from tests.support.world import Api, World
 #: Every operation that needs a merchant's key, as the API document has them.
 _OPERATIONS = [
     (method.upper(), path)
-    for path, item in openapi_document()["paths"].items()
+    for path, item in read_openapi_document()["paths"].items()
     for method, operation in item.items()
     if isinstance(operation, dict)
     and any("merchantKey" in way for way in operation.get("security", ()))
@@ -48,7 +48,7 @@ _UNKNOWN = {
 
 
 async def _test_world(world: World) -> World:
-    """Return the test side of the world's merchant, with a test account of its gateway."""
+    """Return the test merchant of the world's merchant, with a test account of its gateway."""
     account = AddAccount(
         provider="fake",
         base_url="http://gateway.test",
@@ -189,7 +189,9 @@ async def test_the_checkout_of_a_test_payment_says_so_and_a_live_one_does_not(ap
             created = await side.create()
             assert (await view(side, created)).status == 200
             page = await side.send("GET", f"/c/{created.json['checkout_id']}")
-            marked[mode] = '<p class="test">Test mode: no money moves</p>' in page.body.decode()
+            marked[mode] = (
+                '<p class="test">Test mode: you won’t be charged</p>' in page.body.decode()
+            )
         assert marked == {"live": False, "test": True}
 
 
@@ -232,7 +234,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
         method = AddPaymentMethod(
             merchant_id=merchant, account_id=account, kind="card", label="C", currencies=["THB"]
         )
-        with pytest.raises(RefusedError, match="both be live, or both test"):
+        with pytest.raises(RefusedError, match="both be live or both be test"):
             await world.perform(method)
     for merchant, is_test in ((world.merchant_id, True), (test.merchant_id, False)):
         account = AddAccount(
@@ -242,7 +244,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
             merchant_id=merchant,
             test=is_test,
         )
-        with pytest.raises(RefusedError, match="only test accounts"):
+        with pytest.raises(RefusedError, match="only have test accounts"):
             await world.perform(account)
 
 

@@ -6,10 +6,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from payintent.checkout.languages import LOCALES, load_language
 from payintent.core.errors import RefusedError
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.merchants.access_operations import IssueApiKey
-from payintent.test_mode.model import DECLINED_CARDS
+from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
 from tests.http.inner_gateway import act, advance, inquire, side
 from tests.refunds.requests import ask as refund
 from tests.refunds.requests import send as send_refunds
@@ -223,7 +224,7 @@ async def test_no_live_merchant_has_an_account_at_the_test_gateway(side: Api) ->
             credentials={"signing_secret": "s"},
             merchant_id=owner,
         )
-        with pytest.raises(RefusedError, match="only test accounts"):
+        with pytest.raises(RefusedError, match="only have test accounts"):
             await side.world.perform(account)
     with pytest.raises(asyncpg.CheckViolationError, match="provider_account_test_gateway"):
         await side.world.rows(
@@ -260,7 +261,7 @@ async def test_the_card_page_takes_a_card_and_leads_back(side: Api) -> None:
     path = await _page(side, created)
     shown = await side.send("GET", path)
     assert shown.status == 200
-    assert b"Test mode: no money moves" in shown.body
+    assert "Test mode: you won’t be charged" in shown.body.decode()
     assert b"4000002500003155" in shown.body
     wrong = await _enter(side, path, card="1234")
     assert wrong.status == 400
@@ -268,7 +269,7 @@ async def test_the_card_page_takes_a_card_and_leads_back(side: Api) -> None:
     answer = await _enter(side, path, card="4242 4242 4242 4242")
     assert answer.status == 303
     assert (await side.get(created.json["id"])).json["status"] == "PAID"
-    assert b"This session is paid" in (await side.send("GET", path)).body
+    assert b"<h2>Paid</h2>" in (await side.send("GET", path)).body
     assert (await _enter(side, path, card="4242424242424242")).status == 303
 
 
@@ -290,6 +291,27 @@ async def test_a_buyer_who_gives_up_at_the_card_page_may_choose_again(side: Api)
     assert (await _enter(side, path, cancel="1")).status == 303
     assert (await side.get(created.json["id"])).json["status"] == "PROCESSING"
     assert await _page(side, created) != path
+
+
+async def test_the_card_page_is_in_the_language_of_the_checkout(side: Api) -> None:
+    created = await side.create()
+    data = {"method": f"{side.world.card}||"}
+    chosen = f"/c/{created.json['checkout_id']}/select?lang=ja"
+    assert (await side.send("POST", chosen, data=data)).status == 303
+    url = (await view(side, created)).json["next_action"]["redirect"]["url"]
+    path = "/c/test/card/" + url.rpartition("/")[2]
+    refused = (await _enter(side, path, card="1")).body.decode()
+    assert '<html lang="ja" dir="ltr">' in refused
+    assert "テスト用カードではありません" in refused
+    assert (await _enter(side, path, card="4000009900000012")).status == 303
+    deciding = await side.send("GET", path, headers={"Accept-Language": "th"})
+    assert "<h2>お支払いを処理しています</h2>" in deciding.body.decode()
+
+
+def test_every_card_says_its_outcome_in_every_language() -> None:
+    for locale in LOCALES:
+        outcomes = [load_language(locale).t(card.title) for card in TEST_CARDS.values()]
+        assert len(set(outcomes)) == len(TEST_CARDS)
 
 
 async def test_a_card_page_of_nobody_is_not_found(side: Api) -> None:

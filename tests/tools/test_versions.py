@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from payintent.http.docs.documents import openapi_document
+from payintent.http.docs.documents import read_openapi_document
 from payintent.runtime import version
 from payintent.runtime.version import API_VERSION, UNKNOWN, VERSION
 
@@ -49,7 +49,7 @@ def test_the_chart_the_plugin_and_the_document_state_the_versions() -> None:
     assert (chart["version"], chart["appVersion"]) == (SEMANTIC, VERSION)
     plugin = (ROOT / "plugins" / "woocommerce" / "payintent" / "payintent.php").read_text()
     assert f" * Version: {SEMANTIC}\n" in plugin
-    info = openapi_document()["info"]
+    info = read_openapi_document()["info"]
     assert (info["version"], info["x-product-version"]) == (API_VERSION, VERSION)
 
 

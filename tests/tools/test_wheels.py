@@ -85,11 +85,11 @@ def test_the_service_runs_from_its_wheel_without_the_sandbox(
     code = (
         "import importlib.util, payintent.app, payintent.worker;"
         "from payintent.http.docs.documents import read_document;"
-        "from payintent.evm.event_logs import compiled_contract;"
+        "from payintent.evm.event_logs import load_compiled_contract;"
         "print(importlib.util.find_spec('payintent_sandbox'), payintent.app.__file__);"
         "from payintent.http.docs.documents import GUIDES, OPENAPI, RUNBOOK;"
         "[read_document(path) for path in (OPENAPI, RUNBOOK, *(each.path for each in GUIDES))];"
-        "compiled_contract()"
+        "load_compiled_contract()"
     )
     found, place = environment.run("-c", code).split()
     assert found == "None"

@@ -227,6 +227,6 @@ async def _fill(world: World, stage: Stage) -> None:
 async def _count(world: World) -> None:
     """Do what a worker does within seconds: count figures, and write down requests of gateways."""
     await world.service.accounts.log.flush()
-    await world.move_clock(round(hourly_figures.SETTLED_S) + 1)
+    await world.move_clock(round(hourly_figures.SETTLING_DELAY_S) + 1)
     while await hourly_figures.count_outcomes(world.database):
         pass

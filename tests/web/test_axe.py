@@ -7,7 +7,7 @@ from playwright.async_api import Browser, BrowserContext, Page
 from pytest_asyncio import fixture
 
 from payintent.checkout import rendering
-from payintent.checkout.languages import LOCALES
+from payintent.core.languages import LOCALES
 from tests.web import checks
 from tests.web.gallery import Gallery
 from tests.web.states import MAIN, STATES

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser
 
 import payintent
-from payintent.checkout.languages import LOCALES
+from payintent.core.languages import LOCALES
 from tests.web import weight
 from tests.web.gallery import Gallery
 from tests.web.visiting import screen

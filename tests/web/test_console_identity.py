@@ -61,7 +61,7 @@ async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
         provider.person |= {"groups": []}
         await page.goto("/sign-in")
         await way.click()
-        await expect(page.get_by_role("alert")).to_contain_text("has no role here")
+        await expect(page.get_by_role("alert")).to_contain_text("does not have a role")
         assert await checks.axe(page) == []
         await page.goto("/audit")
         await expect(way).to_be_visible()

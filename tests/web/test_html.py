@@ -8,7 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from payintent.checkout.languages import LOCALES, load_language
+from payintent.checkout.languages import load_language
+from payintent.core.languages import LOCALES
 from tests.support.node import SETTINGS, node, tool
 from tests.web.gallery import Gallery
 from tests.web.states import STATES, Visit

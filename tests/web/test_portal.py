@@ -107,7 +107,7 @@ async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
                 form={"form_token": token or "", "amount": "1.00", "key": str(uuid4())},
             )
             assert tried.status == 403
-            assert "The role developer does not allow this" in await tried.text()
+            assert "Your role (developer) does not allow this" in await tried.text()
         if role is MemberRole.FINANCE:
             answer = await page.goto(f"{scene.base}/keys")
             assert answer is not None

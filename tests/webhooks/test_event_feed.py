@@ -350,7 +350,7 @@ async def test_who_waits_leaves_its_place_to_others(settings: Settings, world: W
 async def _until_subscribed(api: Api, count: int = 1) -> None:
     """Wait until as many requests wait for an event."""
     deadline = time.monotonic() + PATIENCE_S
-    while api.parts.event_changes.count != count:
+    while api.route_context.event_changes.count != count:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
 

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from payintent.webhooks.retry_schedule import next_retry_wait_s
+from payintent.webhooks.retry_schedule import compute_retry_wait_s
 from payintent.webhooks.windows import CircuitChange, EndpointWindows
 
 EVENTS_PER_S = 200
@@ -143,7 +143,7 @@ class _Dispatcher:
 
     def finish(self, endpoint_id, flight, made, ok):
         self.windows.finish(flight, ok)
-        wait_s = None if ok else next_retry_wait_s(made, None, self.chance.random())
+        wait_s = None if ok else compute_retry_wait_s(made, None, self.chance.random())
         if wait_s is not None:
             self.at(self.now + wait_s, self.queue, endpoint_id, made)
         self.dispatch(endpoint_id)
@@ -167,7 +167,7 @@ def _recover(*, down_s, attempt_s, events):
             if ok:
                 delivered.append(now)
             else:
-                due.append((now + next_retry_wait_s(made, None, chance.random()), made))
+                due.append((now + compute_retry_wait_s(made, None, chance.random()), made))
         for _, slots in windows.distribute_sockets([1], 500):
             for at, made in sorted(one for one in due if one[0] <= now)[:slots]:
                 due.remove((at, made))

@@ -2,37 +2,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S, next_retry_wait_s
+from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S, compute_retry_wait_s
 
 MIDDLE = 0.5
 
 
 def test_thirteen_attempts_span_78_hours_42_minutes_35_seconds():
-    waits = [next_retry_wait_s(made, None, MIDDLE) for made in range(13)]
+    waits = [compute_retry_wait_s(made, None, MIDDLE) for made in range(13)]
     assert waits == pytest.approx(list(WAITS_S))
     assert sum(WAITS_S) == 78 * 3600 + 42 * 60 + 35
 
 
 def test_there_is_no_attempt_after_the_thirteenth():
-    assert next_retry_wait_s(12, None, MIDDLE) is not None
-    assert next_retry_wait_s(13, None, MIDDLE) is None
-    assert next_retry_wait_s(13, 60, MIDDLE) is None
+    assert compute_retry_wait_s(12, None, MIDDLE) is not None
+    assert compute_retry_wait_s(13, None, MIDDLE) is None
+    assert compute_retry_wait_s(13, 60, MIDDLE) is None
 
 
 def test_a_merchant_that_was_away_for_a_minute_is_healed_in_under_three_and_a_half():
-    latest = [next_retry_wait_s(made, None, 0.999_999) for made in range(4)]
+    latest = [compute_retry_wait_s(made, None, 0.999_999) for made in range(4)]
     assert sum(latest) < 60 * 3.5
 
 
 @given(made=st.integers(1, ATTEMPTS_MAX - 1), chance=st.floats(0, 1, exclude_max=True))
 def test_jitter_stays_within_a_fifth_either_way(made, chance):
-    wait = next_retry_wait_s(made, None, chance)
+    wait = compute_retry_wait_s(made, None, chance)
     assert 0.8 * WAITS_S[made] <= wait <= 1.2 * WAITS_S[made]
 
 
 def test_jitter_reaches_both_ends():
-    assert next_retry_wait_s(2, None, 0.0) == pytest.approx(24)
-    assert next_retry_wait_s(2, None, 0.999_999) == pytest.approx(36, abs=0.001)
+    assert compute_retry_wait_s(2, None, 0.0) == pytest.approx(24)
+    assert compute_retry_wait_s(2, None, 0.999_999) == pytest.approx(36, abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_jitter_reaches_both_ends():
     ],
 )
 def test_retry_after_is_honoured_within_limits(made, retry_after_s, expected):
-    assert next_retry_wait_s(made, retry_after_s, 0.0) == expected
+    assert compute_retry_wait_s(made, retry_after_s, 0.0) == expected

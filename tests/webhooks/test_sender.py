@@ -278,7 +278,7 @@ async def test_what_is_no_proper_answer_is_a_failure(sender, endpoint, answer):
 
     async with endpoint(then_close) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.succeeded, attempt.outcome) == (False, AttemptOutcome.BAD_ANSWER)
+    assert (attempt.succeeded, attempt.outcome) == (False, AttemptOutcome.BAD_RESPONSE)
     assert attempt.detail
 
 
@@ -384,7 +384,7 @@ async def test_a_reset_is_a_failure(sender, endpoint):
 
     async with endpoint(reset) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert attempt.outcome in (AttemptOutcome.BAD_ANSWER, AttemptOutcome.CONNECT_ERROR)
+    assert attempt.outcome in (AttemptOutcome.BAD_RESPONSE, AttemptOutcome.CONNECT_ERROR)
 
 
 @pytest.mark.parametrize(

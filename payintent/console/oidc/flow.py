@@ -15,7 +15,7 @@ from payintent.core.access import OPERATOR
 from payintent.http.address_limits import UnauthorizedError
 from payintent.runtime.encryption import Encryption
 
-VALID_S = 600
+VALIDITY_S = 600
 _SECRET_BYTES = 24
 _COOKIE_CHARS_MAX = 3_500
 _DOTS = 2  # separators in a cookie
@@ -32,12 +32,12 @@ class SignInFlow:
     @property
     def challenge(self) -> str:
         """The code challenge (RFC 7636, section 4.2)."""
-        return _base64url(hashlib.sha256(self.verifier.encode()).digest())
+        return _encode_base64url(hashlib.sha256(self.verifier.encode()).digest())
 
 
 def begin_flow(encryption: Encryption, next_path: str, now: datetime) -> SignInFlow:
     """Start a sign-in, whose cookie is valid for ten minutes."""
-    encoded_path = _base64url(next_path.encode())
+    encoded_path = _encode_base64url(next_path.encode())
     if len(encoded_path) > _COOKIE_CHARS_MAX - 100:
         encoded_path = ""
     cookie = f"{secrets.token_urlsafe(_SECRET_BYTES)}.{int(now.timestamp())}.{encoded_path}"
@@ -47,19 +47,19 @@ def begin_flow(encryption: Encryption, next_path: str, now: datetime) -> SignInF
 def resume_flow(encryption: Encryption, cookie: str, state: str, now: datetime) -> SignInFlow:
     """Restore a sign-in from its cookie; raise `UNAUTHORIZED` if it is expired or forged."""
     if len(cookie) > _COOKIE_CHARS_MAX or not cookie.isascii() or cookie.count(".") != _DOTS:
-        raise _invalid_state()
+        raise _make_invalid_state_error()
     flow = _derive_flow(encryption, cookie)
     if not hmac.compare_digest(flow.state.encode(), state.encode(errors="replace")):
-        raise _invalid_state()
+        raise _make_invalid_state_error()
     started_s = int(cookie.split(".")[1])  # the matching state authenticates it
-    if not 0 <= now.timestamp() - started_s + 1 <= VALID_S:
-        raise _invalid_state()
+    if not 0 <= now.timestamp() - started_s + 1 <= VALIDITY_S:
+        raise _make_invalid_state_error()
     return flow
 
 
 def _derive_flow(encryption: Encryption, cookie: str) -> SignInFlow:
     def derive(purpose: str) -> str:
-        return _base64url(encryption.digest(f"console sign-in {purpose}:{cookie}"))
+        return _encode_base64url(encryption.digest(f"console sign-in {purpose}:{cookie}"))
 
     return SignInFlow(
         cookie, _read_next_path(cookie), derive("state"), derive("nonce"), derive("verifier")
@@ -74,9 +74,9 @@ def _read_next_path(cookie: str) -> str:
         return ""
 
 
-def _base64url(content: bytes) -> str:
+def _encode_base64url(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-def _invalid_state() -> UnauthorizedError:
+def _make_invalid_state_error() -> UnauthorizedError:
     return UnauthorizedError(OPERATOR, "oidc_state")

@@ -68,7 +68,7 @@ async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, 
         raise sign_in_error("algorithm")
     if kid is not None and not isinstance(kid, str):
         raise sign_in_error("signature")
-    key = _find_key(await provider.keys(kid), kid, algorithm)
+    key = _find_key(await provider.get_keys(kid), kid, algorithm)
     try:
         message = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
         claims = msgspec.json.decode(message.payload or b"")

@@ -83,15 +83,15 @@ class IdentityProvider:
         self._monotonic = monotonic
         self._waiters = Waiters()
         self._metadata: TtlCache[ProviderMetadata | None] = TtlCache(
-            self._read_metadata, None, _CACHE_TTL_S, monotonic, self._waiting
+            self._read_metadata, None, _CACHE_TTL_S, monotonic, self._release_slot
         )
         self._keys: TtlCache[_Keys] = TtlCache(
-            self._read_keys, _Keys([]), _CACHE_TTL_S, monotonic, self._waiting
+            self._read_keys, _Keys([]), _CACHE_TTL_S, monotonic, self._release_slot
         )
         self._next_key_refresh_at = 0.0
         self._failure: tuple[float, IdentityProviderError] | None = None
 
-    async def metadata(self) -> ProviderMetadata:
+    async def get_metadata(self) -> ProviderMetadata:
         """Return the provider's metadata, cached for up to an hour."""
         if self._failure is not None and self._monotonic() < self._failure[0]:
             raise self._failure[1]
@@ -103,7 +103,7 @@ class IdentityProvider:
         assert metadata is not None  # noqa: S101 - it was read
         return metadata
 
-    async def keys(self, kid: str | None) -> list[dict[str, Any]]:
+    async def get_keys(self, kid: str | None) -> list[dict[str, Any]]:
         """Return the provider's public keys as JWKs, refreshed if `kid` is unknown."""
         keys = (await self._keys.get()).keys
         now = self._monotonic()
@@ -121,7 +121,7 @@ class IdentityProvider:
         """
         if not 0 < len(code) <= _CODE_CHARS_MAX:
             raise sign_in_error("code")
-        metadata = await self.metadata()
+        metadata = await self.get_metadata()
         fields = {
             "grant_type": "authorization_code",
             "code": code,
@@ -130,10 +130,10 @@ class IdentityProvider:
         }
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if _BASIC in metadata.token_endpoint_auth_methods_supported:
-            headers["Authorization"] = self._basic_credentials()
+            headers["Authorization"] = self._make_basic_credentials()
         else:
             fields |= {"client_id": self.client_id, "client_secret": self._secret}
-        with self._waiting():
+        with self._release_slot():
             response = await self._request(
                 "token", "POST", metadata.token_endpoint, headers, fields
             )
@@ -145,7 +145,7 @@ class IdentityProvider:
         await self._http.close()
 
     @contextmanager
-    def _waiting(self) -> Generator[None]:
+    def _release_slot(self) -> Generator[None]:
         """Release the admission slot while waiting for the provider.
 
         Raises `SERVICE_UNAVAILABLE` if too many sign-ins are already waiting.
@@ -158,7 +158,7 @@ class IdentityProvider:
         with self._waiters.count(self.issuer):
             yield
 
-    def _basic_credentials(self) -> str:
+    def _make_basic_credentials(self) -> str:
         """Return the Authorization header, with form-encoded credentials (RFC 6749, 2.3.1)."""
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self._secret)}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -177,7 +177,7 @@ class IdentityProvider:
         return metadata
 
     async def _read_keys(self, _: _Keys) -> _Keys:
-        metadata = await self.metadata()
+        metadata = await self.get_metadata()
         response = await self._request("keys", "GET", metadata.jwks_uri, {})
         return _Keys(_decode("keys", response, _Keys).keys[:_KEYS_MAX])
 

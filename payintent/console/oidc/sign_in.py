@@ -9,22 +9,27 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from payintent.console.access import check_host, own_origin
+from payintent.console.access import check_host, get_own_origin
 from payintent.console.context import ConsoleContext, get_console_context
-from payintent.console.oidc.flow import VALID_S, SignInFlow, begin_flow, resume_flow
+from payintent.console.oidc.flow import VALIDITY_S, SignInFlow, begin_flow, resume_flow
 from payintent.console.oidc.provider import IdentityProvider, sign_in_error
 from payintent.console.rendering import render
-from payintent.console.sessions import NewSessionCookie, add_session, console_cookie, log_sign_in
+from payintent.console.sessions import (
+    NewSessionCookie,
+    add_session,
+    log_sign_in,
+    make_console_cookie,
+)
 from payintent.console.sessions_store import SessionHolder
-from payintent.console.sign_in import local_path_or_root, render_sign_in_error
-from payintent.core.access import parse_claim_roles, role_of_claim
+from payintent.console.sign_in import render_sign_in_error, sanitize_next_path
+from payintent.core.access import find_highest_role, parse_claim_roles
 from payintent.core.errors import NotFoundError, RefusedError
-from payintent.db.database import Tx, current_time
+from payintent.db.database import Tx, get_current_time
 from payintent.http.address_limits import PROVIDER_SIGN_IN
 from payintent.http.pages.forms import SignInCookie
 from payintent.operators import audit_store, identities_store
 from payintent.operators.identities_store import NewSignIn, SignInResult
-from payintent.operators.operation import IDENTITY
+from payintent.operators.operation import IDENTITY_PREFIX
 from payintent.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,12 +47,12 @@ async def get_oidc_sign_in(request: Request) -> Response:
     context = get_console_context(request)
     check_host(request, context.settings)
     provider = _require_provider(context)
-    next_path = local_path_or_root(request.query_params.get("next", ""))
+    next_path = sanitize_next_path(request.query_params.get("next", ""))
     try:
-        metadata = await provider.metadata()
+        metadata = await provider.get_metadata()
     except RefusedError as refusal:
         return render_sign_in_error(request, refusal, next_path)
-    flow = begin_flow(context.encryption, next_path, await current_time(context.database))
+    flow = begin_flow(context.encryption, next_path, await get_current_time(context.database))
     fields = {
         "response_type": _CODE,
         "client_id": provider.client_id,
@@ -61,12 +66,12 @@ async def get_oidc_sign_in(request: Request) -> Response:
     url = metadata.authorization_endpoint
     url += f"{'&' if '?' in url else '?'}{urlencode(fields)}"
     response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
-    _flow_cookie(context.settings).set(response, flow.cookie)
+    _make_flow_cookie(context.settings).set(response, flow.cookie)
     return response
 
 
 async def get_oidc_callback(request: Request) -> Response:
-    """`GET /sign-in/oidc/callback`: create a session for the person whom the provider identified.
+    """`GET /sign-in/oidc/callback`: create a session for the identified person.
 
     Browsers do not send `SameSite=Strict` cookies after a cross-site redirect. The response is
     therefore a page that navigates to the next page.
@@ -75,24 +80,24 @@ async def get_oidc_callback(request: Request) -> Response:
     settings = context.settings
     check_host(request, settings)
     provider = _require_provider(context)
-    cookie = _flow_cookie(settings).read(request) or ""
+    cookie = _make_flow_cookie(settings).read(request) or ""
     next_path = "/"
     try:
         async with context.attempts.attempt(request, PROVIDER_SIGN_IN):
-            now = await current_time(context.database)
+            now = await get_current_time(context.database)
             state = request.query_params.get("state", "")
             flow = resume_flow(context.encryption, cookie, state, now)
-            next_path = local_path_or_root(flow.next_path)
+            next_path = sanitize_next_path(flow.next_path)
             token = await _fetch_token(request, provider, flow)
-            new, identity = await _open_session(context, request, flow, token)
+            new_cookie, identity = await _open_session(context, request, flow, token)
     except RefusedError as refusal:
         response = render_sign_in_error(request, refusal, next_path)
-        _flow_cookie(settings).clear(response)
+        _make_flow_cookie(settings).clear(response)
         return response
-    log_sign_in(context, request, new, identity.name, "oidc")
+    log_sign_in(context, request, new_cookie, identity.name, "oidc")
     response = render(request, "onward.html", next_path=next_path)
-    _flow_cookie(settings).clear(response)
-    console_cookie(settings).set(response, new.cookie)
+    _make_flow_cookie(settings).clear(response)
+    make_console_cookie(settings).set(response, new_cookie.cookie)
     return response
 
 
@@ -103,14 +108,16 @@ async def _fetch_token(request: Request, provider: IdentityProvider, flow: SignI
     query, context = request.query_params, get_console_context(request)
     if "error" in query:
         raise sign_in_error("declined")
-    metadata = await provider.metadata()
+    metadata = await provider.get_metadata()
     issuer = query.get("iss")  # RFC 9207: the provider that sent the response
     is_required = metadata.authorization_response_iss_parameter_supported
     if (issuer is not None or is_required) and issuer != provider.issuer:
         raise sign_in_error("issuer")
     redirect_uri = _redirect_uri(request, context.settings)
     text = await provider.exchange_code(query.get(_CODE, ""), redirect_uri, flow.verifier)
-    return await check_id_token(provider, text, flow.nonce, await current_time(context.database))
+    return await check_id_token(
+        provider, text, flow.nonce, await get_current_time(context.database)
+    )
 
 
 async def _open_session(
@@ -119,7 +126,7 @@ async def _open_session(
     """Create a session with the role in the claims. Each sign-in can be completed only once."""
     settings, database = context.settings, context.database
     claim = token.claims.get(settings.oidc_claim)
-    role = role_of_claim(parse_claim_roles(settings.oidc_roles), claim)
+    role = find_highest_role(parse_claim_roles(settings.oidc_roles), claim)
     if role is None:
         async with database.transaction() as tx:
             await identities_store.end_role(tx, token.issuer, token.subject)
@@ -128,41 +135,41 @@ async def _open_session(
         id=database.id_generator.new_id(),
         issuer=token.issuer,
         subject=token.subject,
-        name=_operator_name(token),
+        name=_make_operator_name(token),
         role=role,
     )
     digest = context.encryption.digest(f"completed console sign-in:{flow.state}")
     async with database.transaction() as tx:
-        if not await identities_store.complete_sign_in(tx, digest, VALID_S):
+        if not await identities_store.complete_sign_in(tx, digest, VALIDITY_S):
             raise sign_in_error("replayed")
         identity = await identities_store.sign_in(tx, sign_in)
         if identity is None:
             raise sign_in_error("blocked")
-        if identity.role is not identity.role_before:
-            await _audit_sign_in(tx, identity, token)
+        if identity.role is not identity.previous_role:
+            await _record_sign_in(tx, identity, token)
         holder = SessionHolder(identity_id=identity.id)
         return await add_session(context, tx, request, holder), identity
 
 
-async def _audit_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
+async def _record_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> None:
     """Record that the provider's claims created an operator or changed an operator's role."""
     details: Mapping[str, Any] = {
         "issuer": token.issuer,
         "subject": token.subject,
         "role": identity.role,
-        "role_before": identity.role_before,
+        "previous_role": identity.previous_role,
     }
     await audit_store.add(
         tx,
-        who=identity.name,
-        why="signed in by OpenID Connect",
+        actor_name=identity.name,
+        reason="signed in by OpenID Connect",
         action="operator.sign-in",
         merchant_id=None,
         details=details,
     )
 
 
-def _operator_name(token: "IdToken") -> str:
+def _make_operator_name(token: "IdToken") -> str:
     """Return a readable name, made unique by a hash of the issuer and the subject."""
     claims = token.claims
     email = claims.get("email") if claims.get("email_verified") is True else None
@@ -171,7 +178,7 @@ def _operator_name(token: "IdToken") -> str:
     plain = unicodedata.normalize("NFKC", label[:_LABEL_CHARS_MAX])
     printable = "".join(char for char in plain if char.isprintable() and char not in "/ ")
     digest = hashlib.sha256(f"{token.issuer}\x00{token.subject}".encode()).hexdigest()
-    return f"{IDENTITY}{printable[:_LABEL_CHARS_MAX]}/{digest[:_DIGEST_CHARS]}"
+    return f"{IDENTITY_PREFIX}{printable[:_LABEL_CHARS_MAX]}/{digest[:_DIGEST_CHARS]}"
 
 
 def _require_provider(context: ConsoleContext) -> IdentityProvider:
@@ -181,10 +188,10 @@ def _require_provider(context: ConsoleContext) -> IdentityProvider:
 
 
 def _redirect_uri(request: Request, settings: Settings) -> str:
-    return own_origin(request, settings) + _CALLBACK
+    return get_own_origin(request, settings) + _CALLBACK
 
 
-def _flow_cookie(settings: Settings) -> SignInCookie:
+def _make_flow_cookie(settings: Settings) -> SignInCookie:
     """Return the sign-in cookie, which is lax because the callback is a cross-site redirect."""
     is_secure = bool(settings.console_base)
-    return SignInCookie("payintent-console-sign-in", is_secure, VALID_S, same_site="lax")
+    return SignInCookie("payintent-console-sign-in", is_secure, VALIDITY_S, same_site="lax")

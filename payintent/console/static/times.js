@@ -1,4 +1,4 @@
-// The local time of every time on the page, on hover; the page itself shows UTC.
+// Show the local time of each timestamp on hover. The page itself shows UTC.
 const format = new Intl.DateTimeFormat(undefined, {
   dateStyle: "medium",
   timeStyle: "long",

@@ -1,4 +1,4 @@
-/** Today, live: figures from a stream, else by polling; the chart is drawn from the page's own table. */
+/** Update the figures from a stream, or by polling if the stream fails. Draw the chart from the page's table. */
 
 /**
  * @typedef {{ setData: (data: number[][]) => void,
@@ -9,7 +9,7 @@
 
 const POLL_MS = 5_000;
 const CHART_PX = 240;
-const WHOLE = [1, 2, 5].flatMap((first) => [0, 1, 2, 3, 4, 5, 6].map((zeros) => first * 10 ** zeros)).sort((a, b) => a - b);
+const WHOLE_NUMBERS = [1, 2, 5].flatMap((first) => [0, 1, 2, 3, 4, 5, 6].map((zeros) => first * 10 ** zeros)).sort((a, b) => a - b);
 const SERIES = [
   { label: "Paid", color: "--good", dash: [] },
   { label: "Failed", color: "--bad", dash: [8, 4] },
@@ -29,71 +29,71 @@ let chart = null;
 
 function connect() {
   stream = new EventSource(`/today/events${query}`);
-  stream.addEventListener("open", () => say("Live"));
+  stream.addEventListener("open", () => showState("Live"));
   stream.addEventListener("figures", (event) => show(JSON.parse(event.data).html));
   stream.addEventListener("error", () => {
     if (stream?.readyState === EventSource.CLOSED) {
       poll();
     } else {
-      say("Connecting");
+      showState("Connecting");
     }
   });
 }
 
-/** Ask for the figures now and then: a proxy may cut streams off, or the session has ended. */
+/** Poll the figures, because a proxy may close streams or the session may have ended. */
 async function poll() {
   stream?.close();
   stream = null;
   try {
-    const answer = await fetch(`/today/figures${query}`, { cache: "no-store", redirect: "error" });
-    if (!answer.ok) {
-      throw new Error(String(answer.status));
+    const response = await fetch(`/today/figures${query}`, { cache: "no-store", redirect: "error" });
+    if (!response.ok) {
+      throw new Error(String(response.status));
     }
-    show(await answer.text());
-    say("Updating every 5 seconds");
+    show(await response.text());
+    showState("Updating every 5 seconds");
   } catch {
-    say("Not live. Reload the page.");
+    showState("Not live. Reload the page.");
   }
   if (pause.getAttribute("aria-pressed") === "false") {
     timer = window.setTimeout(poll, POLL_MS);
   }
 }
 
-/** @param {string} words */
-function say(words) {
-  state.textContent = words;
+/** @param {string} text */
+function showState(text) {
+  state.textContent = text;
 }
 
 /**
- * Replace the parts whose figures have changed; what has the focus keeps it.
+ * Replace the elements whose figures have changed, and preserve the focus.
  * @param {string} html
  */
 function show(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
-  for (const part of template.content.querySelectorAll("[data-part]")) {
-    const name = part.getAttribute("data-part") ?? "";
-    const present = figures.querySelector(`[data-part="${CSS.escape(name)}"]`);
-    if (present && present.outerHTML !== part.outerHTML) {
-      replace(present, part);
+  for (const newElement of template.content.querySelectorAll("[data-part]")) {
+    const name = newElement.getAttribute("data-part") ?? "";
+    const oldElement = figures.querySelector(`[data-part="${CSS.escape(name)}"]`);
+    if (oldElement && oldElement.outerHTML !== newElement.outerHTML) {
+      replace(oldElement, newElement);
     }
   }
   draw();
 }
 
 /**
- * @param {Element} present
- * @param {Element} part
+ * @param {Element} oldElement
+ * @param {Element} newElement
  */
-function replace(present, part) {
-  const focus = present.contains(document.activeElement) ? document.activeElement : null;
-  const number = focus ? [...present.querySelectorAll("a, [tabindex]")].indexOf(focus) : -1;
-  const scrolled = present.querySelector(".table")?.scrollLeft ?? 0;
-  present.replaceWith(part);
-  part.querySelector(".table")?.scrollTo({ left: scrolled, behavior: "instant" });
-  const again = number < 0 ? null : part.querySelectorAll("a, [tabindex]")[number];
-  if (again instanceof HTMLElement) {
-    again.focus({ preventScroll: true });
+function replace(oldElement, newElement) {
+  const focus = oldElement.contains(document.activeElement) ? document.activeElement : null;
+  const number = focus ? [...oldElement.querySelectorAll("a, [tabindex]")].indexOf(focus) : -1;
+  const scrolled = oldElement.querySelector(".table")?.scrollLeft ?? 0;
+  oldElement.replaceWith(newElement);
+  newElement.querySelector(".table")?.scrollTo({ left: scrolled, behavior: "instant" });
+  const focusTarget = number < 0 ? null : newElement.querySelectorAll("a, [tabindex]")[number];
+  if (focusTarget instanceof HTMLElement) {
+    focusTarget.focus({ preventScroll: true });
   }
 }
 
@@ -108,24 +108,24 @@ function readTable() {
 }
 
 function draw() {
-  const place = /** @type {HTMLElement} */ (document.getElementById("chart"));
-  const kind = /** @type {{ uPlot?: ChartKind }} */ (window).uPlot;
-  if (!kind) {
+  const container = /** @type {HTMLElement} */ (document.getElementById("chart"));
+  const plotClass = /** @type {{ uPlot?: ChartKind }} */ (window).uPlot;
+  if (!plotClass) {
     return;
   }
-  place.hidden = false;
+  container.hidden = false;
   if (chart) {
     chart.setData(readTable());
     return;
   }
-  chart = new kind(options(kind, place.clientWidth - 10), readTable(), place);
+  chart = new plotClass(options(plotClass, container.clientWidth - 10), readTable(), container);
 }
 
 /**
- * @param {ChartKind} kind
+ * @param {ChartKind} plotClass
  * @param {number} width
  */
-function options(kind, width) {
+function options(plotClass, width) {
   const style = getComputedStyle(document.documentElement);
   const color = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
   const axis = {
@@ -134,14 +134,14 @@ function options(kind, width) {
     ticks: { stroke: color("--line"), width: 1 },
   };
   const times = { ...axis, space: 60, values: (/** @type {unknown} */ _, /** @type {number[]} */ at) => at.map(shortTime) };
-  const counts = { ...axis, size: 50, incrs: WHOLE };
-  const most = (/** @type {unknown} */ _, __ = 0, /** @type {number} */ top = 0) => [0, Math.max(4, top * 1.1)];
+  const counts = { ...axis, size: 50, incrs: WHOLE_NUMBERS };
+  const yRange = (/** @type {unknown} */ _, __ = 0, /** @type {number} */ top = 0) => [0, Math.max(4, top * 1.1)];
   return {
     width,
     height: CHART_PX,
-    tzDate: (/** @type {number} */ seconds) => kind.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+    tzDate: (/** @type {number} */ seconds) => plotClass.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     cursor: { drag: { x: false, y: false } },
-    scales: { y: { range: most } },
+    scales: { y: { range: yRange } },
     axes: [times, counts],
     series: [
       { label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" },
@@ -157,12 +157,12 @@ function options(kind, width) {
 }
 
 /**
- * The day at midnight, else the time, in UTC.
+ * Format a time in UTC: the day if it is midnight, otherwise the hour and minute.
  * @param {number} seconds
  */
 function shortTime(seconds) {
-  const written = new Date(seconds * 1000).toISOString();
-  return written.slice(11, 16) === "00:00" ? written.slice(5, 10) : written.slice(11, 16);
+  const timestamp = new Date(seconds * 1000).toISOString();
+  return timestamp.slice(11, 16) === "00:00" ? timestamp.slice(5, 10) : timestamp.slice(11, 16);
 }
 
 function redraw() {
@@ -178,13 +178,13 @@ pause.addEventListener("click", () => {
   stream?.close();
   stream = null;
   if (paused) {
-    say("Paused");
+    showState("Paused");
   } else {
     connect();
   }
 });
 
-/** Load the library of the chart, which takes longer to run than the whole page to be painted. */
+/** Load the chart library, which takes longer to run than the page takes to paint. */
 function loadChart() {
   const script = document.createElement("script");
   script.src = figures.dataset.script ?? "";
@@ -193,19 +193,19 @@ function loadChart() {
 }
 
 function start() {
-  const place = /** @type {HTMLElement} */ (document.getElementById("chart"));
-  place.setAttribute("role", "img");
-  place.setAttribute("aria-label", "Chart of payments by outcome. The table below has the same figures.");
+  const container = /** @type {HTMLElement} */ (document.getElementById("chart"));
+  container.setAttribute("role", "img");
+  container.setAttribute("aria-label", "Chart of payments by outcome. The table below has the same figures.");
   pause.hidden = false;
   pause.setAttribute("aria-pressed", "false");
   document.getElementById("reload")?.remove();
   new ResizeObserver(() => {
-    chart?.setSize({ width: place.clientWidth - 10, height: CHART_PX });
-  }).observe(place);
+    chart?.setSize({ width: container.clientWidth - 10, height: CHART_PX });
+  }).observe(container);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   loadChart();
   connect();
 }
 
-// Figures first: what runs before the page is painted makes it late.
+// Start after the first paint, because earlier scripts would delay it.
 requestAnimationFrame(() => setTimeout(start));

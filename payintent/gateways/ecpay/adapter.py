@@ -8,11 +8,11 @@ from decimal import Decimal
 from uuid import UUID
 
 from payintent.gateways.account_check import (
-    account_works,
     check_response,
-    credentials_rejected,
     format_utc,
+    rejected_credentials,
     unexpected_response,
+    working_account,
 )
 from payintent.gateways.amount_limits import AmountLimits
 from payintent.gateways.ecpay.api import (
@@ -25,10 +25,10 @@ from payintent.gateways.ecpay.api import (
     TAIPEI,
     EcpayApi,
     EcpayTrade,
-    amount_of,
-    merchant_trade_no_of,
-    missing_credentials,
+    derive_merchant_trade_no,
+    describe_missing_credentials,
     parse_form,
+    parse_trade_amount,
     sign_form,
     verify_form,
 )
@@ -60,34 +60,36 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 
-CHECK_TRADE_NO = "0AccountCheck0000000"  # no order has it: trade numbers are random
+CHECK_TRADE_NO = (
+    "0AccountCheck0000000"  # no order has this number, because trade numbers are random
+)
 URL_CHARS_MAX = 200
-DESCRIPTION_CHARS_MAX = 200  # limit of TradeDesc; ItemName has the same text
+DESCRIPTION_CHARS_MAX = 200  # the limit of TradeDesc; ItemName contains the same text
 #: ECPay cannot close an order, and the status of an unpaid order does not show whether a card is
 #: being processed or the buyer has left. Like ECPay's own modules, this adapter treats a card order
-#: as abandoned after an hour. It cannot set a deadline: `ExpireDate` (days) only applies to ATM
-#: orders, and `StoreExpireDate` (minutes or days) to orders that are paid in shops.
+#: as abandoned after an hour. It cannot set a deadline, because `ExpireDate` only applies to ATM
+#: orders, and `StoreExpireDate` only to orders that are paid in convenience stores.
 ABANDONED_AFTER_S = 3600
 #: ECPay requires ten minutes between a payment and the first inquiry, and between inquiries
 #: (developers.ecpay.com.tw, 2890).
 INQUIRY_GAP_S = 600
 
 _CHECKOUT_PATH = "/Cashier/AioCheckOut/V5"
-_UNPAID = "0"  # may also mean that the bank has not decided yet
+_UNPAID = "0"  # the bank may not have decided yet
 _NOT_ESTABLISHED = "10200095"  # unpaid: the page is open, the buyer has left, or the card failed
-_CLOCK_CODES = frozenset({"10200089"})
+_CLOCK_ERROR_CODES = frozenset({"10200089"})
 _OK = 200
 _CODE = re.compile(r"-?[0-9]{1,10}")
 _TRADE_NO = re.compile(r"[0-9A-Z]{0,20}")
 _SESSION_HEX = re.compile(r"[0-9a-f]{32}")
 _UNSIGNED_REJECTION = re.compile(rb"([0-9]{8})\|")
 
-#: Traditional Chinese is the default language and has no code.
+#: None is Traditional Chinese, the default language, which has no code.
 _LANGUAGES = {"en": "ENG", "ja": "JPN", "ko": "KOR", "zh": None}
-_SIMPLIFIED = frozenset({"zh-hans", "zh-cn", "zh-sg"})
+_SIMPLIFIED_CHINESE = frozenset({"zh-hans", "zh-cn", "zh-sg"})
 
-#: Inconclusive codes in result notifications.
-_INCONCLUSIVE = {
+#: The reports for inconclusive codes in notifications; None if nothing can be reported.
+_INCONCLUSIVE_REPORTS = {
     "2": None,  # an account number for a bank transfer was issued
     "10100073": None,  # a payment code for a convenience store was issued
     "10300028": None,  # submitted twice; the first submission may have been paid
@@ -129,7 +131,7 @@ class EcpayGateway:
         refund_is_idempotent=False,
         inquiry_gap_s=INQUIRY_GAP_S,
         origins=frozenset({_LIVE, _STAGE}),
-        livemode_of=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
+        detect_livemode=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
         limits={"TWD": AmountLimits(Decimal(5))},  # the published minimum of card payments
         layouts=LAYOUTS,
     )
@@ -141,9 +143,9 @@ class EcpayGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Build the form that the buyer posts. ECPay does not know the trade until then."""
-        if missing := missing_credentials(account):
-            return SessionRejected(detail=missing)
+        """Build the form that the buyer posts. ECPay does not know the trade before that."""
+        if problem := describe_missing_credentials(account):
+            return SessionRejected(detail=problem)
         if request.currency != CURRENCY:
             return SessionRejected(detail=f"{request.currency} is not supported")
         if max(len(request.callback_url), len(request.return_url)) > URL_CHARS_MAX:
@@ -153,7 +155,7 @@ class EcpayGateway:
         except ValueError as error:
             return SessionRejected(detail=str(error))
         return SessionCreated.redirect(
-            merchant_trade_no_of(request.session_id),
+            derive_merchant_trade_no(request.session_id),
             self.capabilities.page_url(account).rstrip("/") + _CHECKOUT_PATH,
             request.expires_at,
             sign_form(account, _order_form(account, request, units)),
@@ -162,7 +164,7 @@ class EcpayGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Query the order, because it cannot be closed. An old unpaid order counts as closed."""
+        """Query the order, because ECPay cannot close it. An abandoned order counts as closed."""
         report = await self.inquire(account, session)
         is_unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
         if is_unpaid and self._is_abandoned(session):
@@ -190,12 +192,12 @@ class EcpayGateway:
             notification = _parse_notification(account, fields)
         except ValueError as error:
             raise InvalidCallbackError(str(error)) from None
-        if notification.is_simulated:  # in ECPay's back office; no buyer has paid
+        if notification.is_simulated:  # triggered in ECPay's back office; no buyer has paid
             return VerifiedCallback(
                 id=f"{notification.id}.simulated", session_id=notification.session_id
             )
-        if notification.code in _INCONCLUSIVE:
-            report = _INCONCLUSIVE[notification.code]
+        if notification.code in _INCONCLUSIVE_REPORTS:
+            report = _INCONCLUSIVE_REPORTS[notification.code]
         elif notification.code != PAID:
             # A trade number allows only one attempt, so the buyer cannot retry.
             reason = self.classify_failure(notification.code)
@@ -232,10 +234,10 @@ class EcpayGateway:
         try:
             fields = verify_form(account, response.body)
         except ValueError:
-            return _explain_unsigned(account, response, self._now())
+            return _diagnose_unsigned_response(account, response, self._now())
         if fields.get("TradeStatus") == NOT_FOUND:
-            return account_works("ECPay accepts merchant_id, hash_key and hash_iv")
-        return _explain_code(account, response, fields.get("TradeStatus", ""), self._now())
+            return working_account("ECPay accepts merchant_id, hash_key and hash_iv")
+        return _diagnose_code(account, response, fields.get("TradeStatus", ""), self._now())
 
     def _is_abandoned(self, session: GatewaySessionRef) -> bool:
         return self._now() - session.opened_at.timestamp() > ABANDONED_AFTER_S
@@ -243,7 +245,7 @@ class EcpayGateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Notification:
-    id: str  # derived from the content: ECPay sends the same notification in several forms
+    id: str  # derived from the content, because ECPay may repeat a notification in another form
     session_id: UUID
     code: str
     trade_no: str
@@ -254,18 +256,18 @@ class _Notification:
 def _parse_notification(account: GatewayAccount, fields: Mapping[str, str]) -> _Notification:
     """Parse a notification. Raises `ValueError` if it does not belong to one of our sessions.
 
-    The hash is case-insensitive, so the identifiers are compared case-sensitively here.
+    The hash ignores case, so the identifiers are compared case-sensitively here.
     """
     if fields.get("MerchantID") != account.credentials.get("merchant_id"):
         raise ValueError("the notification is for another merchant")
     code, trade_no = fields.get("RtnCode", ""), fields.get("TradeNo", "")
     if not _CODE.fullmatch(code) or not _TRADE_NO.fullmatch(trade_no):
-        raise ValueError("the signed body lacks a valid code or trade number")
+        raise ValueError("the signed body does not contain a valid code and trade number")
     session_hex = fields.get("CustomField1", "")
     if not _SESSION_HEX.fullmatch(session_hex):
         raise ValueError("the notification has no session id")
     session_id = UUID(hex=session_hex)
-    merchant_trade_no = merchant_trade_no_of(session_id)
+    merchant_trade_no = derive_merchant_trade_no(session_id)
     if fields.get("MerchantTradeNo") != merchant_trade_no:
         raise ValueError("the signed body is inconsistent")
     return _Notification(
@@ -273,7 +275,7 @@ def _parse_notification(account: GatewayAccount, fields: Mapping[str, str]) -> _
         session_id=session_id,
         code=code,
         trade_no=trade_no,
-        amount=amount_of(fields),
+        amount=parse_trade_amount(fields),
         is_simulated=any(
             name.lower() == "simulatepaid" and value == "1" for name, value in fields.items()
         ),
@@ -286,7 +288,7 @@ def _order_form(
     text = _plain_text(request.description)
     fields = {
         "MerchantID": account.credentials["merchant_id"],
-        "MerchantTradeNo": merchant_trade_no_of(request.session_id),
+        "MerchantTradeNo": derive_merchant_trade_no(request.session_id),
         "MerchantTradeDate": request.opened_at.astimezone(TAIPEI).strftime("%Y/%m/%d %H:%M:%S"),
         "PaymentType": "aio",
         "TotalAmount": str(units),
@@ -297,8 +299,8 @@ def _order_form(
         "EncryptType": "1",
         "NeedExtraPaidInfo": "Y",  # adds the authorisation number, which refunds need
         "CustomField1": request.session_id.hex,
-        # 0 offers UnionPay in addition to other cards. 2 hides it, because ECPay does not redirect
-        # UnionPay buyers to OrderResultURL.
+        # 0 offers UnionPay in addition to other cards. 2, the default, hides it, because ECPay does
+        # not redirect UnionPay buyers to OrderResultURL.
         "UnionPay": "0" if account.credentials.get("union_pay") == "on" else "2",
     }
     if request.return_url:
@@ -309,17 +311,17 @@ def _order_form(
 
 
 def _plain_text(text: str) -> str:
-    """Replace special characters: `#` separates items, and ECPay's firewall may reject others."""
+    """Replace special characters. `#` separates items, and ECPay's firewall may reject others."""
     safe = "".join(char if char.isalnum() or char in "-_.," else " " for char in text)
     return " ".join(safe.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
 
 
 def _language(locale: str | None) -> str | None:
-    """Return ECPay's language code: English if ECPay does not support the locale."""
+    """Return ECPay's language code. The default for unsupported locales is English."""
     if not locale:
         return None
     tag = locale.lower().replace("_", "-")
-    if any(tag == language or tag.startswith(f"{language}-") for language in _SIMPLIFIED):
+    if any(tag == language or tag.startswith(f"{language}-") for language in _SIMPLIFIED_CHINESE):
         return "CHI"
     return _LANGUAGES.get(tag.partition("-")[0], "ENG")
 
@@ -343,27 +345,29 @@ def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
     return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
 
 
-def _explain_unsigned(account: GatewayAccount, response: HttpResponse, now: float) -> AccountCheck:
-    """Explain an unsigned response: a rejection, or a sign that the secrets are wrong."""
+def _diagnose_unsigned_response(
+    account: GatewayAccount, response: HttpResponse, now: float
+) -> AccountCheck:
+    """Diagnose an unsigned response, which is a rejection or means that the secrets are wrong."""
     if match := _UNSIGNED_REJECTION.match(response.body):
-        return _explain_code(account, response, match[1].decode(), now)
+        return _diagnose_code(account, response, match[1].decode(), now)
     try:
         fields = parse_form(response.body)
     except ValueError:
         return unexpected_response(account, response)
     if CHECK_MAC_VALUE in fields:
-        return credentials_rejected(
+        return rejected_credentials(
             "ECPay signs with a hash_key or hash_iv that differs from this account's"
         )
-    return _explain_code(account, response, fields.get("TradeStatus", ""), now)
+    return _diagnose_code(account, response, fields.get("TradeStatus", ""), now)
 
 
-def _explain_code(
+def _diagnose_code(
     account: GatewayAccount, response: HttpResponse, code: str, now: float
 ) -> AccountCheck:
-    if code in _CLOCK_CODES:
+    if code in _CLOCK_ERROR_CODES:
         detail = f"ECPay rejects the request time; this host's time is {format_utc(now)}"
         return AccountCheck(problem=AccountProblem.CLOCK, detail=detail)
     if re.fullmatch(r"[0-9]{8}", code):
-        return credentials_rejected(f"ECPay rejects merchant_id, hash_key or hash_iv: code {code}")
+        return rejected_credentials(f"ECPay rejects merchant_id, hash_key or hash_iv: code {code}")
     return unexpected_response(account, response)

@@ -1,4 +1,4 @@
-"""The client for ECPay's API, which sends signed forms and verifies the responses."""
+"""The client for ECPay's API. It sends signed forms and verifies the responses."""
 
 import hashlib
 import hmac
@@ -32,7 +32,7 @@ TRADE_NO_CHARS = 20
 NOT_FOUND = "10200047"
 PAID = "1"
 _QUERY = "/Cashier/QueryTradeInfo/V5"
-#: Documented as whole dollars, but captures with decimals must be reported too.
+#: ECPay documents whole dollars, but captures with decimals must also be reported.
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
 _FORM_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 _OK, _RATE_LIMITED = 200, 403
@@ -45,8 +45,8 @@ _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
     ordered = sorted((name for name in fields if name != CHECK_MAC_VALUE), key=str.lower)
     content = "&".join(f"{name}={fields[name]}" for name in ordered)
-    encoded = _url_encode(f"HashKey={hash_key}&{content}&HashIV={hash_iv}")
-    return hashlib.sha256(encoded.encode()).hexdigest().upper()
+    encoded_text = _url_encode(f"HashKey={hash_key}&{content}&HashIV={hash_iv}")
+    return hashlib.sha256(encoded_text.encode()).hexdigest().upper()
 
 
 def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, str]:
@@ -59,14 +59,14 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     hash_key = account.credentials.get("hash_key", "")
     hash_iv = account.credentials.get("hash_iv", "")
     if not hash_key or not hash_iv:  # anyone could sign with empty secrets
-        raise ValueError("the account has no secrets")
+        raise ValueError("the account has no hash_key or hash_iv")
     fields = parse_form(body)
     signature = fields.get(CHECK_MAC_VALUE, "")
-    expected = check_mac_value(fields, hash_key, hash_iv)
-    if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
+    expected_signature = check_mac_value(fields, hash_key, hash_iv)
+    if not hmac.compare_digest(expected_signature.encode(), signature.encode(errors="replace")):
         raise ValueError("CheckMacValue does not match this account")
     if any(_EMBEDDED_FIELD.search(value) for value in fields.values()):
-        # The hashed text joins fields with the same characters, so the hash is ambiguous.
+        # The hash covers the fields joined by `&` and `=`, so such a value makes it ambiguous.
         raise ValueError("a signed value is ambiguous because it contains a field")
     return fields
 
@@ -97,13 +97,13 @@ class EcpayTrade:
     status: str
     trade_no: str
     amount: str  # in dollars
-    authorisation: str  # the card authorisation (`gwsr`), required for card operations
-    was_attempted: bool  # the bank has decided on a card
+    authorisation: str  # the card authorisation number (`gwsr`), which card operations require
+    was_attempted: bool  # the bank has accepted or declined a card
     has_instalments: bool  # the buyer pays the bank in instalments
 
     @property
     def units(self) -> int:
-        """The amount in whole dollars, the unit of all further requests about the trade."""
+        """The amount in whole dollars, which all further requests about the trade use."""
         return int(self.amount.partition(".")[0])
 
 
@@ -124,8 +124,8 @@ class EcpayApi:
     async def _send(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpResult:
-        if missing := missing_credentials(account):
-            return NotContacted(detail=missing, problem=AccountProblem.CREDENTIALS)
+        if problem := describe_missing_credentials(account):
+            return NotContacted(detail=problem, problem=AccountProblem.CREDENTIALS)
         form = sign_form(account, {"MerchantID": account.credentials["merchant_id"], **fields})
         return await self.http.request(
             "POST",
@@ -138,7 +138,7 @@ class EcpayApi:
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> EcpayTrade | OutcomeUnknown:
         """Query a session's trade. The status of an unknown trade is `NOT_FOUND`."""
-        merchant_trade_no = session_trade_no(session)
+        merchant_trade_no = get_trade_no(session)
         response = _check_status(await self.query(account, merchant_trade_no))
         if isinstance(response, OutcomeUnknown):
             return response
@@ -159,23 +159,23 @@ def _check_status(response: HttpResult) -> HttpResult:
     return unusable_response(response.status, f"status {response.status}{reason}")
 
 
-def merchant_trade_no_of(session_id: UUID) -> str:
+def derive_merchant_trade_no(session_id: UUID) -> str:
     """Return a session's trade number: the last 20 base62 digits (119 bits) of its id."""
     return ids.to_base62(session_id.int, ids.UUID_CHARS)[-TRADE_NO_CHARS:]
 
 
-def session_trade_no(session: GatewaySessionRef) -> str:
-    return session.reference or merchant_trade_no_of(session.session_id)
+def get_trade_no(session: GatewaySessionRef) -> str:
+    return session.reference or derive_merchant_trade_no(session.session_id)
 
 
-def missing_credentials(account: GatewayAccount) -> str:
-    """Return a message about missing credentials, or an empty string."""
-    missing = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
-    return f"the account lacks {', '.join(missing)}" if missing else ""
+def describe_missing_credentials(account: GatewayAccount) -> str:
+    """Return a message that lists missing credentials, or an empty string."""
+    names = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
+    return f"the account has no {', '.join(names)}" if names else ""
 
 
-def amount_of(fields: Mapping[str, str]) -> str:
-    """Return the amount in dollars, by default 0. Raises `ValueError` if it is malformed."""
+def parse_trade_amount(fields: Mapping[str, str]) -> str:
+    """Return the amount in dollars, or 0 if it is missing. Raises `ValueError` if malformed."""
     text = fields.get("TradeAmt") or "0"
     if not _AMOUNT.fullmatch(text):
         raise ValueError("the amount is not a number")
@@ -190,14 +190,14 @@ def _parse_trade(
 ) -> EcpayTrade:
     trade = (fields.get("MerchantID"), fields.get("MerchantTradeNo"))
     if trade != (account.credentials["merchant_id"], merchant_trade_no):
-        raise ValueError("it is about another trade")
+        raise ValueError("it belongs to another trade")
     if fields.get("CustomField1", "") not in ("", session.session_id.hex):
-        raise ValueError("it is about another session")
+        raise ValueError("it belongs to another session")
     return EcpayTrade(
         merchant_trade_no=merchant_trade_no,
         status=fields.get("TradeStatus", ""),
         trade_no=fields.get("TradeNo", ""),
-        amount=amount_of(fields),
+        amount=parse_trade_amount(fields),
         authorisation=fields.get("gwsr", ""),
         was_attempted=bool(fields.get("process_date")),
         has_instalments=fields.get("stage", "").strip("0") != "",

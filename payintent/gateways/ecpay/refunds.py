@@ -1,4 +1,4 @@
-"""ECPay refunds. The required actions depend on the settlement phase of the card payment."""
+"""ECPay refunds. The required actions depend on the card payment's settlement phase."""
 
 import asyncio
 import re
@@ -16,8 +16,8 @@ from payintent.gateways.ecpay.api import (
     TAIPEI,
     EcpayApi,
     EcpayTrade,
+    get_trade_no,
     parse_form,
-    session_trade_no,
 )
 from payintent.gateways.http_client import inconclusive_response
 from payintent.gateways.minor_units import to_gateway
@@ -32,8 +32,8 @@ from payintent.gateways.port import (
     RefundResult,
 )
 
-#: Taipei time. ECPay rejects actions while it closes the day's trades.
-CLOSING_BEGINS, CLOSING_ENDS = time(20, 15), time(20, 31)
+#: ECPay rejects actions while it closes the day's trades (Taipei time).
+CLOSING_START, CLOSING_END = time(20, 15), time(20, 31)
 DETAIL_CHARS_MAX = 100
 QUERIES_TIMEOUT_S = 10.0  # for both queries; up to two actions follow
 _ACTION_PATH, _CARD_PATH = "/CreditDetail/DoAction", "/CreditDetail/QueryTrade/V2"
@@ -41,12 +41,12 @@ _CODE = re.compile(r"-?[0-9]{1,10}")
 
 
 class _Phase(StrEnum):
-    """The settlement phase of a card authorisation. Money moves when it is closed."""
+    """The settlement phase of a card authorisation. Closing the authorisation moves the money."""
 
     AUTHORISED = "authorised"
     CLOSING = "closing"  # the money will be captured
     CLOSED = "closed"
-    WITHDRAWN = "withdrawn"  # the closing was withdrawn, so the card is only authorised
+    WITHDRAWN = "withdrawn"  # the closing was withdrawn, so the card is authorised again
     CANCELLED = "cancelled"  # the authorisation was cancelled, which is a full refund
 
 
@@ -63,8 +63,9 @@ _PHASES = {
     "Canceled": _Phase.CANCELLED,
 }
 
-#: The actions of a refund, in order: C closes, R refunds a closed amount, E withdraws the closing,
-#: N cancels the authorisation. All except R apply to the full amount. Only the last action refunds.
+#: The actions of a refund, in order. C closes the authorisation, R refunds a closed amount, E
+#: withdraws the closing, and N cancels the authorisation. All actions except R apply to the full
+#: amount. Only the last action refunds money.
 _FULL_REFUND_ACTIONS = {
     _Phase.AUTHORISED: "N",
     _Phase.WITHDRAWN: "N",
@@ -97,7 +98,7 @@ class _CardResponse(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CardState:
+class _CardPayment:
     phase: _Phase
     total: int
     refunded: int
@@ -141,14 +142,14 @@ async def inquire_trade_refund(
         return RefundReport(state=GatewayRefundState.ABSENT)
     if card.refunded >= card.total or request.reference is not None:
         return RefundReport(state=GatewayRefundState.DONE)
-    return inconclusive_response("the refunded total does not show which refunds were made")
+    return inconclusive_response("the refunded total does not identify this refund")
 
 
 async def _refund_by_phase(
     ecpay: EcpayApi,
     account: GatewayAccount,
     request: GatewayRefundRequest,
-    card: _CardState,
+    card: _CardPayment,
     units: int,
 ) -> RefundResult:
     if card.refunded + units > card.total:
@@ -157,7 +158,7 @@ async def _refund_by_phase(
     for action in actions[:-1]:
         preparation = await _request_action(ecpay, account, request, action, card.total)
         if isinstance(preparation, OutcomeUnknown):
-            # Nothing has been refunded yet, and the next attempt queries the state again.
+            # Nothing has been refunded yet. The next attempt queries the card payment again.
             return NotContacted(detail=f"{action}: {preparation.detail}")
         if preparation.state is GatewayRefundState.DECLINED:
             return preparation
@@ -167,10 +168,10 @@ async def _refund_by_phase(
 async def _request_action(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, action: str, units: int
 ) -> RefundResult:
-    """Request an action. The response is not signed, but it must at least identify the trade."""
+    """Request an action. The response is unsigned, but it must at least identify the trade."""
     assert request.session is not None  # noqa: S101 - checked by the caller
     trade = {
-        "MerchantTradeNo": session_trade_no(request.session),
+        "MerchantTradeNo": get_trade_no(request.session),
         "TradeNo": request.capture.reference,
     }
     form = trade | {"Action": action, "TotalAmount": str(units)}
@@ -183,9 +184,9 @@ async def _request_action(
         return OutcomeUnknown(detail="the response to an action is invalid")
     code = fields.get("RtnCode", "")
     if not _CODE.fullmatch(code) or any(fields.get(name) != trade[name] for name in trade):
-        return OutcomeUnknown(detail="the response is about another action")
+        return OutcomeUnknown(detail="the response belongs to another action")
     if code == PAID:
-        # ECPay has no refund ids. The reference only shows that this refund was made.
+        # ECPay has no refund ids. The reference only records that this refund was made.
         reference = f"{request.capture.reference}-{action}"
         return RefundReport(state=GatewayRefundState.DONE, reference=reference)
     return _declined(f"{action}: {code} {fields.get('RtnMsg', '')[:DETAIL_CHARS_MAX]}")
@@ -196,7 +197,7 @@ async def _query_refundable_card(
     account: GatewayAccount,
     request: GatewayRefundRequest,
     session: GatewaySessionRef,
-) -> _CardState | RefundReport | OutcomeUnknown:
+) -> _CardPayment | RefundReport | OutcomeUnknown:
     try:
         async with asyncio.timeout(QUERIES_TIMEOUT_S):
             trade = await ecpay.find_trade(account, session)
@@ -208,12 +209,12 @@ async def _query_refundable_card(
                 return _declined("an order with instalments can only be refunded in full")
             return await _query_card(ecpay, account, trade)
     except TimeoutError:
-        return OutcomeUnknown(detail=f"no result of the queries within {QUERIES_TIMEOUT_S:g} s")
+        return OutcomeUnknown(detail=f"the queries did not finish within {QUERIES_TIMEOUT_S:g} s")
 
 
 async def _query_card(
     ecpay: EcpayApi, account: GatewayAccount, trade: EcpayTrade
-) -> _CardState | OutcomeUnknown:
+) -> _CardPayment | OutcomeUnknown:
     form = {
         "CreditRefundId": trade.authorisation,
         "CreditAmount": str(trade.units),
@@ -233,11 +234,11 @@ async def _query_card(
     phase = _settlement_phase(record)
     if phase is None:
         return OutcomeUnknown(detail="the card payment has an unknown status")
-    return _CardState(phase=phase, total=record.amount, refunded=_refunded_total(record, phase))
+    return _CardPayment(phase=phase, total=record.amount, refunded=_refunded_total(record, phase))
 
 
 def _settlement_phase(record: _CardRecord) -> _Phase | None:
-    """Prefer the status of the closing, because the overall status is that of the last action."""
+    """Prefer the status of the closing entries. The overall status reflects the last action."""
     statuses = {entry.status for entry in record.entries or () if entry.amount > 0}
     return _PHASES.get(statuses.pop() if len(statuses) == 1 else record.status)
 
@@ -258,7 +259,7 @@ def _refunded_total(record: _CardRecord, phase: _Phase) -> int:
 def _is_closing_time(ecpay: EcpayApi, account: GatewayAccount) -> bool:
     if account.credentials.get("auto_close") == "off":
         return False
-    return CLOSING_BEGINS <= datetime.fromtimestamp(ecpay.now(), TAIPEI).time() < CLOSING_ENDS
+    return CLOSING_START <= datetime.fromtimestamp(ecpay.now(), TAIPEI).time() < CLOSING_END
 
 
 def _to_dollars(request: GatewayRefundRequest) -> int | None:

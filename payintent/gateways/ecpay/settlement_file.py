@@ -9,20 +9,20 @@ from payintent.core.errors import quote_input
 from payintent.gateways.ecpay.api import CURRENCY, TAIPEI
 from payintent.gateways.settlement_reports import FileLayout, ProviderFileLine
 
-#: As published: serial number, authorization number, authorization code, order, transaction date,
-#: request date, amount, service fee, payout amount.
+#: The published columns: serial number, authorization number, authorization code, order,
+#: transaction date, request date, amount, service fee, payout amount.
 COLUMNS = (
     *("序號", "授權單號", "授權碼", "訂單編號", "交易日期", "請款日期", "交易金額", "服務費"),
     "撥款金額",
 )
 _ORDER, _PAID_AT, _REQUESTED_AT, _AMOUNT = 3, 4, 5, 6
 _ORDER_NUMBER = re.compile(r"[0-9A-Za-z]{1,20}")
-_WHOLE = re.compile(r"-?[0-9]{1,9}")
-_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y%m%d", "%Y/%m/%d")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
+_TIME_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y%m%d", "%Y/%m/%d")
 
 
-def _matches(header: Sequence[str]) -> bool:
-    """Compare the column names. Some are followed by a unit in brackets."""
+def _matches_header(header: Sequence[str]) -> bool:
+    """Compare column names by prefix, because some are followed by a unit in brackets."""
     names = [cell.strip() for cell in header]
     return len(names) >= len(COLUMNS) and all(
         name.startswith(column) for name, column in zip(names, COLUMNS, strict=False)
@@ -36,8 +36,8 @@ def _parse_row(number: int, row: Sequence[str]) -> ProviderFileLine | None:
     order, amount = cells[_ORDER], cells[_AMOUNT].replace(",", "")
     if not _ORDER_NUMBER.fullmatch(order):
         raise ValueError(f"the order number is invalid: {quote_input(order)}")
-    if not _WHOLE.fullmatch(amount) or int(amount) == 0:
-        raise ValueError(f"the amount must be whole dollars, not {quote_input(amount)}")
+    if not _WHOLE_NUMBER.fullmatch(amount) or int(amount) == 0:
+        raise ValueError(f"the amount must be in whole dollars, not {quote_input(amount)}")
     is_refund = int(amount) < 0
     return ProviderFileLine(
         number=number,
@@ -51,8 +51,8 @@ def _parse_row(number: int, row: Sequence[str]) -> ProviderFileLine | None:
 
 
 def _parse_time(text: str) -> datetime:
-    """Parse a date and time in Taipei. A date alone means midnight."""
-    for time_format in _FORMATS:
+    """Parse a Taipei date, with or without a time."""
+    for time_format in _TIME_FORMATS:
         try:
             return datetime.strptime(text, time_format).replace(tzinfo=TAIPEI).astimezone(UTC)
         except ValueError:
@@ -64,7 +64,7 @@ def _parse_time(text: str) -> datetime:
 LAYOUTS = tuple(
     FileLayout(
         name=f"ecpay-settlement-{encoding}",
-        matches=_matches,
+        matches=_matches_header,
         read=_parse_row,
         encoding=encoding,
         identifies_orders=True,

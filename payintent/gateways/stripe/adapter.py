@@ -1,4 +1,4 @@
-"""The adapter for Stripe. Buyers confirm payment intents in Stripe's payment element."""
+"""The adapter for Stripe. Buyers confirm payment intents in Stripe's Payment Element."""
 
 import asyncio
 import time
@@ -10,11 +10,11 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 from payintent.gateways.account_check import (
-    account_works,
     check_response,
-    credentials_rejected,
     plain_text,
+    rejected_credentials,
     unexpected_response,
+    working_account,
 )
 from payintent.gateways.http_client import (
     GatewayHttpClient,
@@ -57,11 +57,11 @@ from payintent.gateways.stripe.api import (
     StripePaymentIntent,
     StripeRefund,
     StripeRefundPage,
+    get_refund_id,
+    get_session_id,
     parse_error_body,
-    refund_id_of,
-    refund_report,
-    session_id_of,
-    session_report,
+    to_refund_report,
+    to_session_report,
 )
 from payintent.gateways.stripe.events import (
     read_event,
@@ -73,14 +73,14 @@ from payintent.gateways.stripe.events import (
 )
 
 API_VERSION = "2026-10-28.endive"
-#: Stripe.js of the same release as the API.
+#: The Stripe.js release that matches the API version.
 SCRIPT_URL = "https://js.stripe.com/endive/stripe.js"
-OPERATION_TIMEOUT_S = 15.0  # for all requests of an operation
-#: Stripe forgets idempotency keys after 24 h. A later repetition would open a second intent.
+OPERATION_TIMEOUT_S = 15.0  # for all requests of an operation together
+#: Stripe deletes idempotency keys after 24 h. A later retry would create a second intent.
 REPLAY_WINDOW_S = 23 * 3600
 REFUND_PAGE_SIZE = 100  # Stripe's maximum
 REFUND_PAGES_MAX = 10
-#: `rk_` is a restricted key.
+#: `rk_` keys are restricted keys.
 CREDENTIAL_PREFIXES = {
     "secret_key": ("sk_", "rk_"),
     "publishable_key": ("pk_",),
@@ -89,20 +89,20 @@ CREDENTIAL_PREFIXES = {
 
 _OK = 200
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
-_UNAUTHORISED = frozenset({401, 403})
+_UNAUTHORISED_STATUSES = frozenset({401, 403})
 #: After these statuses, the request may have taken effect or may still do so.
-_UNSETTLED = frozenset({408, 409, 425, 429})
-_INVALID_REQUEST = frozenset({400, 402, 404})  # the request is invalid, but the key is accepted
+_UNSETTLED_STATUSES = frozenset({408, 409, 425, 429})
+_INVALID_REQUEST_STATUSES = frozenset({400, 402, 404})  # the API key is accepted
 _REJECTION_TYPES = frozenset({"invalid_request_error", "card_error"})
-_KEY_REUSED = "idempotency_error"
+_KEY_REUSE_ERROR_TYPE = "idempotency_error"
 
 S = TypeVar("S", bound=Struct)
 R = TypeVar("R")
 
 _API = "https://api.stripe.com"
 _ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
-#: The payment was captured, so the credentials must have been replaced by those of another account.
-#: The refund may have been made in the previous account.
+#: The payment was captured, so the credentials must have been replaced by another account's
+#: credentials. The refund may have been made in the previous account.
 _OTHER_ACCOUNT = RefundReport(
     state=GatewayRefundState.ABSENT,
     detail="this Stripe account does not know the payment",
@@ -110,7 +110,7 @@ _OTHER_ACCOUNT = RefundReport(
 )
 
 
-def _livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
+def _detect_livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
     """Derive the mode from the secret key; None if the base URL is not Stripe's."""
     return _is_live(credentials, "secret_key") if base_url.rstrip("/") == _API else None
 
@@ -135,7 +135,7 @@ class StripeGateway:
         decimals=DECIMALS,
         limits=LIMITS,
         origins=frozenset({_API, "https://js.stripe.com"}),
-        livemode_of=_livemode,
+        detect_livemode=_detect_livemode,
         callback_bytes_max=256 * 1024,  # an event contains the full object with its metadata
     )
 
@@ -176,7 +176,7 @@ class StripeGateway:
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Request a refund, unless Stripe already has a refund with this id.
 
-        The idempotency key only prevents a second refund for a day, so refunds are searched first.
+        The idempotency key prevents a second refund only for a day, so refunds are searched first.
         """
         return await _limit_time(self._refund(account, request))
 
@@ -213,19 +213,21 @@ class StripeGateway:
             response = await self._post(account, f"{_intent_path(reference)}/cancel", {})
             has_response = isinstance(response, HttpResponse)
             if not (
-                has_response and response.status in _INVALID_REQUEST and _parse_error(response)
+                has_response
+                and response.status in _INVALID_REQUEST_STATUSES
+                and _parse_error(response)
             ):
                 return _parse_session(response, session)
-            # The intent cannot be cancelled, because it is paid, already cancelled or processing.
+            # The intent cannot be cancelled because it is paid, already cancelled or processing.
         return _parse_session(await self._get(account, _intent_path(reference)), session)
 
     async def _find_reference(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> str | SessionReport | OutcomeUnknown:
-        """Find the intent of a creation without a response, by sending the same request again.
+        """Repeat a creation request that got no response, and return the intent's id.
 
-        If the first request did not arrive, the second opens the intent. It cannot be paid, because
-        no buyer has its client secret.
+        If Stripe did not receive the first request, the second creates the intent. It cannot be
+        paid, because no buyer has its client secret.
         """
         if self._now() - session.opened_at.timestamp() > REPLAY_WINDOW_S:
             return OutcomeUnknown(
@@ -237,30 +239,30 @@ class StripeGateway:
         if isinstance(response, OutcomeUnknown):
             return response
         intent = _decode(response, StripePaymentIntent)
-        if intent and session_id_of(intent) == session.session_id:
+        if intent and get_session_id(intent) == session.session_id:
             return intent.id
-        if response.status in _INVALID_REQUEST and _rejection(response):
+        if response.status in _INVALID_REQUEST_STATUSES and _rejection(response):
             return SessionReport(state=GatewaySessionState.ABSENT)
         error = _parse_error(response)
-        if error is not None and error.type == _KEY_REUSED:
+        if error is not None and error.type == _KEY_REUSE_ERROR_TYPE:
             return inconclusive_response("the idempotency key was used with different parameters")
         return _unusable(response)
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
-        earlier = await self._find_refund(account, request)
-        if isinstance(earlier, OutcomeUnknown) or earlier != _ABSENT:
-            return earlier
+        existing_refund = await self._find_refund(account, request)
+        if existing_refund != _ABSENT:
+            return existing_refund
         response = await self._post(
             account, "/refunds", refund_form(request), refund_reference(request)
         )
         if isinstance(response, OutcomeUnknown):
             return response
         refund = _decode(response, StripeRefund)
-        if refund and refund_id_of(refund) == request.refund_id:
-            return refund_report(refund) or _undocumented("a refund", refund.status)
+        if refund and get_refund_id(refund) == request.refund_id:
+            return to_refund_report(refund) or _unknown_status("a refund", refund.status)
         if response.status == _NOT_FOUND and _parse_error(response):
             return _OTHER_ACCOUNT
-        if response.status in _INVALID_REQUEST and _rejection(response):
+        if response.status in _INVALID_REQUEST_STATUSES and _rejection(response):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_error_detail(response))
         return _unusable(response)
 
@@ -279,8 +281,8 @@ class StripeGateway:
                 return _unusable(response)
             for refund in page.data:
                 # A refund made in the Dashboard does not have our id, but its reference is known.
-                if refund_id_of(refund) == request.refund_id or refund.id == request.reference:
-                    return refund_report(refund) or _undocumented("a refund", refund.status)
+                if get_refund_id(refund) == request.refund_id or refund.id == request.reference:
+                    return to_refund_report(refund) or _unknown_status("a refund", refund.status)
             if not page.has_more or not page.data:
                 return _ABSENT
             query["starting_after"] = page.data[-1].id
@@ -329,7 +331,7 @@ def _session_created(
 ) -> SessionCreated | OutcomeUnknown:
     form = session_form(request)
     amount = str(intent.amount), intent.currency.lower()
-    if session_id_of(intent) != request.session_id or not intent.client_secret:
+    if get_session_id(intent) != request.session_id or not intent.client_secret:
         return inconclusive_response("the response is about another session")
     if amount != (form["amount"], form["currency"]):
         return inconclusive_response("the payment intent has a different amount")
@@ -344,23 +346,23 @@ def _session_created(
     )
 
 
-def _parse_session(response: HttpResult, requested: GatewaySessionRef) -> SessionResult:
+def _parse_session(response: HttpResult, session: GatewaySessionRef) -> SessionResult:
     if isinstance(response, OutcomeUnknown):
         return response
     if response.status == _NOT_FOUND and _parse_error(response):  # not the 404 of a proxy
         return SessionReport(state=GatewaySessionState.ABSENT)
     intent = _decode(response, StripePaymentIntent)
-    if intent is None or session_id_of(intent) != requested.session_id:
+    if intent is None or get_session_id(intent) != session.session_id:
         return _unusable(response)
-    return session_report(intent) or _undocumented("a payment intent", intent.status)
+    return to_session_report(intent) or _unknown_status("a payment intent", intent.status)
 
 
-def _undocumented(name: str, status: str | None) -> OutcomeUnknown:
-    return inconclusive_response(f"{name} is {status}")
+def _unknown_status(object_name: str, status: str | None) -> OutcomeUnknown:
+    return inconclusive_response(f"{object_name} has the unknown status {status}")
 
 
-def _decode(response: HttpResponse, kind: type[S]) -> S | None:
-    return decode_json(response.body, kind) if response.status == _OK else None
+def _decode(response: HttpResponse, model: type[S]) -> S | None:
+    return decode_json(response.body, model) if response.status == _OK else None
 
 
 def _parse_error(response: HttpResponse) -> StripeErrorBody | None:
@@ -368,23 +370,23 @@ def _parse_error(response: HttpResponse) -> StripeErrorBody | None:
 
 
 def _rejection(response: HttpResponse) -> SessionRejected | None:
-    """Return the rejection if it is final; None otherwise, also for a reused idempotency key."""
+    """Return the rejection if it is final, otherwise None, such as for a reused idempotency key."""
     error = _parse_error(response)
-    is_final = response.status // 100 == 4 and response.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
+    is_final = response.status // 100 == 4 and response.status not in _UNSETTLED_STATUSES  # noqa: PLR2004 - 4xx
     if error is None or error.type not in _REJECTION_TYPES or not is_final:
         return None
     return SessionRejected(detail=_error_detail(response))
 
 
 def _unusable(response: HttpResponse) -> OutcomeUnknown:
-    """Return the outcome of a response without a result.
+    """Build the outcome of a response without a result.
 
-    Stripe's status for throttling is 429. A 403 from Stripe means that the key lacks a permission;
-    any other 403 comes from a proxy, which may be throttling.
+    Stripe throttles with status 429. A 403 from Stripe means that the key lacks a permission. Any
+    other 403 comes from a proxy, which may be throttling.
     """
     if response.status == _FORBIDDEN and _parse_error(response):
         return OutcomeUnknown(detail=_error_detail(response), problem=AccountProblem.CREDENTIALS)
-    if response.status == _CONFLICT and _parse_error(response):  # with our own concurrent request
+    if response.status == _CONFLICT and _parse_error(response):  # a concurrent request of ours
         return inconclusive_response(_error_detail(response))
     return unusable_response(response.status, _error_detail(response))
 
@@ -401,17 +403,17 @@ def _check_credential_format(account: GatewayAccount) -> AccountCheck | None:
     """Return the problem if a credential has the wrong prefix or their modes differ."""
     for name, prefixes in CREDENTIAL_PREFIXES.items():
         if not account.credentials.get(name, "").startswith(prefixes):
-            return credentials_rejected(f"{name} does not start with {' or '.join(prefixes)}")
+            return rejected_credentials(f"{name} does not start with {' or '.join(prefixes)}")
     modes = {_is_live(account.credentials, name) for name in ("secret_key", "publishable_key")}
     if len(modes) > 1:
-        return credentials_rejected(
+        return rejected_credentials(
             "secret_key and publishable_key must both be live or both be test keys"
         )
     return None
 
 
 def _is_live(credentials: Mapping[str, str], name: str) -> bool:
-    """Return whether a key belongs to live mode, such as `sk_live_…`."""
+    """Return whether a key is a live key, such as `sk_live_…`."""
     return "_live_" in credentials.get(name, "")[:9]
 
 
@@ -420,12 +422,12 @@ def _check_balance(account: GatewayAccount, result: HttpResult, now: float) -> A
     if isinstance(response, AccountCheck):
         return response
     error = _parse_error(response)
-    if error is not None and response.status in _UNAUTHORISED:
+    if error is not None and response.status in _UNAUTHORISED_STATUSES:
         code = plain_text(error.code or error.type or "")
-        return credentials_rejected(
+        return rejected_credentials(
             f"Stripe rejects secret_key: status {response.status} {code}".rstrip()
         )
     if response.status != _OK or decode_json(response.body, _Balance) is None:
         return unexpected_response(account, response)
     mode = "live" if _is_live(account.credentials, "secret_key") else "test"
-    return account_works(f"Stripe accepts the {mode} secret_key; webhook_secret was not tested")
+    return working_account(f"Stripe accepts the {mode} secret_key; webhook_secret was not tested")

@@ -1,4 +1,4 @@
-"""The fields of Stripe's objects that we read, and the mapping of their states to ours."""
+"""Stripe's objects with the fields that we read, and the mapping of their states to ours."""
 
 from typing import Annotated, Literal
 from uuid import UUID
@@ -18,13 +18,13 @@ from payintent.gateways.port import (
     SessionReport,
 )
 
-#: Stripe uses minor units. Of our currencies, only JPY has no decimals in charges. TWD is charged
-#: with two decimals, although payouts are in whole dollars.
+#: Stripe's amounts are in minor units. Of our currencies, only JPY has no decimals in charges. TWD
+#: has two decimals in charges, although payouts are in whole dollars.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
-#: Stripe's published limits for a charge. The maximum is eight digits in its units, twelve for IDR.
-#: The minimum depends on the payout currency. Stripe publishes none for TWD, IDR and PHP, for which
-#: these are the equivalent of 0.50 USD, with a margin.
+#: Stripe's limits for a charge. The maximum has eight digits in Stripe's units, and twelve for IDR.
+#: The minimum depends on the payout currency. Stripe publishes no minimums for TWD, IDR and PHP, so
+#: their values are the equivalent of 0.50 USD, with a margin.
 LIMITS = fiat_limits(
     USD=("0.50", "999999.99"),
     THB=("10.00", "999999.99"),
@@ -55,8 +55,8 @@ _REFUND_STATES = {
     "canceled": GatewayRefundState.DECLINED,
 }
 
-#: The documented decline codes, except those that are not a decision by the bank or Stripe.
-_DECLINES = """
+#: The documented decline codes that reflect a decision by the bank or by Stripe.
+_DECLINE_CODES = """
     approve_with_id authentication_not_handled authentication_required call_issuer
     card_not_supported card_velocity_exceeded currency_not_supported do_not_honor
     do_not_try_again duplicate_transaction expired_card fraudulent generic_decline
@@ -70,35 +70,35 @@ _DECLINES = """
     stop_payment_order testmode_decline transaction_not_allowed withdrawal_count_limit_exceeded
 """
 #: Error codes of failed attempts that have no decline code.
-_ERRORS = """
+_ERROR_CODES = """
     authentication_failure bank_account_declined card_declined debit_not_authorized
     expired_payment_method payment_intent_authentication_failure
     payment_method_customer_decline payment_method_provider_decline
 """
-_UNDECIDED = """
+_UNDECIDED_CODES = """
     issuer_not_available payment_intent_payment_attempt_expired
     payment_intent_payment_attempt_failed payment_method_provider_timeout processing_error
     reenter_transaction try_again_later
 """
 FAILURES: dict[str, FailureReason] = {
-    word: reason
-    for words, reason in (
-        (_DECLINES, FailureReason.DECLINED),
-        (_ERRORS, FailureReason.DECLINED),
-        (_UNDECIDED, FailureReason.UNKNOWN),
+    code: reason
+    for codes, reason in (
+        (_DECLINE_CODES, FailureReason.DECLINED),
+        (_ERROR_CODES, FailureReason.DECLINED),
+        (_UNDECIDED_CODES, FailureReason.UNKNOWN),
     )
-    for word in words.split()
+    for code in codes.split()
 }
 
 DETAIL_CHARS_MAX = 200
-# Only values that the database can store: text without NUL, and 64-bit integers.
+# Restricted to values that the database can store: text without NUL, and 64-bit integers.
 StripeText = Annotated[str, Meta(pattern=r"^[!-~]{1,255}\Z")]
 StripeAmount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 StripeTime = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
 class StripeErrorBody(Struct, frozen=True):
-    """Stripe's error object. The message is omitted because it may quote the request."""
+    """Stripe's error object, without the message, which may quote the request."""
 
     type: str = ""
     code: str | None = None
@@ -163,28 +163,28 @@ def parse_error_body(body: bytes) -> StripeErrorBody | None:
     return response.error if response and response.error.type else None
 
 
-def session_id_of(intent: StripePaymentIntent) -> UUID | None:
+def get_session_id(intent: StripePaymentIntent) -> UUID | None:
     """Return our session id from an intent's metadata; None if the intent is not ours."""
     return ids.parse_id(ids.SESSION, intent.metadata.get("session_id", ""))
 
 
-def refund_id_of(refund: StripeSource) -> UUID | None:
+def get_refund_id(refund: StripeSource) -> UUID | None:
     """Return our refund id from a refund's metadata; None if the refund is not ours."""
     return ids.parse_id(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
 
 
-def session_report(intent: StripePaymentIntent) -> SessionReport | None:
-    """Map a payment intent to a report; None if its status is unknown."""
+def to_session_report(intent: StripePaymentIntent) -> SessionReport | None:
+    """Convert a payment intent to a report; None if its status is unknown."""
     state = _STATES.get(intent.status)
     if state is None:
         return None
     return SessionReport(
-        state=state, capture=capture_of(intent) if intent.status == "succeeded" else None
+        state=state, capture=to_capture(intent) if intent.status == "succeeded" else None
     )
 
 
-def refund_report(refund: StripeRefund) -> RefundReport | None:
-    """Map a refund to a report; None if its status is unknown."""
+def to_refund_report(refund: StripeRefund) -> RefundReport | None:
+    """Convert a refund to a report; None if its status is unknown."""
     state = _REFUND_STATES.get(refund.status or "")
     if state is None:
         return None
@@ -192,16 +192,16 @@ def refund_report(refund: StripeRefund) -> RefundReport | None:
     return RefundReport(state=state, reference=refund.id, detail=detail)
 
 
-def failure_reason(error: StripeErrorBody | None) -> FailureReason:
-    """Map a failed attempt to a reason, by its most specific known code."""
+def to_failure_reason(error: StripeErrorBody | None) -> FailureReason:
+    """Convert the error of a failed attempt to a reason, using its most specific known code."""
     codes = (error.decline_code, error.code) if error else ()
     return next((FAILURES[code] for code in codes if code in FAILURES), FailureReason.UNKNOWN)
 
 
-def capture_of(intent: StripePaymentIntent) -> Capture:
+def to_capture(intent: StripePaymentIntent) -> Capture:
     # The intent's id identifies the capture, because an intent is captured once and refunds accept
-    # its id. The charge cannot be used: it is a string, an object or a list, depending on the API
-    # version, and callbacks use the endpoint's version instead of ours.
+    # its id. The charge cannot be used, because it is a string, an object or a list, depending on
+    # the API version, and callbacks use the endpoint's version instead of ours.
     currency = intent.currency.upper()
     units = intent.amount if intent.amount_received is None else intent.amount_received
     return Capture(

@@ -1,4 +1,4 @@
-"""Request bodies for payment intents and refunds, and Stripe's signed events."""
+"""Build the forms for payment intents and refunds, and parse Stripe's signed events."""
 
 import hashlib
 import hmac
@@ -35,22 +35,22 @@ from payintent.gateways.stripe.api import (
     StripeRefund,
     StripeText,
     StripeTime,
-    capture_of,
-    failure_reason,
     from_stripe_units,
-    refund_id_of,
-    refund_report,
-    session_id_of,
+    get_refund_id,
+    get_session_id,
+    to_capture,
+    to_failure_reason,
+    to_refund_report,
     to_stripe_units,
 )
 
-_DELAYED = """
+_DELAYED_METHODS = """
     acss_debit au_becs_debit bacs_debit boleto customer_balance konbini multibanco nz_bank_account
     oxxo payto sepa_debit sofort us_bank_account
 """
-#: Payment methods that take days to complete. Our payments expire within a day, so their intents
+#: Payment methods that take days to complete. Our payments expire within a day, so such an intent
 #: would be cancelled or paid too late.
-DELAYED_METHODS = tuple(_DELAYED.split())
+DELAYED_METHODS = tuple(_DELAYED_METHODS.split())
 ORDER_CHARS_MAX = 100
 CALLBACK_TOLERANCE_S = 300
 
@@ -83,19 +83,20 @@ _WARNING_EVENTS = frozenset(
 _SESSION_EVENTS = frozenset(
     {"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"}
 )
-#: Events that the endpoint must send. `charge.refund.updated` is the old name of `refund.updated`.
+#: Events that the webhook endpoint must send. `charge.refund.updated` is a legacy name for
+#: `refund.updated`.
 EVENTS = (_SESSION_EVENTS | _REFUND_EVENTS | _DISPUTE_EVENTS.keys() | _WARNING_EVENTS) - {
     "charge.refund.updated"
 }
-#: The `object` of a thin event, which contains only the id of the object it is about.
-_THIN = "v2.core.event"
+#: The `object` field of a thin event, which refers to its object only by id.
+_THIN_EVENT = "v2.core.event"
 
 
 def session_form(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
-    """Build the form of a creation, which is always identical for the same session.
+    """Build the creation form. It is always identical for the same session.
 
-    The account's settings decide which payment methods are offered; only delayed methods are
-    excluded. Recent API versions reject `payment_method_types`.
+    The account's settings determine which payment methods are offered. Only delayed methods are
+    excluded here. Recent API versions reject `payment_method_types`.
     """
     form = {
         "amount": str(to_stripe_units(session.amount_minor, session.currency)),
@@ -136,7 +137,7 @@ class _Evidence(Struct, frozen=True):
 
 
 class StripeDispute(Struct, frozen=True):
-    """A dispute. Its charge is not ours if it has no payment intent."""
+    """A dispute. Without a payment intent, the disputed charge is not ours."""
 
     object: Literal["dispute"]
     id: StripeText
@@ -149,7 +150,7 @@ class StripeDispute(Struct, frozen=True):
 
 
 class StripeFraudWarning(Struct, frozen=True):
-    """An early fraud warning. Its charge is not ours if it has no payment intent."""
+    """An early fraud warning. Without a payment intent, the charge is not ours."""
 
     object: Literal["radar.early_fraud_warning"]
     id: StripeText
@@ -167,25 +168,25 @@ class _Event(Struct, frozen=True):
     data: _Data
 
 
-class _EventKind(Struct, frozen=True):
+class _EventHeader(Struct, frozen=True):
     object: str = ""
 
 
 def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
-    """Verify `Stripe-Signature` of the raw body in constant time. Raises `InvalidCallbackError`.
+    """Verify the `Stripe-Signature` header in constant time. Raises `InvalidCallbackError`.
 
-    The header has several `v1` values while the secret is being rotated. One match is enough.
+    While the secret is being rotated, the header contains several `v1` values. One match is enough.
     """
     if not secret.strip():  # anyone could sign with an empty key
         raise InvalidCallbackError("the account has no webhook secret")
-    parts = [part.partition("=")[::2] for part in header.split(",")]
-    timestamp = next((value for name, value in parts if name == "t"), "")
+    fields = [field.partition("=")[::2] for field in header.split(",")]
+    timestamp = next((value for name, value in fields if name == "t"), "")
     if not _TIMESTAMP.fullmatch(timestamp):
         raise InvalidCallbackError("Stripe-Signature is missing or malformed")
     content = f"{timestamp}.".encode() + body
-    expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
-    signatures = [value.encode(errors="replace") for name, value in parts if name == "v1"]
-    if not any([hmac.compare_digest(expected, value) for value in signatures]):  # noqa: C419 - constant time
+    expected_signature = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
+    signatures = [value.encode(errors="replace") for name, value in fields if name == "v1"]
+    if not any([hmac.compare_digest(expected_signature, value) for value in signatures]):  # noqa: C419 - constant time
         raise InvalidCallbackError("the signature does not match this account")
     if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
         raise InvalidCallbackError(f"the timestamp is not within {CALLBACK_TOLERANCE_S} s of now")
@@ -194,7 +195,7 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
 def read_event(body: bytes) -> VerifiedCallback:
     """Parse a verified event. Events that we do not handle result in an empty callback."""
     try:
-        if msgspec.json.decode(body, type=_EventKind).object == _THIN:
+        if msgspec.json.decode(body, type=_EventHeader).object == _THIN_EVENT:
             raise UnusableCallbackError(
                 "a thin event does not contain the payment; choose the snapshot payload style"
             )
@@ -216,14 +217,16 @@ def read_event(body: bytes) -> VerifiedCallback:
     return VerifiedCallback(id=event.id)
 
 
-def _session_callback(event_id: str, kind: str, intent: StripePaymentIntent) -> VerifiedCallback:
-    session_id = session_id_of(intent)
+def _session_callback(
+    event_id: str, event_type: str, intent: StripePaymentIntent
+) -> VerifiedCallback:
+    session_id = get_session_id(intent)
     if session_id is None:
         return VerifiedCallback(id=event_id)
-    if kind == "payment_intent.succeeded":
-        report = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture_of(intent))
-    elif kind == "payment_intent.payment_failed":
-        reason = failure_reason(intent.last_payment_error)
+    if event_type == "payment_intent.succeeded":
+        report = SessionReport(state=GatewaySessionState.CAPTURED, capture=to_capture(intent))
+    elif event_type == "payment_intent.payment_failed":
+        reason = to_failure_reason(intent.last_payment_error)
         report = SessionReport(state=GatewaySessionState.ATTEMPTED, reason=reason)
     else:
         report = SessionReport(state=GatewaySessionState.CLOSED)
@@ -231,12 +234,12 @@ def _session_callback(event_id: str, kind: str, intent: StripePaymentIntent) -> 
 
 
 def _refund_callback(event_id: str, refund: StripeRefund) -> VerifiedCallback:
-    """Report a refund. Without our id, it was made outside this service.
+    """Report a refund. A refund without our id was made outside this service.
 
     A refund with an id in our format is also reported as an outside refund, because it may belong
     to another installation that shares the account.
     """
-    refund_id, report = refund_id_of(refund), refund_report(refund)
+    refund_id, report = get_refund_id(refund), to_refund_report(refund)
     if report is None:
         return VerifiedCallback(id=event_id)
     return VerifiedCallback(
@@ -272,7 +275,7 @@ def _warning_callback(event_id: str, warning: StripeFraudWarning) -> VerifiedCal
     return VerifiedCallback(id=event_id, fraud_warning=report)
 
 
-def _dispute_callback(event_id: str, kind: str, dispute: StripeDispute) -> VerifiedCallback:
+def _dispute_callback(event_id: str, event_type: str, dispute: StripeDispute) -> VerifiedCallback:
     """Report a dispute. An unknown status counts as open, so that operators notice it."""
     if dispute.payment_intent is None:
         return VerifiedCallback(id=event_id)
@@ -282,11 +285,11 @@ def _dispute_callback(event_id: str, kind: str, dispute: StripeDispute) -> Verif
         reference=dispute.id,
         capture=dispute.payment_intent,
         state=_DISPUTE_STATES.get(dispute.status, DisputeState.OPEN),
-        funds=_DISPUTE_EVENTS[kind],
+        funds=_DISPUTE_EVENTS[event_type],
         amount_minor=from_stripe_units(dispute.amount, currency),
         currency=currency,
         reason=printable_text(dispute.reason, DETAIL_CHARS_MAX),
         respond_by=datetime.fromtimestamp(due_by, UTC) if due_by else None,
-        appeal=dispute.status.startswith("appeal_"),
+        is_appeal=dispute.status.startswith("appeal_"),
     )
     return VerifiedCallback(id=event_id, dispute=report)

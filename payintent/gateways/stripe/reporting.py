@@ -1,4 +1,4 @@
-"""Balance movements and payout fees from Stripe's balance transactions."""
+"""Derive balance movements and payout fees from Stripe's balance transactions."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -16,21 +16,21 @@ from payintent.gateways.stripe.api import (
     StripeText,
     StripeTime,
     from_stripe_units,
-    refund_id_of,
+    get_refund_id,
 )
 
-PAGE_SIZE = 25  # a transaction with its source has about 5 KB, and the response size is limited
+PAGE_SIZE = 25  # about 5 KB per transaction with its source; the response size is limited
 PAGES_MAX = 400  # per payout
 _OK = 200
 _INVALID_REQUEST = frozenset({400, 404})
 _PATH = "/balance_transactions"
-_FEES = frozenset({"fee", "network_cost"})
-_UNFINISHED_REFUNDS = frozenset({"failed", "canceled", "pending", "requires_action"})
-_DISPUTES = {
+_FEE_CATEGORIES = frozenset({"fee", "network_cost"})
+_UNFINISHED_REFUND_STATUSES = frozenset({"failed", "canceled", "pending", "requires_action"})
+_DISPUTE_KINDS = {
     "dispute": MovementKind.DISPUTE,
     "dispute_reversal": MovementKind.DISPUTE_REVERSAL,
 }
-_PAYOUTS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOUT_REVERSAL}
+_PAYOUT_KINDS = {"payout": MovementKind.PAYOUT, "payout_reversal": MovementKind.PAYOUT_REVERSAL}
 
 GetRequest = Callable[[GatewayAccount, str], Awaitable[HttpResult]]
 _Units = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -44,7 +44,7 @@ class StripeExpandedSource(StripeSource, frozen=True, kw_only=True):
 
 
 class StripeBalanceTransaction(Struct, frozen=True):
-    """A balance transaction. Amounts are in the currency of the balance."""
+    """A balance transaction. Amounts are in the balance's currency."""
 
     object: Literal["balance_transaction"]
     id: StripeText
@@ -66,10 +66,10 @@ class StripeBalancePage(Struct, frozen=True):
 
 
 def to_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None:
-    """Map a transaction to a movement; None for other kinds and for unfinished refunds.
+    """Convert a transaction to a movement; None for other categories and unfinished refunds.
 
     Payments and disputes use the amount and currency of their charge, which may differ from the
-    balance's. A failed refund is followed by a reversal, so neither of the two is a movement.
+    balance's. A failed refund is followed by a reversal; both are ignored.
     """
     source = transaction.source
     if not isinstance(source, StripeExpandedSource):
@@ -78,31 +78,33 @@ def to_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None
     if category == "charge":
         units = source.amount if source.amount_captured is None else source.amount_captured
         reference = source.payment_intent or source.id
-        return _movement(transaction, MovementKind.PAYMENT, reference, units, source.currency)
-    if category == "refund" and source.status not in _UNFINISHED_REFUNDS:
-        movement = _movement(
+        return _build_movement(transaction, MovementKind.PAYMENT, reference, units, source.currency)
+    if category == "refund" and source.status not in _UNFINISHED_REFUND_STATUSES:
+        movement = _build_movement(
             transaction, MovementKind.REFUND, source.id, source.amount, source.currency
         )
-        our_id, capture = refund_id_of(source), source.payment_intent
+        our_id, capture = get_refund_id(source), source.payment_intent
         return movement and replace(movement, our_id=our_id, capture=capture)
-    if (kind := _DISPUTES.get(category)) is not None and source.object == "dispute":
+    if (kind := _DISPUTE_KINDS.get(category)) is not None and source.object == "dispute":
         is_same_currency = transaction.currency == source.currency
         units = abs(transaction.amount) if is_same_currency else source.amount
-        return _movement(transaction, kind, source.id, units, source.currency)
-    if (kind := _PAYOUTS.get(category)) is not None:
+        return _build_movement(transaction, kind, source.id, units, source.currency)
+    if (kind := _PAYOUT_KINDS.get(category)) is not None:
         units = -transaction.amount if kind is MovementKind.PAYOUT else transaction.amount
-        return _movement(transaction, kind, source.id, units, transaction.currency)
+        return _build_movement(transaction, kind, source.id, units, transaction.currency)
     return None
 
 
 def sum_fees(transactions: Sequence[StripeBalanceTransaction]) -> int:
-    """Sum the fees of transactions and the transactions that are fees, in Stripe's units."""
+    """Sum the transactions' fees and the transactions that are fees, in Stripe's units."""
     return sum(
-        item.fee - (item.amount if item.reporting_category in _FEES else 0) for item in transactions
+        transaction.fee
+        - (transaction.amount if transaction.reporting_category in _FEE_CATEGORIES else 0)
+        for transaction in transactions
     )
 
 
-def _movement(
+def _build_movement(
     transaction: StripeBalanceTransaction,
     kind: MovementKind,
     reference: str,
@@ -112,7 +114,7 @@ def _movement(
     code = (currency or "").upper()
     if units is None or not code or units == 0:
         return None
-    is_payout = kind in _PAYOUTS.values()
+    is_payout = kind in _PAYOUT_KINDS.values()
     return BalanceMovement(
         kind=kind,
         reference=reference,
@@ -126,7 +128,7 @@ def _movement(
 async def list_movements(
     get: GetRequest, account: GatewayAccount, since: datetime, until: datetime, after: str | None
 ) -> MovementPage | OutcomeUnknown:
-    """Query a page of transactions that were created from `since` until before `until`."""
+    """Query a page of transactions created at or after `since` and before `until`."""
     query = {
         "created[gte]": str(int(since.timestamp())),
         "created[lt]": str(int(until.timestamp())),
@@ -173,4 +175,4 @@ def _decode_page(response: HttpResult) -> StripeBalancePage | OutcomeUnknown:
     if isinstance(response, OutcomeUnknown):
         return response
     page = decode_json(response.body, StripeBalancePage) if response.status == _OK else None
-    return page or unusable_response(response.status, "balance transactions")
+    return page or unusable_response(response.status, "unusable balance transactions")

@@ -1,7 +1,7 @@
 """The adapter for 2C2P's hosted payment page (PGW 4.3).
 
-A session is an invoice, which can be paid once. 2C2P cannot close an invoice. Its payment token
-expires half an hour after creation, but a payment that started earlier may still complete.
+Each session is an invoice, which can be paid only once. 2C2P cannot close an invoice. Its payment
+token expires half an hour after creation, but a payment that has started may still complete.
 """
 
 import re
@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from payintent.core import ids
 from payintent.gateways.account_check import (
-    account_works,
     check_response,
-    credentials_rejected,
     plain_text,
+    rejected_credentials,
     unexpected_response,
+    working_account,
 )
 from payintent.gateways.http_client import (
     GatewayHttpClient,
@@ -67,9 +67,9 @@ from payintent.gateways.twoc2p.messages import (
     InvalidTokenError,
     TwoC2pPayment,
     TwoC2pToken,
+    get_merchant_id,
     inquiry_body,
     invoice_no,
-    merchant_id_of,
     order_body,
     payment_deadline,
     post_jwt,
@@ -77,12 +77,12 @@ from payintent.gateways.twoc2p.messages import (
 )
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
-CHECK_INVOICE = "0AccountCheck0000000"  # never used: invoice numbers are random
-#: Allows for clock differences and for payments at the last second.
+CHECK_INVOICE = "0AccountCheck0000000"  # no invoice has this number: they are random
+#: Allows for clock differences and last-second payments.
 TOKEN_MARGIN_S = 5 * 60
 DETAIL_CHARS_MAX = 200
 
-#: Countries of 2C2P's merchants. An account usually supports some of them.
+#: The countries that 2C2P supports. An account usually supports only some of them.
 COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
 _OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
 _INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # may belong to another shop of the merchant
@@ -94,7 +94,7 @@ _SERVER_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """A JSON response. If it is signed, its signature is verified."""
+    """A JSON response. If it is signed, its signature has been verified."""
 
     status: int
     content: bytes
@@ -104,9 +104,9 @@ class _Response:
 class TwoC2pGateway:
     """The `Gateway` for 2C2P.
 
-    Credentials: `merchant_id` and `secret_key`; for refunds `merchant_private_key` and
-    `gateway_public_key`, both PEM; `utc_offset`, such as `+08:00`, the time zone of this merchant's
-    deadlines; optionally `page_url` and `maintenance_url`.
+    Credentials: `merchant_id` and `secret_key`; for refunds, `merchant_private_key` and
+    `gateway_public_key` as PEM; `utc_offset`, such as `+08:00`, which is the time zone of the
+    merchant's deadlines; optionally `page_url` and `maintenance_url`.
     """
 
     provider = "2c2p"
@@ -122,7 +122,7 @@ class TwoC2pGateway:
         countries=COUNTRIES,
         origins=ORIGINS,
         page_origins=PAGE_ORIGINS,
-        livemode_of=lambda base_url, _: {LIVE: True, SANDBOX: False}.get(base_url.rstrip("/")),
+        detect_livemode=lambda base_url, _: {LIVE: True, SANDBOX: False}.get(base_url.rstrip("/")),
     )
 
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:
@@ -133,7 +133,6 @@ class TwoC2pGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Request a payment token. The session id is both the invoice and the idempotency key."""
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return SessionRejected(detail=f"the account's {_INVALID_OFFSET}")
         response = await self._request(account, "paymentToken", order_body(account, request))
@@ -141,7 +140,7 @@ class TwoC2pGateway:
             return response
         token = decode_json(response.content, TwoC2pToken)
         if token is None:
-            detail = f"invalid response to a creation, status {response.status}"
+            detail = f"invalid response to the creation request, status {response.status}"
             return unusable_response(response.status, detail)
         detail = _response_detail(token.respCode, token.respDesc)
         if token.respCode == codes.OK and response.is_signed and _is_page(token.webPaymentUrl):
@@ -149,8 +148,8 @@ class TwoC2pGateway:
             return SessionCreated.redirect(
                 reference, token.webPaymentUrl, payment_deadline(request)
             )
-        # Rejections may be unsigned, because a server that cannot decode the request has no key to
-        # sign with. It is safe to trust them, because no buyer can pay without a page.
+        # Rejections may be unsigned, because a server that cannot decode the request does not know
+        # which key to use. They can be trusted, because buyers cannot pay without a page.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
             return OutcomeUnknown(detail=detail, has_responded=response.is_signed)
         return SessionRejected(detail=detail)
@@ -171,7 +170,7 @@ class TwoC2pGateway:
         if payment is None:
             detail = f"unsigned or invalid response, status {response.status}"
             return unusable_response(response.status, detail)
-        if payment.merchantID not in {None, "", merchant_id_of(account)}:
+        if payment.merchantID not in {None, "", get_merchant_id(account)}:
             return inconclusive_response("the response is about another merchant")
         if payment.respCode in codes.NOT_FOUND and payment.invoiceNo in {None, "", invoice}:
             return self._unpaid_report(account, session)
@@ -180,11 +179,11 @@ class TwoC2pGateway:
         return _inquiry_report(payment)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        facts = _verified_facts(account, request.body)
-        payment, merchant_id = decode_json(facts, TwoC2pPayment), merchant_id_of(account)
+        content = _verify_body(account, request.body)
+        payment, merchant_id = decode_json(content, TwoC2pPayment), get_merchant_id(account)
         if payment is None or payment.merchantID != merchant_id or not _has_reference(payment):
             raise InvalidCallbackError("the signed body is invalid or belongs to another merchant")
-        # Not a hash of the body, because the body may differ when a notification is repeated.
+        # A hash of the body would not work, because a repeated notification may have another body.
         callback_id = f"{payment.invoiceNo}.{payment.tranRef or ''}.{payment.respCode}"
         try:
             report = _session_report(payment)
@@ -194,13 +193,13 @@ class TwoC2pGateway:
         if session_id is not None and invoice_no(session_id) != payment.invoiceNo:
             raise InvalidCallbackError("the signed body refers to two sessions")
         if report is None:  # inconclusive, so the session is queried later
-            return VerifiedCallback(id=callback_id, facts=facts)
+            return VerifiedCallback(id=callback_id, stored_body=content)
         return VerifiedCallback(
             id=callback_id,
             session_id=session_id,
             report=report,
             dispute=_dispute(payment, report),
-            facts=facts,
+            stored_body=content,
         )
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:  # noqa: ARG002 - required by the port
@@ -220,7 +219,7 @@ class TwoC2pGateway:
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
-            return credentials_rejected(_INVALID_OFFSET)
+            return rejected_credentials(_INVALID_OFFSET)
         query = inquiry_body(account, CHECK_INVOICE)
         result = await post_jwt(self._http, account, "paymentInquiry", query)
         response = check_response(account, result, self._now())
@@ -231,7 +230,7 @@ class TwoC2pGateway:
         return _check_refunds(await self._maintenance.inquire(account, _unknown_refund()))
 
     def _unpaid_report(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        """Report an unpaid invoice. The buyer can pay as long as a token may be valid."""
+        """Report an unpaid invoice. The buyer can still pay while a token may be valid."""
         age_s = self._now() - session.opened_at.timestamp()
         is_expired = age_s >= TOKEN_LIFETIME_S + TOKEN_MARGIN_S
         if session.reference == _reference(account, session.session_id):
@@ -252,8 +251,8 @@ class TwoC2pGateway:
 
 
 def _reference(account: GatewayAccount, session_id: UUID) -> str:
-    """Return a session's reference. Invoice numbers are only unique within a merchant."""
-    return f"{merchant_id_of(account)}.{invoice_no(session_id)}"
+    """Build a session's reference. Invoice numbers are only unique within a merchant."""
+    return f"{get_merchant_id(account)}.{invoice_no(session_id)}"
 
 
 def _is_page(url: str | None) -> TypeGuard[str]:
@@ -271,14 +270,14 @@ def _parse_response(response: HttpResponse, secret: str) -> _Response | OutcomeU
     return _Response(response.status, response.body if content is None else content, is_signed)
 
 
-def _verified_facts(account: GatewayAccount, body: bytes) -> bytes:
+def _verify_body(account: GatewayAccount, body: bytes) -> bytes:
     try:
-        facts = verify_envelope(body, account.credentials.get("secret_key", ""))
+        content = verify_envelope(body, account.credentials.get("secret_key", ""))
     except InvalidTokenError as error:
         raise InvalidCallbackError(str(error)) from None
-    if facts is None:
+    if content is None:
         raise InvalidCallbackError("the body has no payload")
-    return facts
+    return content
 
 
 def _inquiry_report(payment: TwoC2pPayment) -> SessionResult:
@@ -295,7 +294,7 @@ def _inquiry_report(payment: TwoC2pPayment) -> SessionResult:
 
 
 def _session_report(payment: TwoC2pPayment) -> SessionReport | None:
-    """Map a payment to a report; None for an inconclusive code. Raises `ValueError` if invalid."""
+    """Convert a payment to a report; None if inconclusive. Raises `ValueError` if invalid."""
     state = codes.STATES.get(payment.respCode)
     if state is None:
         return None
@@ -343,9 +342,9 @@ def _capture(payment: TwoC2pPayment) -> Capture:
 
 
 def _without_padding(amount: str) -> str:
-    """Remove the zeros with which notifications pad amounts."""
-    whole, point, fraction = amount.partition(".")
-    if not whole.isdigit() or (point and not fraction.isdigit()):
+    """Remove the zeros that notifications add to amounts."""
+    whole, separator, fraction = amount.partition(".")
+    if not whole.isdigit() or (separator and not fraction.isdigit()):
         return amount
     fraction = fraction.rstrip("0")
     return (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
@@ -371,14 +370,14 @@ class _InquiryResponse(Struct, frozen=True):
 
 def _check_refunds(report: RefundResult) -> AccountCheck:
     if isinstance(report, RefundReport):
-        return account_works("2C2P accepts the credentials for payments and refunds")
+        return working_account("2C2P accepts the credentials for payments and refunds")
     if report.is_throttled:
         return AccountCheck(problem=AccountProblem.THROTTLED, detail=f"refunds: {report.detail}")
     if report.has_responded:  # for example, the maintenance API of a different country
-        return credentials_rejected(f"2C2P rejects the refund inquiry: {plain_text(report.detail)}")
+        return rejected_credentials(f"2C2P rejects the refund inquiry: {plain_text(report.detail)}")
     if report.problem is not AccountProblem.CREDENTIALS:
         return AccountCheck(problem=report.problem, detail=f"refunds: {report.detail}")
-    return credentials_rejected(
+    return rejected_credentials(
         "2C2P accepts merchant_id and secret_key, but refunds would fail because of "
         f"merchant_private_key or gateway_public_key: {plain_text(report.detail)}"
     )
@@ -388,14 +387,14 @@ def _find_payment_problem(account: GatewayAccount, response: HttpResponse) -> Ac
     try:
         content = verify_envelope(response.body, account.credentials.get("secret_key", ""))
     except InvalidTokenError:
-        return credentials_rejected("2C2P signs with a secret_key that differs from this account's")
+        return rejected_credentials("2C2P signs with a secret_key that differs from this account's")
     inquiry = decode_json(response.body if content is None else content, _InquiryResponse)
     if inquiry is None:
         return unexpected_response(account, response)
     if content is None:  # rejections are not signed
-        return credentials_rejected(f"2C2P rejects merchant_id or secret_key: {inquiry.text}")
+        return rejected_credentials(f"2C2P rejects merchant_id or secret_key: {inquiry.text}")
     if inquiry.code not in codes.NOT_FOUND:
-        return credentials_rejected(f"2C2P rejects the inquiry: {inquiry.text}")
+        return rejected_credentials(f"2C2P rejects the inquiry: {inquiry.text}")
     return None
 
 

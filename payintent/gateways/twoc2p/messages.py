@@ -1,4 +1,4 @@
-"""Messages of 2C2P's payment API, and the JWTs that sign them with a shared secret.
+"""The messages of 2C2P's payment API, which are JWTs signed with a shared secret.
 
 The maintenance API uses the format in `sealed.py`.
 """
@@ -17,24 +17,24 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from payintent.core import ids
-from payintent.core.money import minor_decimals
+from payintent.core.money import get_minor_decimals
 from payintent.gateways.http_client import GatewayHttpClient, HttpResult, decode_json
 from payintent.gateways.minor_units import from_gateway, to_gateway
 from payintent.gateways.port import GatewayAccount, GatewaySessionRequest
 
 LIVE, SANDBOX = "https://pgw.2c2p.com", "https://sandbox-pgw.2c2p.com"
-#: The payment pages, by the base URL of the payment API.
+#: The origin of the payment pages for each base URL of the payment API.
 PAGE_ORIGINS = {
     LIVE: "https://pgw-ui.2c2p.com",
     SANDBOX: "https://sandbox-pgw-ui.2c2p.com",
 }
 MAINTENANCE_PATH = "/PaymentAction/2.0/action"
-#: The maintenance API for refunds, by the base URL of the payment API.
+#: The URL of the maintenance API, for refunds, for each base URL of the payment API.
 MAINTENANCE_URLS = {
     LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
     SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",
 }
-#: Indonesia has its own maintenance API. Nothing in an account shows its country, so the operator
+#: Indonesia has a separate maintenance API. An account does not show its country, so the operator
 #: must set `maintenance_url`.
 INDONESIA = "https://pgwcore.dp.alipay.com"
 ORIGINS = frozenset(
@@ -44,18 +44,18 @@ ORIGINS = frozenset(
     }
 )
 
-#: Decimal places as in ISO 4217, except for IDR, which has none.
+#: Decimal places as in ISO 4217, except that IDR has none.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
 _AMOUNT_DECIMALS_MAX = 5
-_REFUND_DECIMALS_MIN = 2  # the maintenance API always uses two
+_REFUND_DECIMALS_MIN = 2  # the maintenance API uses at least two
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
 
 TOKEN_LIFETIME_S = 30 * 60
-INVOICE_CHARS = 20  # QR payments allow no more
+INVOICE_CHARS = 20  # the limit for QR payments
 DESCRIPTION_CHARS_MAX = 250
 
-_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # other kinds: all of the merchant's channels
-#: The languages of 2C2P's pages. 2C2P rejects orders with any other language.
+_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # other method kinds use all channels
+#: The languages of 2C2P's pages. 2C2P rejects orders in any other language.
 _LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]*")
 _JWT_HEADER = b'{"alg":"HS256","typ":"JWT"}'
@@ -92,15 +92,15 @@ def format_order_amount(amount_minor: int, currency: str) -> str:
 def format_action_amount(amount_minor: int, currency: str) -> str:
     """Format a refund amount. Raises `ValueError` if 2C2P cannot represent it.
 
-    Any currency is accepted, because unexpected captures can also be refunded.
+    Any currency is accepted, because captures in unexpected currencies can also be refunded.
     """
-    decimals = DECIMALS.get(currency, minor_decimals(currency))
+    decimals = DECIMALS.get(currency, get_minor_decimals(currency))
     to_gateway(amount_minor, currency, decimals)
     return _format(amount_minor, currency, max(_REFUND_DECIMALS_MIN, decimals))
 
 
 def parse_order_amount(text: str, currency: str) -> int:
-    """Convert an amount to minor units; `ValueError` if malformed or with too many decimals."""
+    """Convert an amount to minor units. Raises `ValueError` if it is malformed or too precise."""
     if not currency or not _AMOUNT.fullmatch(text):
         raise ValueError("the amount or the currency is malformed")
     whole, _, fraction = text.partition(".")
@@ -119,15 +119,15 @@ def invoice_no(session_id: UUID) -> str:
 
 
 def inquiry_body(account: GatewayAccount, invoice: str) -> bytes:
-    query = {"merchantID": merchant_id_of(account), "invoiceNo": invoice, "locale": "en"}
+    query = {"merchantID": get_merchant_id(account), "invoiceNo": invoice, "locale": "en"}
     return msgspec.json.encode(query)
 
 
 def order_body(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
-    """Return the order as JSON. The session id is both the invoice and the idempotency key."""
+    """Build the order. Both its invoice number and its idempotency key come from the session id."""
     reference = ids.format_id(ids.SESSION, request.session_id)
     order: dict[str, Any] = {
-        "merchantID": merchant_id_of(account),
+        "merchantID": get_merchant_id(account),
         "invoiceNo": invoice_no(request.session_id),
         "idempotencyID": reference,
         "description": _description(request.description),
@@ -154,13 +154,13 @@ def _language(locale: str | None) -> str | None:
 
 def _description(text: str) -> str:
     """Escape HTML, as 2C2P requires, and shorten the text without splitting an escape."""
-    escaped = ""
+    escaped_text = ""
     for char in text:
-        longer = escaped + html.escape(char)
-        if len(longer) > DESCRIPTION_CHARS_MAX:
+        longer_text = escaped_text + html.escape(char)
+        if len(longer_text) > DESCRIPTION_CHARS_MAX:
             break
-        escaped = longer
-    return escaped or "-"
+        escaped_text = longer_text
+    return escaped_text or "-"
 
 
 def _format_deadline(account: GatewayAccount, request: GatewaySessionRequest) -> str:
@@ -172,7 +172,7 @@ def payment_deadline(request: GatewaySessionRequest) -> datetime:
     return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFETIME_S))
 
 
-def merchant_id_of(account: GatewayAccount) -> str:
+def get_merchant_id(account: GatewayAccount) -> str:
     return account.credentials.get("merchant_id", "")
 
 
@@ -206,30 +206,30 @@ def verify_envelope(body: bytes, secret: str) -> bytes | None:
 
 def sign_jwt(content: bytes, secret: str) -> str:
     """Sign JSON as a JWT with HS256. The secret is used as text, even if it looks hexadecimal."""
-    signed = f"{_base64url(_JWT_HEADER)}.{_base64url(content)}"
-    return f"{signed}.{_mac(signed, secret)}"
+    signing_input = f"{_base64url(_JWT_HEADER)}.{_base64url(content)}"
+    return f"{signing_input}.{_mac(signing_input, secret)}"
 
 
 def verify_jwt(token: str, secret: str) -> bytes:
-    """Return the JSON in a JWT. Raises `InvalidTokenError` unless it is signed with this secret."""
+    """Return the JSON in a JWT. Raises `InvalidTokenError` if it is not signed with the secret."""
     if not secret:  # anyone could sign with an empty secret
         raise InvalidTokenError("the account has no secret key")
-    signed, _, mac = token.rpartition(".")
+    signing_input, _, mac = token.rpartition(".")
     # Compare the encoded text, because different base64 strings can decode to the same bytes.
-    if not hmac.compare_digest(_mac(signed, secret).encode(), mac.encode(errors="replace")):
+    if not hmac.compare_digest(_mac(signing_input, secret).encode(), mac.encode(errors="replace")):
         raise InvalidTokenError("the signature does not match this account")
-    head, _, content = signed.partition(".")
+    encoded_header, _, encoded_content = signing_input.partition(".")
     try:
-        header = msgspec.json.decode(_decode_base64url(head), type=_JwtHeader)
+        header = msgspec.json.decode(_decode_base64url(encoded_header), type=_JwtHeader)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidTokenError("the header cannot be parsed") from None
     if header.alg != "HS256" or header.crit is not None:
         raise InvalidTokenError("the algorithm is not HS256")
-    return _decode_base64url(content)
+    return _decode_base64url(encoded_content)
 
 
-def _mac(signed: str, secret: str) -> str:
-    content = signed.encode(errors="replace")
+def _mac(signing_input: str, secret: str) -> str:
+    content = signing_input.encode(errors="replace")
     return _base64url(hmac.new(secret.encode(), content, hashlib.sha256).digest())
 
 

@@ -1,11 +1,11 @@
-"""2C2P's maintenance API: refunds, voids and inquiries, as encrypted and signed XML.
+"""Refunds, voids and inquiries through 2C2P's maintenance API, as encrypted and signed XML.
 
 A settled payment can be refunded fully or partially. An unsettled payment cannot be refunded, but
 it can be voided in full until the end of the acquirer's day, which has the same effect.
 
-2C2P returns its first response when an `idempotencyID` is repeated, so refunds can be sent again.
-The list of refunds does not contain our ids, so the outcome of a refund without a response is found
-by sending it again.
+If an `idempotencyID` is repeated, 2C2P returns its first response, so a refund can be sent again.
+The list of refunds does not contain our ids. If a refund gets no response, it is sent again to
+find out its outcome.
 """
 
 import asyncio
@@ -43,14 +43,15 @@ VERSION = "4.3"
 REFUND_TIMEOUT_S = 15.0  # for a refund and a void together
 XML_BYTES_MAX = 40 * 1024  # enough for about 250 listed refunds
 DETAIL_CHARS_MAX = 200
-#: How long 2C2P is assumed to remember an `idempotencyID`; it documents no period.
+#: How long 2C2P is assumed to remember an `idempotencyID`. 2C2P does not document the period.
 REPLAY_WINDOW_S = 24 * 3600
 
 _OK = 200
 _ABSENT = GatewayRefundState.ABSENT
-_TIMED_VERSIONS = frozenset({7, 8})
-#: Suffixes of our id in the idempotency key. If a void had the refund's key, 2C2P would repeat its
-#: rejection of the refund. Queries have no key, because 2C2P would repeat an earlier response.
+_TIMED_UUID_VERSIONS = frozenset({7, 8})
+#: Suffixes that follow our refund id in idempotency keys. If a void used the refund's key, 2C2P
+#: would repeat its rejection of the refund. Inquiries have no key, because 2C2P would repeat an
+#: earlier response.
 _IDEMPOTENCY_SUFFIXES = {"R": "", "V": "-void"}
 
 
@@ -62,7 +63,7 @@ class _ListedRefund:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
+class _Response:
     code: str
     description: str
     process: str
@@ -94,52 +95,54 @@ class TwoC2pRefundApi:
 
     async def inquire(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         total = request.capture.amount_minor
-        reply = await self._request(account, request, "RS", total)
-        if isinstance(reply, OutcomeUnknown):
-            return reply
-        if reply.code == codes.NO_TRANSACTION:
-            return RefundReport(state=GatewayRefundState.ABSENT, detail=reply.detail)
-        if reply.code != codes.DONE:
-            return inconclusive_response(reply.detail)
-        if reply.status in codes.VOIDS and request.amount_minor == total:
-            return _accepted_report(reply.status, _substitute_reference(request, "V"), reply.detail)
-        return _identify_refund(reply, request, self._now())
+        response = await self._request(account, request, "RS", total)
+        if isinstance(response, OutcomeUnknown):
+            return response
+        if response.code == codes.NO_TRANSACTION:
+            return RefundReport(state=GatewayRefundState.ABSENT, detail=response.detail)
+        if response.code != codes.DONE:
+            return inconclusive_response(response.detail)
+        if response.status in codes.VOIDS and request.amount_minor == total:
+            return _accepted_report(
+                response.status, _substitute_reference(request, "V"), response.detail
+            )
+        return _identify_refund(response, request, self._now())
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         try:
             format_action_amount(request.amount_minor, request.capture.currency)
         except ValueError as error:  # 2C2P cannot represent this amount
             return RefundReport(state=GatewayRefundState.DECLINED, detail=str(error))
-        if request.sent_before and _age_s(request, self._now()) > REPLAY_WINDOW_S:
-            earlier = await self.inquire(account, request)
-            if isinstance(earlier, OutcomeUnknown):
-                return earlier
-            if earlier.state is not GatewayRefundState.ABSENT:
-                return earlier
-        reply = await self._request(account, request, "R", request.amount_minor)
+        if request.was_sent_before and _age_s(request, self._now()) > REPLAY_WINDOW_S:
+            first_result = await self.inquire(account, request)
+            if isinstance(first_result, OutcomeUnknown):
+                return first_result
+            if first_result.state is not GatewayRefundState.ABSENT:
+                return first_result
+        response = await self._request(account, request, "R", request.amount_minor)
         is_full = request.amount_minor == request.capture.amount_minor
-        if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and is_full:
-            # The refund was certainly not made, so the void is not a second refund.
-            reply = await self._request(account, request, "V", request.amount_minor)
-        if isinstance(reply, OutcomeUnknown):
-            return reply
-        if request.sent_before and reply.code in codes.REFUSED:
-            return await self._decline_repeated(account, request, reply)
-        return _refund_report(reply, request)
+        if isinstance(response, _Response) and response.code in codes.UNREFUNDABLE and is_full:
+            # The refund was definitely not made, so the void is not a second refund.
+            response = await self._request(account, request, "V", request.amount_minor)
+        if isinstance(response, OutcomeUnknown):
+            return response
+        if request.was_sent_before and response.code in codes.REFUSED:
+            return await self._decline_repeated(account, request, response)
+        return _refund_report(response, request)
 
     async def _decline_repeated(
-        self, account: GatewayAccount, request: GatewayRefundRequest, rejection: _Reply
+        self, account: GatewayAccount, request: GatewayRefundRequest, rejection: _Response
     ) -> RefundResult:
-        """Report a rejected repetition as declined, unless the first request may have succeeded."""
+        """Report a rejected retry as declined, unless the first request may have succeeded."""
         total = request.capture.amount_minor
-        reply = await self._request(account, request, "RS", total)
-        if isinstance(reply, OutcomeUnknown):
-            return reply
-        is_voided = reply.status in codes.VOIDS and request.amount_minor == total
-        is_listed = is_voided or any(_may_match(item, request) for item in reply.refunds)
-        if reply.code == codes.NO_TRANSACTION or (reply.code == codes.DONE and not is_listed):
+        response = await self._request(account, request, "RS", total)
+        if isinstance(response, OutcomeUnknown):
+            return response
+        is_voided = response.status in codes.VOIDS and request.amount_minor == total
+        is_listed = is_voided or any(_may_match(refund, request) for refund in response.refunds)
+        if response.code == codes.NO_TRANSACTION or (response.code == codes.DONE and not is_listed):
             return _refund_report(rejection, request)
-        return inconclusive_response(f"rejected when sent again: {rejection.detail}")
+        return inconclusive_response(f"the retry was rejected: {rejection.detail}")
 
     async def _request(
         self,
@@ -147,8 +150,8 @@ class TwoC2pRefundApi:
         request: GatewayRefundRequest,
         process: str,
         amount_minor: int,
-    ) -> _Reply | OutcomeUnknown:
-        # Imported here because its libraries are large and most processes do not make refunds.
+    ) -> _Response | OutcomeUnknown:
+        # Imported here because its libraries are large, and most processes do not make refunds.
         from payintent.gateways.twoc2p import sealed
 
         keys = sealed.TwoC2pKeys(
@@ -166,22 +169,23 @@ class TwoC2pRefundApi:
                 detail="the account's keys for refunds are invalid",
                 problem=AccountProblem.CREDENTIALS,
             )
-        response = await self._http.request(
+        http_response = await self._http.request(
             "POST", _maintenance_url(account), headers={"Content-Type": "text/plain"}, body=body
         )
-        if isinstance(response, OutcomeUnknown):
-            return response
+        if isinstance(http_response, OutcomeUnknown):
+            return http_response
+        status = http_response.status
         try:
-            reply = _parse_reply(sealed.verify_and_decrypt(response.body.decode().strip(), keys))
+            content = sealed.verify_and_decrypt(http_response.body.decode().strip(), keys)
+            response = _parse_response(content)
         except (InvalidTokenError, ValueError):
             return replace(
-                unusable_response(response.status, f"invalid response, status {response.status}"),
-                problem=AccountProblem.CREDENTIALS,  # probably, the keys do not match
+                unusable_response(status, f"invalid response, status {status}"),
+                problem=AccountProblem.CREDENTIALS,  # the keys probably do not match
             )
-        if response.status != _OK or not _is_reply_to(reply, process, _invoice(request)):
-            detail = f"status {response.status}: {reply.detail}"
-            return inconclusive_response(detail)
-        return reply
+        if status != _OK or not _is_response_to(response, process, _invoice(request)):
+            return inconclusive_response(f"status {status}: {response.detail}")
+        return response
 
     def _encode_order(
         self,
@@ -219,32 +223,32 @@ def _invoice(request: GatewayRefundRequest) -> str:
     return request.capture.reference.rpartition(".")[0]
 
 
-def _is_reply_to(reply: _Reply, process: str, invoice: str) -> bool:
-    """Return whether a reply belongs to this request. Rejections may omit some fields."""
-    if reply.code in codes.REFUSED:
-        return reply.process in {"", process} and reply.invoice in {"", invoice}
-    return (reply.process, reply.invoice) == (process, invoice)
+def _is_response_to(response: _Response, process: str, invoice: str) -> bool:
+    """Return whether a response belongs to this request. Rejections may omit some fields."""
+    if response.code in codes.REFUSED:
+        return response.process in {"", process} and response.invoice in {"", invoice}
+    return (response.process, response.invoice) == (process, invoice)
 
 
-def _refund_report(reply: _Reply, request: GatewayRefundRequest) -> RefundResult:
-    reference = reply.reference or _substitute_reference(request, reply.process)
-    if reply.code == codes.DONE:
-        return _accepted_report(reply.status, reference, reply.detail)
-    if reply.code == codes.REFUND_PENDING:
+def _refund_report(response: _Response, request: GatewayRefundRequest) -> RefundResult:
+    reference = response.reference or _substitute_reference(request, response.process)
+    if response.code == codes.DONE:
+        return _accepted_report(response.status, reference, response.detail)
+    if response.code == codes.REFUND_PENDING:
         return RefundReport(
-            state=GatewayRefundState.PENDING, reference=reference, detail=reply.detail
+            state=GatewayRefundState.PENDING, reference=reference, detail=response.detail
         )
-    if reply.code in codes.REFUSED:
+    if response.code in codes.REFUSED:
         return RefundReport(
-            state=GatewayRefundState.DECLINED, reference=reply.reference, detail=reply.detail
+            state=GatewayRefundState.DECLINED, reference=response.reference, detail=response.detail
         )
-    return inconclusive_response(reply.detail)
+    return inconclusive_response(response.detail)
 
 
 def _substitute_reference(request: GatewayRefundRequest, process: str) -> str:
-    """Return our own reference for a refund that 2C2P accepted without assigning a reference.
+    """Build a reference for a refund that 2C2P accepted without assigning a reference.
 
-    It contains only the invoice, because the capture's reference may be completed later.
+    It only contains the invoice number, because the capture's reference may be completed later.
     """
     return f"{_invoice(request)}-{process}"
 
@@ -254,47 +258,51 @@ def _accepted_report(status: str, reference: str | None, detail: str) -> RefundR
     return RefundReport(state=state, reference=reference, detail=detail)
 
 
-def _identify_refund(reply: _Reply, request: GatewayRefundRequest, now: float) -> RefundResult:
+def _identify_refund(
+    response: _Response, request: GatewayRefundRequest, now: float
+) -> RefundResult:
     """Find our refund in the list of its invoice's refunds, and report its state.
 
-    A refund that was accepted without a reference has the state of the listed refunds with the same
-    amount, if their states agree. A refund that is not known to be accepted is ABSENT even if it
-    may be listed, because sending it again either returns the first response or performs it. After
-    a day, 2C2P may have forgotten the first response, so the outcome is unknown.
+    If the refund was accepted without a reference, it has the state of the listed refunds with the
+    same amount, provided that their states agree. If it is not known to be accepted, it is reported
+    as ABSENT even if it may be listed: sending it again either returns the first response or makes
+    the refund. After a day, 2C2P may have forgotten the first response, so the outcome is unknown.
     """
-    for item in reply.refunds:
-        if item.reference and item.reference == request.reference:
-            return _accepted_report(item.status, item.reference, f"refund {item.status}")
-    candidates = [item for item in reply.refunds if _may_match(item, request)]
-    unknown = inconclusive_response(f"{len(candidates)} listed refunds may be this refund")
+    for refund in response.refunds:
+        if refund.reference and refund.reference == request.reference:
+            return _accepted_report(refund.status, refund.reference, f"refund {refund.status}")
+    candidates = [refund for refund in response.refunds if _may_match(refund, request)]
+    unknown_outcome = inconclusive_response(f"{len(candidates)} listed refunds may be this refund")
     if request.reference != _substitute_reference(request, "R"):
         if candidates and _age_s(request, now) > REPLAY_WINDOW_S:
-            return unknown
-        return RefundReport(state=GatewayRefundState.ABSENT, detail="not among the refunds")
-    reports = [_accepted_report(item.status, request.reference, item.status) for item in candidates]
+            return unknown_outcome
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="the refund is not listed")
+    reports = [
+        _accepted_report(refund.status, request.reference, refund.status) for refund in candidates
+    ]
     if len({report.state for report in reports}) == 1:
         return reports[0]
-    return unknown
+    return unknown_outcome
 
 
 def _age_s(request: GatewayRefundRequest, now: float) -> float:
     """Return the age of a refund, or 0 if its id contains no timestamp."""
-    has_timestamp = request.refund_id.version in _TIMED_VERSIONS
-    return now - ids.unix_ms_of_timed(request.refund_id) / 1000 if has_timestamp else 0
+    has_timestamp = request.refund_id.version in _TIMED_UUID_VERSIONS
+    return now - ids.get_unix_ms(request.refund_id) / 1000 if has_timestamp else 0
 
 
-def _may_match(item: _ListedRefund, request: GatewayRefundRequest) -> bool:
+def _may_match(refund: _ListedRefund, request: GatewayRefundRequest) -> bool:
     try:
-        return parse_order_amount(item.amount, request.capture.currency) == request.amount_minor
+        return parse_order_amount(refund.amount, request.capture.currency) == request.amount_minor
     except ValueError:
         return True
 
 
-def _parse_reply(content: bytes) -> _Reply:
-    """Parse a reply. Raises `ValueError` if it is invalid.
+def _parse_response(content: bytes) -> _Response:
+    """Parse a response. Raises `ValueError` if it is invalid.
 
-    XML of this size is only dangerous if it has entities, which require a document type. The reply
-    is decoded before parsing, so that an encoding declaration cannot hide a document type.
+    XML of this size is only dangerous if it defines entities, which requires a document type. The
+    response is decoded before parsing, so that an encoding declaration cannot hide a document type.
     """
     text = content.decode()
     if len(content) > XML_BYTES_MAX or "<!" in text:
@@ -306,7 +314,7 @@ def _parse_reply(content: bytes) -> _Reply:
     code = root.findtext("respCode")
     if root.tag != "PaymentProcessResponse" or not code:
         raise ValueError("the XML is not a response")
-    return _Reply(
+    return _Response(
         code=code,
         description=root.findtext("respDesc") or "",
         process=root.findtext("processType") or "",

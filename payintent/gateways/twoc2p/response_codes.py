@@ -1,7 +1,7 @@
-"""The meaning of 2C2P's response codes for payments and refunds.
+"""The meanings of 2C2P's response codes for payments and refunds.
 
-Every published payment code has exactly one meaning here. Any other code leads to
-`OutcomeUnknown`, and the payment is queried again.
+Each published payment code has exactly one meaning. Any other code results in `OutcomeUnknown`, and
+the payment is queried again.
 """
 
 from payintent.gateways.port import (
@@ -16,7 +16,7 @@ OK = "0000"
 SOFT_DECLINED = "0004"  # the buyer must authenticate with 3-D Secure and retry
 INVOICE_EXISTS = "9015"
 
-#: No payment was attempted. A payment token may exist: the response does not show it.
+#: No payment was attempted. A payment token may nevertheless exist.
 NOT_FOUND = frozenset({"2002", "4071", "4140"})
 
 #: Rejections after which the order may nevertheless exist.
@@ -36,15 +36,15 @@ _FAILED = """
     5003 5004 5006 5008 5011 5012 5014 5998 6012 7012 9035
 """
 
-#: Failed payments and the reasons that merchants see.
+#: Failed payments, with the reasons shown to merchants.
 FAILURES: dict[str, FailureReason] = (
     dict.fromkeys(_DECLINED.split(), FailureReason.DECLINED)
     | dict.fromkeys(_FAILED.split(), FailureReason.UNKNOWN)
     | {SOFT_DECLINED: FailureReason.DECLINED}
 )
 
-#: Captures that deviate from the order: a different amount, a late payment, or a partial or special
-#: approval. 2C2P does not document what `amount` means in these cases, so an operator must decide.
+#: Captures that differ from the order: a different amount, a late payment, or a partial or special
+#: approval. 2C2P does not document what `amount` contains then, so an operator must decide.
 DEVIATIONS = {
     "4010": "partial amount approved",
     "4011": "approved as VIP",
@@ -60,9 +60,9 @@ _CAPTURED = """
     4120 4121 4122
     4130 4131 4132
 """  # paid or settled, even if later refunded or charged back
-_CANCELLED = "0003 4017 4047 4080 5010 5019"  # by the buyer, who cancelled or left the page
+_CANCELLED = "0003 4017 4047 4080 5010 5019"  # the buyer cancelled or left the page
 
-#: The session states that inquiries and callbacks report.
+#: Session states by the code of an inquiry or callback.
 STATES: dict[str, GatewaySessionState] = (
     dict.fromkeys(FAILURES, GatewaySessionState.DECLINED)
     | dict.fromkeys(_CAPTURED.split(), GatewaySessionState.CAPTURED)
@@ -87,8 +87,8 @@ _UNDECIDED = """
     9993 9994 9995 9996 9997 9998 9999
 """
 
-#: Published codes that do not give the result of a payment: errors of 2C2P or of a request, card
-#: verification, tokens, reconciliation, cancellation, settlement, and reserved codes.
+#: Published codes that do not contain the result of a payment. They are about errors, card
+#: verification, tokens, reconciliation, cancellation and settlement, or are reserved.
 UNDECIDED = NOT_FOUND | frozenset(_UNDECIDED.split())
 
 #: Disputes and their effect on the money. Only 4130 is documented. The meaning of 4131 and 4132 is
@@ -111,10 +111,10 @@ _REFUSED = """
     02 03 10 11 12 13 14 15 16 17 18 21 22 25 30 40 41 43 44 45 46 47 48 49 54 61 65 96 97
 """
 
-#: Final rejections. After 29, 50 to 53, 95, 98 and 99 the request may still be in progress.
+#: Final rejections. After 29, 50 to 53, 95, 98 and 99, the request may still be in progress.
 REFUSED = frozenset(_REFUSED.split())
 
-#: The states of transactions and refunds after a successful request.
+#: Refund states by the status of a transaction or refund.
 REFUND_STATES: dict[str, GatewayRefundState] = {
     "RF": GatewayRefundState.DONE,
     "V": GatewayRefundState.DONE,

@@ -1,4 +1,4 @@
-"""Encrypted and signed messages of 2C2P's maintenance API: JWE in JWS, with two key pairs."""
+"""The encrypted and signed messages of 2C2P's maintenance API: JWE in JWS, with two key pairs."""
 
 import base64
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from joserfc.jwk import RSAKey
 
 from payintent.gateways.twoc2p.messages import InvalidTokenError
 
-KEYS_MAX = 128  # size of the cache: parsing and checking a private key takes 20 ms
+CACHED_KEYS_MAX = 128  # cached, because parsing and checking a private key takes 20 ms
 
 _JWE_HEADER = {"alg": "RSA-OAEP", "enc": "A256GCM"}
 _JWS_HEADER = {"alg": "PS256", "typ": "JWT"}
@@ -32,7 +32,7 @@ _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 @dataclass(frozen=True, slots=True)
 class TwoC2pKeys:
-    """Our private key and the gateway's public key, each as PEM or base64-encoded DER."""
+    """Our private key and the gateway's public key, as PEM or base64-encoded DER."""
 
     private_key: str = field(repr=False)
     gateway_key: str
@@ -58,9 +58,9 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
     gateway_key = _parse_public_key(keys.gateway_key)
     private_key = _parse_private_key(keys.private_key)
     try:
-        signed = jws.deserialize_compact(token, gateway_key, algorithms=[_JWS_HEADER["alg"]])
+        signed_token = jws.deserialize_compact(token, gateway_key, algorithms=[_JWS_HEADER["alg"]])
         content = jwe.decrypt_compact(
-            signed.payload, private_key, algorithms=list(_JWE_HEADER.values())
+            signed_token.payload, private_key, algorithms=list(_JWE_HEADER.values())
         )
     except (JoseError, ValueError, TypeError):
         raise InvalidTokenError("the signature or the encryption is invalid") from None
@@ -69,9 +69,9 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
     return content.plaintext
 
 
-@lru_cache(maxsize=KEYS_MAX)
+@lru_cache(maxsize=CACHED_KEYS_MAX)
 def _parse_public_key(text: str) -> RSAKey:
-    """Parse a public key or a certificate, because 2C2P issues both."""
+    """Parse a public key or a certificate. 2C2P issues both."""
     content, is_pem = _key_bytes(text)
     if is_pem:
         is_certificate = content.startswith(_CERTIFICATE)
@@ -88,7 +88,7 @@ def _parse_public_key(text: str) -> RSAKey:
     return RSAKey.import_key(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 
-@lru_cache(maxsize=KEYS_MAX)
+@lru_cache(maxsize=CACHED_KEYS_MAX)
 def _parse_private_key(text: str) -> RSAKey:
     content, is_pem = _key_bytes(text)
     try:
@@ -101,9 +101,9 @@ def _parse_private_key(text: str) -> RSAKey:
 
 
 def _key_bytes(text: str) -> tuple[bytes, bool]:
-    """Return a key's bytes, and True if they are PEM or False if they are DER.
+    """Return a key's bytes, and whether they are PEM rather than DER.
 
-    DER is base64-encoded, with or without line breaks. Raises `ValueError` if the text is neither.
+    DER is base64-encoded, with or without line breaks. Raises `ValueError` for any other text.
     """
     content = text.strip().encode()
     if content.startswith(b"-----BEGIN"):

@@ -1,4 +1,4 @@
-"""The documents that the service publishes, read from an installed wheel or from a checkout."""
+"""The documents that the service publishes, from an installed wheel or a repository checkout."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +10,7 @@ from typing import Any
 from payintent.runtime.version import read_commit
 
 TEMPLATES = resources.files("payintent") / "http" / "docs" / "templates"
-_CHECKOUT = Path(__file__).parents[3]
+_REPOSITORY = Path(__file__).parents[3]
 OPENAPI = "docs/openapi.yaml"
 OPENAPI_PAGES = "docs/openapi-pages.yaml"
 RUNBOOK = "docs/operate/runbook-payments.md"
@@ -23,7 +23,7 @@ class Guide:
     name: str
     path: str
     title: str
-    about: str
+    summary: str
 
     @property
     def url(self) -> str:
@@ -42,7 +42,7 @@ GUIDES = (
         "quickstart",
         "docs/integrate/quickstart.md",
         "Quickstart",
-        "Take a test payment from creation to its webhook, on your own machine.",
+        "Create, pay and receive the webhook of a test payment on your machine.",
     ),
     Guide(
         "payments",
@@ -53,7 +53,7 @@ GUIDES = (
     Guide(
         "checkout",
         "docs/integrate/checkout.md",
-        "The checkout and the return",
+        "Checkout and return",
         "Redirect buyers, open a popup, embed a widget, or build your own page.",
     ),
     Guide(
@@ -126,23 +126,23 @@ GUIDES = (
 
 
 def read_document(path: str) -> str:
-    """Return the text of a published document. A wheel contains it among the templates."""
+    """Return the text of a published document. In a wheel, it is next to the templates."""
     file: Traversable = TEMPLATES / path
     if not file.is_file():
-        file = _CHECKOUT / path
+        file = _REPOSITORY / path
     return file.read_text(encoding="utf-8")
 
 
 @cache
-def openapi_yaml() -> bytes:
-    """Return the OpenAPI document with the commit of this installation."""
+def read_openapi_yaml() -> bytes:
+    """Return the OpenAPI document with this installation's commit."""
     text = read_document(OPENAPI)
     return text.replace("x-commit: unknown", f"x-commit: {read_commit()}", 1).encode()
 
 
 @cache
-def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document, including page routes. The result is shared: do not modify it.
+def read_openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document with page routes. The result is cached: do not modify it.
 
     `/openapi.yaml` omits page routes, because generated API clients do not need them.
     """
@@ -150,10 +150,10 @@ def openapi_document() -> dict[str, Any]:
 
     document, pages = (
         yaml.load(text, Loader=yaml.CSafeLoader)
-        for text in (openapi_yaml(), read_document(OPENAPI_PAGES))
+        for text in (read_openapi_yaml(), read_document(OPENAPI_PAGES))
     )
     document["tags"] += pages["tags"]
     document["paths"] |= pages["paths"]
-    for kind, components in pages["components"].items():
-        document["components"][kind] |= components
+    for section, components in pages["components"].items():
+        document["components"][section] |= components
     return document

@@ -1,4 +1,4 @@
-"""Render Markdown documents, and split them into sections for the search."""
+"""Render Markdown documents, and split them into sections for the search index."""
 
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ def markdown_parser() -> "MarkdownIt":
 
 
 def render_markdown(markdown: str, path: str = "") -> tuple[list[tuple[str, str]], str]:
-    """Return the second-level headings, as anchors and texts, and the HTML.
+    """Return the anchors and texts of the second-level headings, and the HTML.
 
-    Links are relative to `path`. Links to documents that are not published become plain text.
+    Links are relative to `path`. Links to unpublished documents become plain text.
     """
     parser = markdown_parser()
     tokens = parser.parse(markdown)
@@ -56,7 +56,7 @@ def split_sections(markdown: str) -> Iterator[Section]:
             yield Section(heading, anchor, " ".join(texts))
             is_heading, texts = True, []
         elif token.type == "inline" and is_heading:
-            heading, anchor, is_heading = _plain_text(token), _anchor(token.content), False
+            heading, anchor, is_heading = _plain_text(token), _make_anchor(token.content), False
         elif token.type == "inline":
             texts.append(_plain_text(token))
         elif token.type == "fence":
@@ -69,47 +69,47 @@ def _plain_text(token: "Token") -> str:
 
 
 def _add_anchors(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
-    """Add an anchor to each heading, and return the second-level anchors and texts."""
+    """Add an anchor to each heading; return the anchors and texts of second-level headings."""
     contents: list[tuple[str, str]] = []
-    for opening, inline in pairwise(tokens):
-        if opening.type == "heading_open":
-            anchor = _anchor(inline.content)
-            opening.attrSet("id", anchor)
-            if opening.tag == "h2":
-                contents.append((anchor, _plain_text(inline)))
+    for token, next_token in pairwise(tokens):
+        if token.type == "heading_open":
+            anchor = _make_anchor(next_token.content)
+            token.attrSet("id", anchor)
+            if token.tag == "h2":
+                contents.append((anchor, _plain_text(next_token)))
     return contents
 
 
 def _label_columns(tokens: "Sequence[Token]") -> None:
-    """Add the column name to each cell, for narrow screens, which show rows as lists."""
+    """Add the column name to each cell. Narrow screens show rows as lists."""
     names: list[str] = []
     column = 0
-    for opening, inline in pairwise(tokens):
-        if opening.type == "thead_open":
+    for token, next_token in pairwise(tokens):
+        if token.type == "thead_open":
             names = []
-        elif opening.type == "tr_open":
+        elif token.type == "tr_open":
             column = 0
-        elif opening.type == "th_open":
-            names.append(inline.content)
-        elif opening.type == "td_open":
-            opening.attrSet("data-column", names[column])
+        elif token.type == "th_open":
+            names.append(next_token.content)
+        elif token.type == "td_open":
+            token.attrSet("data-column", names[column])
             column += 1
 
 
-def _anchor(heading: str) -> str:
+def _make_anchor(heading: str) -> str:
     chars = [char for char in heading.lower() if char.isalnum() or char in "_- "]
     return "".join(chars).replace(" ", "-")
 
 
 def _resolve_links(children: "Sequence[Token]", path: str) -> "list[Token]":
     tokens: list[Token] = []
-    is_dead = False
+    is_unpublished = False
     for child in children:
         if child.type == "link_open":
             url = _published_url(str(child.attrs.get("href", "")), path)
-            is_dead = url is None
+            is_unpublished = url is None
             child.attrSet("href", url or "")
-        if not (is_dead and child.type in {"link_open", "link_close"}):
+        if not (is_unpublished and child.type in {"link_open", "link_close"}):
             tokens.append(child)
     return tokens
 

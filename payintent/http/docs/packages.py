@@ -1,7 +1,7 @@
 """Serve packages for merchants, such as the SDKs, to pip and npm under `/packages/`.
 
-A release contains the packages that were built with it, so that merchants install the version
-that matches the service. The setting `packages_dir` names a different folder.
+A release contains the packages that were built with it, so that merchants install the version that
+matches the service. The setting `packages_dir` specifies a different folder.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A file that can be installed; `project` is its normalized name (PEP 503)."""
+    """An installable file. `project` is its normalized name (PEP 503)."""
 
     file_name: str
     project: str
@@ -67,7 +67,7 @@ def _read_packages(folder: Traversable) -> dict[str, Package]:
 
 
 class PackageRoutes:
-    """Routes that serve the packages of a folder; "" is the folder of the release."""
+    """Routes that serve the packages in a folder; "" is the release's folder."""
 
     def __init__(self, folder: str = "") -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class PackageRoutes:
             Route("/packages/{project}/", self._get_project, methods=["GET"]),
         ]
 
-    async def _packages(self) -> dict[str, Package]:
+    async def _load_packages(self) -> dict[str, Package]:
         folder = resources.files("payintent") / _PACKAGE_FOLDER
         return await asyncio.to_thread(
             _read_packages, Path(self._folder) if self._folder else folder
@@ -89,25 +89,25 @@ class PackageRoutes:
     async def _get_index(self, request: Request) -> Response:
         """`GET /packages/`: Python projects for pip (PEP 503), and all other files."""
         del request
-        packages = (await self._packages()).values()
+        packages = (await self._load_packages()).values()
         projects = sorted({package.project for package in packages if package.is_python})
         links = [(f"/packages/{project}/", project) for project in projects]
         links += [(package.url, package.file_name) for package in packages if not package.is_python]
-        return _list("Packages", links)
+        return _render_list("Packages", links)
 
     async def _get_project(self, request: Request) -> Response:
-        """`GET /packages/{project}/`: the files of a project with their digests."""
+        """`GET /packages/{project}/`: a project's files with their digests."""
         project: str = request.path_params["project"]
-        packages = (await self._packages()).values()
+        packages = (await self._load_packages()).values()
         files = [package for package in packages if package.project == project]
         if not files:
             raise NotFoundError("no such package")
         links = [(f"{file.url}#sha256={file.digest}", file.file_name) for file in files]
-        return _list(project, links)
+        return _render_list(project, links)
 
     async def _get_file(self, request: Request) -> Response:
         """`GET /packages/files/{name}`: a wheel, an npm package or a plugin archive."""
-        package = (await self._packages()).get(request.path_params["name"])
+        package = (await self._load_packages()).get(request.path_params["name"])
         if package is None:
             raise NotFoundError("no such package")
         return etag_response(
@@ -119,7 +119,7 @@ class PackageRoutes:
         return RedirectResponse("/packages/", 308)
 
 
-def _list(title: str, links: list[tuple[str, str]]) -> Response:
+def _render_list(title: str, links: list[tuple[str, str]]) -> Response:
     items = "\n".join(f'<a href="{escape(url)}">{escape(text)}</a><br>' for url, text in links)
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -15,9 +15,9 @@ from payintent.http.docs.documents import (
     GUIDES,
     TEMPLATES,
     Guide,
-    openapi_document,
-    openapi_yaml,
     read_document,
+    read_openapi_document,
+    read_openapi_yaml,
 )
 from payintent.http.docs.markdown import markdown_parser, render_markdown, split_sections
 from payintent.http.docs.reference import ApiReference
@@ -36,12 +36,12 @@ _HEADERS = {
         "img-src data:; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
     ),
 }
-_ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
+_CORS_HEADERS = {"Access-Control-Allow-Origin": "*"}
 
 
 async def get_openapi_yaml(request: Request) -> Response:
     """`GET /openapi.yaml`: the OpenAPI document, with CORS for browser-based tools."""
-    return _respond(request, openapi_yaml(), "application/yaml", _ANY_ORIGIN)
+    return _respond(request, read_openapi_yaml(), "application/yaml", _CORS_HEADERS)
 
 
 async def get_docs_index(request: Request) -> Response:
@@ -71,7 +71,7 @@ def _read_file(name: str) -> bytes:
 
 @cache
 def _render_index() -> bytes:
-    groups = ApiReference(openapi_document()).groups()
+    groups = ApiReference(read_openapi_document()).list_groups()
     return _render_template("index.html", "/docs", contents=[], groups=groups)
 
 
@@ -85,8 +85,12 @@ def _render_guide(guide: Guide) -> bytes:
 
 @cache
 def _render_reference() -> bytes:
-    reference = ApiReference(openapi_document())
-    groups, events, shapes = reference.groups(), reference.events(), reference.shapes()
+    reference = ApiReference(read_openapi_document())
+    groups, events, schemas = (
+        reference.list_groups(),
+        reference.list_events(),
+        reference.list_schemas(),
+    )
     contents = [
         *((group.id, group.name) for group in groups),
         ("webhooks", "Webhooks"),
@@ -99,14 +103,14 @@ def _render_reference() -> bytes:
         contents=contents,
         groups=groups,
         events=events,
-        shapes=shapes,
-        errors=openapi_document()["x-error-codes"],
+        schemas=schemas,
+        errors=read_openapi_document()["x-error-codes"],
     )
 
 
 @cache
 def _build_search_index() -> bytes:
-    """List the sections of all guides, and the operations and error codes of the reference."""
+    """List the sections of all guides, and the reference's operations and error codes."""
     sections = [
         {
             "page": guide.title,
@@ -118,13 +122,13 @@ def _build_search_index() -> bytes:
         for section in split_sections(read_document(guide.path))
         if section.text
     ]
-    for group in ApiReference(openapi_document()).groups():
+    for group in ApiReference(read_openapi_document()).list_groups():
         sections += (
             {
                 "page": "API reference",
                 "heading": f"{operation.method} {operation.path}",
                 "url": f"/docs/reference#{operation.id}",
-                "text": f"{operation.summary} {operation.about}",
+                "text": f"{operation.summary} {operation.description}",
             }
             for operation in group.operations
         )
@@ -135,7 +139,7 @@ def _build_search_index() -> bytes:
             "url": f"/docs/reference#error-{error['code']}",
             "text": error["condition"],
         }
-        for error in openapi_document()["x-error-codes"]
+        for error in read_openapi_document()["x-error-codes"]
     )
     return encode_json({"sections": sections})
 
@@ -150,9 +154,11 @@ _PAGES: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 def _render_template(template: str, url: str, **values: Any) -> bytes:
-    info = openapi_document()["info"]
+    info = read_openapi_document()["info"]
     page = _templates().get_template(template)
-    return page.render(info=info, guides=GUIDES, version=VERSION, here=url, **values).encode()
+    return page.render(
+        info=info, guides=GUIDES, version=VERSION, current_url=url, **values
+    ).encode()
 
 
 @cache

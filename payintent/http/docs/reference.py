@@ -17,25 +17,25 @@ _COMMON_HEADER = "X-Request-Id"  # documented only once, at the top of the page
 @dataclass(frozen=True, slots=True)
 class TypePart:
     text: str
-    shape: bool = False
+    is_schema: bool = False  # the text is the name of a schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDoc:
     name: str
     type: tuple[TypePart, ...]
-    required: bool
-    rules: tuple[str, ...]
+    is_required: bool
+    constraints: tuple[str, ...]
     values: tuple[str, ...]
-    about: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseDoc:
     status: str
-    about: str
+    description: str
     codes: tuple[str, ...]
-    shape: tuple[TypePart, ...]
+    body_type: tuple[TypePart, ...]
     headers: tuple[str, ...]
     example: str
 
@@ -46,7 +46,7 @@ class OperationDoc:
     method: str
     path: str
     summary: str
-    about: str
+    description: str
     needs_key: bool
     parameters: tuple[FieldDoc, ...]
     body: tuple[FieldDoc, ...]
@@ -57,7 +57,7 @@ class OperationDoc:
 @dataclass(frozen=True, slots=True)
 class OperationGroup:
     name: str
-    about: str
+    description: str
     operations: tuple[OperationDoc, ...]
 
     @property
@@ -68,8 +68,8 @@ class OperationGroup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaDoc:
     name: str
-    about: str
-    value: FieldDoc | None
+    description: str
+    value: FieldDoc | None  # None: an object, which has `fields`
     fields: tuple[FieldDoc, ...]
 
 
@@ -78,8 +78,8 @@ class ApiReference:
         self._contract = contract
         self._inline_schemas = _find_inline_schemas(contract)
 
-    def groups(self) -> list[OperationGroup]:
-        operations = list(self._operations(self._contract["paths"]))
+    def list_groups(self) -> list[OperationGroup]:
+        operations = list(self._list_operations(self._contract["paths"]))
         used_tags = {tag for tags, _ in operations for tag in tags}
         return [
             OperationGroup(
@@ -91,17 +91,21 @@ class ApiReference:
             if tag["name"] in used_tags
         ]
 
-    def events(self) -> list[OperationDoc]:
-        return [operation for _, operation in self._operations(self._contract["webhooks"])]
+    def list_events(self) -> list[OperationDoc]:
+        return [operation for _, operation in self._list_operations(self._contract["webhooks"])]
 
-    def shapes(self) -> list[SchemaDoc]:
-        """Return the schemas that are not shown inline, objects first."""
+    def list_schemas(self) -> list[SchemaDoc]:
+        """List the schemas that are not shown inline, objects first."""
         schemas = self._contract["components"]["schemas"]
-        inline = (self._body_schemas() - set(_referenced_names(schemas))) | self._inline_schemas
-        shapes = [self._shape(name, schemas[name]) for name in schemas if name not in inline]
-        return sorted(shapes, key=lambda shape: shape.value is not None)
+        inline_names = (
+            self._find_body_schemas() - set(_referenced_names(schemas))
+        ) | self._inline_schemas
+        documents = [
+            self._build_schema(name, schemas[name]) for name in schemas if name not in inline_names
+        ]
+        return sorted(documents, key=lambda document: document.value is not None)
 
-    def _body_schemas(self) -> set[str]:
+    def _find_body_schemas(self) -> set[str]:
         items = [*self._contract["paths"].values(), *self._contract["webhooks"].values()]
         operations = [item[method] for item in items for method in item if method in _METHODS]
         schemas = [
@@ -109,15 +113,21 @@ class ApiReference:
         ]
         return {schema["$ref"].rpartition("/")[2] for schema in schemas if "$ref" in schema}
 
-    def _operations(self, paths: Json) -> Iterator[tuple[list[str], OperationDoc]]:
+    def _list_operations(self, paths: Json) -> Iterator[tuple[list[str], OperationDoc]]:
         for path, item in paths.items():
-            shared = item.get("parameters", [])
+            shared_parameters = item.get("parameters", [])
             for method in (key for key in item if key in _METHODS):
-                yield item[method]["tags"], self._operation(path, method, item[method], shared)
+                yield (
+                    item[method]["tags"],
+                    self._build_operation(path, method, item[method], shared_parameters),
+                )
 
-    def _operation(self, path: str, method: str, spec: Json, shared: list[Json]) -> OperationDoc:
+    def _build_operation(
+        self, path: str, method: str, spec: Json, shared_parameters: list[Json]
+    ) -> OperationDoc:
         parameters = [
-            self._resolve(parameter) for parameter in (*shared, *spec.get("parameters", []))
+            self._resolve(parameter)
+            for parameter in (*shared_parameters, *spec.get("parameters", []))
         ]
         content = _content(spec.get("requestBody", {}))
         return OperationDoc(
@@ -125,81 +135,85 @@ class ApiReference:
             method=method.upper(),
             path=path,
             summary=spec["summary"],
-            about=spec.get("description", ""),
+            description=spec.get("description", ""),
             needs_key=bool(spec.get("security")),
             parameters=tuple(
-                self._parameter(parameter)
+                self._build_parameter(parameter)
                 for parameter in parameters
                 if parameter["name"] != _COMMON_HEADER
             ),
-            body=tuple(self._fields(self._resolve(content.get("schema", {})))),
+            body=tuple(self._list_fields(self._resolve(content.get("schema", {})))),
             example=_example(content),
             responses=tuple(
-                self._response(status, self._resolve(response))
+                self._build_response(status, self._resolve(response))
                 for status, response in spec["responses"].items()
             ),
         )
 
-    def _response(self, status: str, spec: Json) -> ResponseDoc:
+    def _build_response(self, status: str, spec: Json) -> ResponseDoc:
         content = _content(spec)
         schema = content.get("schema", {})
         return ResponseDoc(
             status=status,
-            about=spec["description"],
+            description=spec["description"],
             codes=tuple(spec.get("x-codes", [])),
-            shape=_type_parts(schema) if schema and "x-codes" not in spec else (),
+            body_type=_type_parts(schema) if schema and "x-codes" not in spec else (),
             headers=tuple(name for name in spec.get("headers", {}) if name != _COMMON_HEADER),
             example=_example(content),
         )
 
-    def _parameter(self, spec: Json) -> FieldDoc:
-        field = self._field(spec["name"], spec["schema"], required=spec.get("required", False))
+    def _build_parameter(self, spec: Json) -> FieldDoc:
+        field = self._build_field(
+            spec["name"], spec["schema"], is_required=spec.get("required", False)
+        )
         return replace(
             field,
             type=(TypePart(f"{spec['in']}: "), *field.type),
-            about=spec.get("description") or field.about,
+            description=spec.get("description") or field.description,
         )
 
-    def _shape(self, name: str, schema: Json) -> SchemaDoc:
+    def _build_schema(self, name: str, schema: Json) -> SchemaDoc:
         is_scalar = schema.get("type") != "object"
         return SchemaDoc(
             name=name,
-            about=schema.get("description", ""),
-            value=self._field("", schema, required=True) if is_scalar else None,
-            fields=() if is_scalar else tuple(self._fields(schema)),
+            description=schema.get("description", ""),
+            value=self._build_field("", schema, is_required=True) if is_scalar else None,
+            fields=() if is_scalar else tuple(self._list_fields(schema)),
         )
 
-    def _fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
-        """Yield an object's fields; fields of inline schemas have dotted names."""
+    def _list_fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
+        """Yield an object's fields. Fields of inline schemas have dotted names."""
         # With fraud screening, `else` lists the required fields of a payment that is not denied.
         required = schema.get("required", schema.get("else", _EMPTY).get("required", []))
         for name, member in schema.get("properties", {}).items():
             is_list = "items" in member
             inner = member.get("items", member)
             is_inline = _schema_name(inner) in self._inline_schemas
-            field = self._field(prefix + name, member, required=name in required)
+            field = self._build_field(prefix + name, member, is_required=name in required)
             if is_inline:
-                about = member.get("description") or self._resolve(inner).get("description", "")
-                kind = _type_parts({"type": "array" if is_list else "object"})
-                field = replace(field, type=kind, about=about)
+                description = member.get("description") or self._resolve(inner).get(
+                    "description", ""
+                )
+                field_type = _type_parts({"type": "array" if is_list else "object"})
+                field = replace(field, type=field_type, description=description)
             yield field
             if is_inline:
-                yield from self._fields(
+                yield from self._list_fields(
                     self._resolve(inner), f"{prefix}{name}{'[]' if is_list else ''}."
                 )
 
-    def _field(self, name: str, schema: Json, *, required: bool) -> FieldDoc:
+    def _build_field(self, name: str, schema: Json, *, is_required: bool) -> FieldDoc:
         target = self._resolve(schema)
         is_reference = target is not schema
         description = schema.get("description")
-        inherited = "" if "properties" in target else target.get("description", "")
+        target_description = "" if "properties" in target else target.get("description", "")
         return FieldDoc(
             name=name,
             type=_type_parts(schema),
-            required=required,
-            rules=() if is_reference else tuple(_rules(schema)),
+            is_required=is_required,
+            constraints=() if is_reference else tuple(_list_constraints(schema)),
             values=() if is_reference else tuple(str(value) for value in schema.get("enum", [])),
-            about=inherited if description is None else description,
+            description=target_description if description is None else description,
         )
 
     def _resolve(self, node: Json) -> Json:
@@ -222,7 +236,7 @@ def _schema_name(schema: Json) -> str:
 
 
 def _find_inline_schemas(contract: Json) -> set[str]:
-    """Return the object schemas that only a single field uses. They are shown with that field."""
+    """Find the object schemas that only one field uses. They are shown with that field."""
     schemas = contract["components"]["schemas"]
     members = Counter(
         _schema_name(member.get("items", member))
@@ -251,7 +265,7 @@ def _referenced_names(node: Any) -> Iterator[str]:
 
 def _type_parts(schema: Json) -> tuple[TypePart, ...]:
     if "$ref" in schema:
-        return (TypePart(schema["$ref"].rpartition("/")[2], shape=True),)
+        return (TypePart(schema["$ref"].rpartition("/")[2], is_schema=True),)
     if "oneOf" in schema:
         names = [_type_parts(variant) for variant in schema["oneOf"]]
         return tuple(
@@ -265,7 +279,7 @@ def _type_parts(schema: Json) -> tuple[TypePart, ...]:
     return (TypePart(types if isinstance(types, str) else " or ".join(types)),)
 
 
-def _rules(schema: Json) -> Iterator[str]:
+def _list_constraints(schema: Json) -> Iterator[str]:
     if schema.get("format") not in {None, "int64"}:
         yield schema["format"]
     if "const" in schema:

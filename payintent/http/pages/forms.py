@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
-from payintent.http.bodies import read_raw
+from payintent.http.bodies import read_body
 from payintent.runtime.encryption import Encryption
 
 Context = TypeVar("Context")
 Session = TypeVar("Session")
 #: The form field that contains the CSRF token.
 FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
-_EXPIRED = "the form has expired; reload the page and try again"
+_EXPIRED_MESSAGE = "the form has expired; reload the page and try again"
 _BYTES_MAX = 16 * 1024
 _FIELDS_MAX = 20
 #: `Sec-Fetch-Site` values of requests from our pages, or directly from the user.
@@ -29,7 +29,7 @@ _NULL_ORIGIN = "null"
 
 @dataclass(frozen=True, slots=True)
 class SignedInVisit(Generic[Context, Session]):
-    """A signed-in user's request, with the context of the pages."""
+    """A signed-in user's request, with the pages' context."""
 
     request: Request
     context: Context
@@ -39,25 +39,25 @@ class SignedInVisit(Generic[Context, Session]):
 
 async def read_form_fields(request: Request) -> dict[str, str]:
     """Read the form's non-empty fields; raises `BAD_REQUEST` if the form is malformed."""
-    raw = await read_raw(request, _BYTES_MAX)
+    body = await read_body(request, _BYTES_MAX)
     try:
-        fields = parse_qsl(raw.decode(), max_num_fields=_FIELDS_MAX)
+        fields = parse_qsl(body.decode(), max_num_fields=_FIELDS_MAX)
     except ValueError as error:
         raise BadRequestError("the form is malformed") from error
     return {name: value.strip() for name, value in fields if value.strip()}
 
 
-def make_form_token(encryption: Encryption, holder: str) -> str:
-    """Create the CSRF token for a session; `holder` identifies the session and is not secret."""
-    return encryption.digest(f"form token:{holder}").hex()
+def make_form_token(encryption: Encryption, session_name: str) -> str:
+    """Create the CSRF token for a session. `session_name` is not secret."""
+    return encryption.digest(f"form token:{session_name}").hex()
 
 
-def check_form_token(form: Mapping[str, str], encryption: Encryption, holder: str) -> None:
+def check_form_token(form: Mapping[str, str], encryption: Encryption, session_name: str) -> None:
     """Raise `FORBIDDEN` unless the form contains the session's CSRF token."""
-    expected = make_form_token(encryption, holder).encode()
+    expected_token = make_form_token(encryption, session_name).encode()
     token = form.get(FORM_TOKEN, "").encode(errors="replace")
-    if not hmac.compare_digest(token, expected):
-        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
+    if not hmac.compare_digest(token, expected_token):
+        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED_MESSAGE)
 
 
 def check_request_origin(request: Request, origin: str | None) -> None:
@@ -65,7 +65,7 @@ def check_request_origin(request: Request, origin: str | None) -> None:
     site = request.headers.get("sec-fetch-site", "same-origin")
     origins = set(request.headers.getlist("origin"))
     if site not in _TRUSTED_SITES or not origins <= {origin, _NULL_ORIGIN}:
-        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED)
+        raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED_MESSAGE)
 
 
 _HOST_ONLY = "__Host-"  # browsers accept this prefix only over HTTPS and from the host itself
@@ -90,7 +90,7 @@ def read_cookie(request: Request, name: str, chars_max: int = _VALUE_CHARS_MAX) 
 
 
 def make_token() -> str:
-    """Return a random token with 256 bits of entropy."""
+    """Create a random token with 256 bits of entropy."""
     return secrets.token_urlsafe(32)
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from payintent.core.errors import NotFoundError
 
 # Strings, template literals and regular expressions are left unchanged.
-_SCRIPT_PARTS = re.compile(
+_SCRIPT_TOKENS = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
     r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
     r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
@@ -24,7 +24,7 @@ _SCRIPT_PARTS = re.compile(
 )
 # In CSS, whitespace before a colon is significant.
 _CSS_SPACE = r"(?:\s|/\*.*?\*/)"
-_STYLE_PARTS = re.compile(
+_STYLE_TOKENS = re.compile(
     r"""(?P<string>"[^"]*"|'[^']*')"""
     rf"""|{_CSS_SPACE}*(?P<mark>[{{}};,>]){_CSS_SPACE}*|(?P<colon>:){_CSS_SPACE}+|(?P<gap>{_CSS_SPACE}+)""",
     re.DOTALL,
@@ -35,37 +35,38 @@ _AFTER_NEWLINE = frozenset("})")
 
 
 def minify_script(source: str) -> str:
-    return _SCRIPT_PARTS.sub(_minify_part, source).strip()
+    return _SCRIPT_TOKENS.sub(_minify_script_token, source).strip()
 
 
 def minify_style(source: str) -> str:
-    return _STYLE_PARTS.sub(_minify_style_part, source).replace(";}", "}").strip()
+    return _STYLE_TOKENS.sub(_minify_style_token, source).replace(";}", "}").strip()
 
 
-def _minify_style_part(part: re.Match[str]) -> str:
-    return part["string"] or part["mark"] or part["colon"] or (" " if part["gap"] else "")
+def _minify_style_token(token: re.Match[str]) -> str:
+    return token["string"] or token["mark"] or token["colon"] or (" " if token["gap"] else "")
 
 
-def _minify_part(part: re.Match[str]) -> str:
-    if part["gap"] is None:
-        return part[0]
-    before = part.string[part.start() - 1 : part.start()]
-    after = part.string[part.end() : part.end() + 1]
-    if "\n" in part[0]:  # a newline may stand in for a semicolon
-        return "" if before in _BEFORE_NEWLINE or after in _AFTER_NEWLINE else "\n"
-    return "" if before in _SPACE_NEIGHBOURS or after in _SPACE_NEIGHBOURS else " "
+def _minify_script_token(token: re.Match[str]) -> str:
+    if token["gap"] is None:
+        return token[0]
+    previous_char = token.string[token.start() - 1 : token.start()]
+    next_char = token.string[token.end() : token.end() + 1]
+    if "\n" in token[0]:  # a newline may replace a semicolon
+        is_optional = previous_char in _BEFORE_NEWLINE or next_char in _AFTER_NEWLINE
+        return "" if is_optional else "\n"
+    return "" if {previous_char, next_char} & _SPACE_NEIGHBOURS else " "
 
 
 @dataclass(frozen=True, slots=True)
-class InlinePart:
+class InlineBlock:
     text: str
     csp_source: str  # 'sha256-…' of the exact text (CSP Level 3, section 6.7.2.4)
 
 
-def inline_part(text: str) -> InlinePart:
-    """Return an inline style or script with its CSP hash; `text` must not contain an end tag."""
+def make_inline_block(text: str) -> InlineBlock:
+    """Return an inline style or script with its CSP hash. `text` must not contain an end tag."""
     digest = b64encode(sha256(text.encode()).digest()).decode()
-    return InlinePart(text, f"'sha256-{digest}'")
+    return InlineBlock(text, f"'sha256-{digest}'")
 
 
 _GZIP_LEVEL = 5
@@ -74,8 +75,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def accepts_gzip(request: Request) -> bool:
     """Return whether the client accepts gzip; `gzip;q=0` rejects it."""
-    for part in request.headers.get("accept-encoding", "").lower().split(","):
-        coding, _, weight = part.partition(";")
+    for entry in request.headers.get("accept-encoding", "").lower().split(","):
+        coding, _, weight = entry.partition(";")
         if coding.strip() == "gzip":
             return weight.strip().removeprefix("q=").strip("0.") != "" or not weight
     return False
@@ -92,7 +93,7 @@ def html_response(
     return Response(content, status, headers, "text/html")
 
 
-_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _MINIFIERS = {"css": minify_style, "js": minify_script}
 _HASH_CHARS = 12
 HEADERS = {
@@ -109,13 +110,13 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    type: str
-    plain: bytes
-    compressed: bytes
+    media_type: str
+    content: bytes
+    compressed_content: bytes
 
 
 class StaticFiles:
-    """Serves files from a folder of this package under URLs that contain a hash (`mark`).
+    """Serves files from a folder of this package under URLs that contain a hash, the `mark`.
 
     `prefix` is the start of each URL, for example `/c/static` for `/c/static/{mark}/{name}`.
     `prepare` transforms each file's text before it is minified. `suffix` is appended to the hash.
@@ -140,18 +141,20 @@ class StaticFiles:
         return f"{self._prefix}/{self._content_hash}/{name}"
 
     async def get(self, request: Request) -> Response:
-        """Respond with a file, which can be cached forever if the URL contains the current hash."""
+        """Respond with a file. It can be cached forever if the URL contains the current hash."""
         file = self._files.get(request.path_params["name"])
         if file is None:
             raise NotFoundError("no such file")
         is_current = request.path_params["mark"] == self._content_hash
         headers = {**HEADERS, **(_CACHE_FOREVER if is_current else _NO_STORE)}
         if not accepts_gzip(request):
-            return Response(file.plain, 200, headers, file.type)
-        return Response(file.compressed, 200, headers | {"Content-Encoding": "gzip"}, file.type)
+            return Response(file.content, 200, headers, file.media_type)
+        return Response(
+            file.compressed_content, 200, headers | {"Content-Encoding": "gzip"}, file.media_type
+        )
 
     def text(self, name: str) -> str:
-        return self._files[name].plain.decode()
+        return self._files[name].content.decode()
 
     @cached_property
     def _files(self) -> Mapping[str, StaticFile]:
@@ -163,16 +166,16 @@ class StaticFiles:
 
     @cached_property
     def _content_hash(self) -> str:
-        content = b"".join(file.plain for file in self._files.values())
+        content = b"".join(file.content for file in self._files.values())
         return sha256(content).hexdigest()[:_HASH_CHARS] + self._suffix
 
 
 def _make_file(name: str, text: str) -> StaticFile:
-    stem, _, kind = name.rpartition(".")
-    if kind in _MINIFIERS and not stem.endswith(".min"):
-        text = _MINIFIERS[kind](text)
-    plain = text.encode()
-    return StaticFile(_TYPES[kind], plain, gzip.compress(plain, mtime=0))
+    stem, _, extension = name.rpartition(".")
+    if extension in _MINIFIERS and not stem.endswith(".min"):
+        text = _MINIFIERS[extension](text)
+    content = text.encode()
+    return StaticFile(_MEDIA_TYPES[extension], content, gzip.compress(content, mtime=0))
 
 
 def make_environment(folder: str) -> Environment:

@@ -1,6 +1,6 @@
 """The board: memory that a supervisor and its processes share without locks.
 
-Each process writes only to its own slot, which contains its number of connections and arbitrary
+Each process writes only to a separate slot, which contains its connection count and arbitrary
 bytes. Slot 0 belongs to the supervisor.
 """
 
@@ -59,10 +59,10 @@ class Board:
         """
         if len(content) > BYTES_MAX:
             return False
-        version = max(self._header(slot, buffer)[0] for buffer in (0, 1)) + 1
-        offset = self._offset(slot, version % 2)
+        version = max(self._read_header(slot, buffer)[0] for buffer in (0, 1)) + 1
+        offset = self._compute_offset(slot, version % 2)
         self._memory[offset + _HEADER.size : offset + _HEADER.size + len(content)] = content
-        header = _HEADER.pack(version, len(content), _checksum(version, content))
+        header = _HEADER.pack(version, len(content), _compute_checksum(version, content))
         self._memory[offset : offset + _HEADER.size] = header
         return True
 
@@ -70,21 +70,21 @@ class Board:
         """Return the last content that was written completely, or b"" if there is none."""
         contents: list[tuple[int, bytes]] = []
         for buffer in (0, 1):
-            version, length, checksum = self._header(slot, buffer)
-            offset = self._offset(slot, buffer) + _HEADER.size
+            version, length, checksum = self._read_header(slot, buffer)
+            offset = self._compute_offset(slot, buffer) + _HEADER.size
             content = self._memory[offset : offset + min(length, BYTES_MAX)]
-            if version and checksum == _checksum(version, content):
+            if version and checksum == _compute_checksum(version, content):
                 contents.append((version, content))
         return max(contents, default=(0, b""))[1]
 
-    def _header(self, slot: int, buffer: int) -> tuple[int, int, int]:
-        return _HEADER.unpack_from(self._memory, self._offset(slot, buffer))
+    def _read_header(self, slot: int, buffer: int) -> tuple[int, int, int]:
+        return _HEADER.unpack_from(self._memory, self._compute_offset(slot, buffer))
 
-    def _offset(self, slot: int, buffer: int) -> int:
+    def _compute_offset(self, slot: int, buffer: int) -> int:
         return self._start + (2 * slot + buffer) * _BUFFER
 
 
-def _checksum(version: int, content: bytes) -> int:
+def _compute_checksum(version: int, content: bytes) -> int:
     return crc32(content, crc32(version.to_bytes(8)))
 
 

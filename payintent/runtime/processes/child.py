@@ -31,7 +31,7 @@ class Child:
     failures: int = 0  # consecutive, including those of the processes that it replaces
     started_at: float = field(default_factory=time.monotonic)
     is_ready: bool = False
-    is_ending: bool = False  # the supervisor has told it to end
+    is_ending: bool = False  # the supervisor has sent a signal that ends it
     kill_at: float = inf
     is_channel_closed: bool = False  # the process has closed its end
 
@@ -46,15 +46,15 @@ class Child:
             return "ending"
         return "ready" if self.is_ready else "starting"
 
-    def end(self, number: signal.Signals) -> None:
+    def end(self, signal_number: signal.Signals) -> None:
         """Send a signal that ends the process, and schedule its kill."""
         self.is_ending = True
         self.kill_at = min(self.kill_at, time.monotonic() + END_MAX_S)
-        self.send(number)
+        self.send(signal_number)
 
-    def send(self, number: signal.Signals) -> None:
+    def send(self, signal_number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+            os.kill(self.pid, signal_number)
 
     def kill(self) -> None:
         self.kill_at = inf
@@ -66,54 +66,54 @@ class Child:
             self.is_ready = self.channel.recv(len(READY)) == READY
         self.is_channel_closed = not self.is_ready
 
-    def next_failures(self) -> int:
+    def count_next_failures(self) -> int:
         """Return the number of consecutive failures after an unexpected end."""
         was_stable = self.is_ready and time.monotonic() - self.started_at >= _STABLE_AFTER_S
         return 1 if was_stable else self.failures + 1
 
 
-def restart_wait_s(failures: int) -> float:
+def compute_restart_wait_s(failures: int) -> float:
     """Return the restart delay after consecutive failures: exponential backoff with jitter."""
     delay_s = _RESTART_S * 2 ** min(failures - 1, _DOUBLINGS_MAX)
     return min(_RESTART_MAX_S, delay_s) * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
 
 
-def usable_cores(root: Path = Path("/")) -> int:
+def count_usable_cores(root: Path = Path("/")) -> int:
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min([affinity or 1, *(ceil(quota) for quota in _quotas(root))]))
+    return max(1, min([affinity or 1, *(ceil(quota) for quota in _read_quotas(root))]))
 
 
-def _quotas(root: Path) -> Iterator[float]:
+def _read_quotas(root: Path) -> Iterator[float]:
     """Yield the CPU quotas of this process's cgroups and their parents, in cores."""
     mount = root / "sys/fs/cgroup"
     for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _v2_quotas(mount, path)
+            yield from _read_v2_quotas(mount, path)
         elif "cpu" in controllers.split(","):
-            yield from _v1_quotas(mount / "cpu", path)
+            yield from _read_v1_quotas(mount / "cpu", path)
 
 
-def _v2_quotas(mount: Path, path: str) -> Iterator[float]:
-    for folder in _folders(mount, path):
+def _read_v2_quotas(mount: Path, path: str) -> Iterator[float]:
+    for folder in _iterate_folders(mount, path):
         quota, _, period = _read_text(folder / "cpu.max").partition(" ")  # quota may be `max`
         if quota.isdecimal() and period.strip().isdecimal():
             yield int(quota) / int(period)
 
 
-def _v1_quotas(mount: Path, path: str) -> Iterator[float]:
-    for folder in _folders(mount, path):
+def _read_v1_quotas(mount: Path, path: str) -> Iterator[float]:
+    for folder in _iterate_folders(mount, path):
         quota = _read_text(folder / "cpu.cfs_quota_us").strip()  # -1: no quota
         period = _read_text(folder / "cpu.cfs_period_us").strip()
         if quota.isdecimal() and period.isdecimal():
             yield int(quota) / int(period)
 
 
-def _folders(mount: Path, path: str) -> Iterator[Path]:
+def _iterate_folders(mount: Path, path: str) -> Iterator[Path]:
     yield mount
     folder = mount
-    for part in Path(path.lstrip("/")).parts:
-        folder /= part
+    for folder_name in Path(path.lstrip("/")).parts:
+        folder /= folder_name
         yield folder
 
 

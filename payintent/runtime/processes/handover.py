@@ -1,8 +1,8 @@
 """Hand over a supervisor's state to the new program that replaces it on SIGHUP.
 
-The supervisor executes its command line again, and thereby the installed program, under the same
-process id. Sockets, board and processes are kept. Before that, it starts a trial of the new program
-with the same command line and settings; the trial ends before it has any effect.
+The supervisor re-executes its command line under the same process id, which starts the newly
+installed program with the existing sockets, board and processes. Before the re-execution, a trial
+starts the new program with the same command line and settings, and exits before it has any effect.
 """
 
 import os
@@ -50,14 +50,14 @@ class Handover(msgspec.Struct, frozen=True):
 
 
 def end_trial() -> None:
-    """Exit if this process is a trial. It has imported the program and validated the settings."""
+    """Exit if this process is a trial. Call after importing the program and loading settings."""
     if _TRIAL in os.environ:
         sys.exit(0)
 
 
 def start_trial() -> int:
     """Start a trial of the installed program, and return its process id."""
-    command = _command_line()
+    command = _get_command_line()
     return os.posix_spawn(command[0], command, os.environ | {_TRIAL: "1"})
 
 
@@ -68,8 +68,8 @@ def receive_handover() -> Handover | None:
 
 
 def execute_new_program(handover: Handover) -> None:
-    """Execute the installed program in this process. Raises `OSError`; otherwise never returns."""
-    command = _command_line()
+    """Execute the installed program in this process. Returns only by raising `OSError`."""
+    command = _get_command_line()
     set_inheritable(handover, inheritable=True)
     try:
         text = msgspec.json.encode(handover).decode()
@@ -85,7 +85,7 @@ def set_inheritable(handover: Handover, *, inheritable: bool) -> None:
         os.set_inheritable(descriptor, inheritable)
 
 
-def _command_line() -> list[str]:
+def _get_command_line() -> list[str]:
     """Return this process's command line, which starts the currently installed program."""
     if Path(sys.argv[0]).is_absolute() and os.access(sys.argv[0], os.X_OK):
         return list(sys.argv)

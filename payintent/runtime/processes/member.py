@@ -47,14 +47,14 @@ class Member:
         self._channel.settimeout(_PUBLISH_EVERY_S)
         self._thread.start()
 
-    def ready(self) -> None:
+    def report_ready(self) -> None:
         self._channel.send(READY)
 
-    def connection_share(self) -> ConnectionShare:
+    def make_connection_share(self) -> ConnectionShare:
         return ConnectionShare(self._board, self.number)
 
-    def registry(self) -> CollectorRegistry:
-        return metrics.merged_registry(self._board, self._publish)
+    def make_registry(self) -> CollectorRegistry:
+        return metrics.make_merged_registry(self._board, self._publish)
 
     def close(self) -> None:
         """Stop the thread, and publish the final metrics."""

@@ -3,7 +3,7 @@
 Each process publishes its metrics on the board once a second. Counters and histograms are summed,
 including those of ended processes, so sums never decrease. Gauges describe the whole
 installation, so the maximum of all processes applies. Metrics of a single process (`process_…`)
-are not merged, but get the label `process`.
+are not merged, but are labelled with `process`.
 """
 
 import socket
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
 
-_PER_PROCESS = "process_"
-_SUMMED = frozenset({"counter", "histogram", "summary"})
-_CREATED = "_created"  # the start time of a counter, which is meaningless for a sum
+_PROCESS_PREFIX = "process_"
+_SUMMED_KINDS = frozenset({"counter", "histogram", "summary"})
+_CREATED_SUFFIX = "_created"  # the start time of a counter, which is meaningless for a sum
 _BACKLOG = 16
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -59,7 +59,7 @@ class _EndedProcesses(msgspec.Struct, frozen=True):
     supervisor: list[Family]
 
 
-_NONE_ENDED = _EndedProcesses([], {}, [])
+_NO_ENDED_PROCESSES = _EndedProcesses([], {}, [])
 
 
 def to_families(metrics: Iterable[Metric]) -> list[Family]:
@@ -71,7 +71,7 @@ def to_families(metrics: Iterable[Metric]) -> list[Family]:
             [
                 (sample.name, dict(sample.labels), float(sample.value))
                 for sample in metric.samples
-                if not sample.name.endswith(_CREATED)
+                if not sample.name.endswith(_CREATED_SUFFIX)
             ],
         )
         for metric in metrics
@@ -80,19 +80,19 @@ def to_families(metrics: Iterable[Metric]) -> list[Family]:
 
 def publish(board: Board, slot: int, serial: int) -> bool:
     """Write this process's metrics to the board; return False if they are too large."""
-    published = _ProcessMetrics(serial, to_families(REGISTRY.collect()))
-    return board.write(slot, msgspec.msgpack.encode(published))
+    process_metrics = _ProcessMetrics(serial, to_families(REGISTRY.collect()))
+    return board.write(slot, msgspec.msgpack.encode(process_metrics))
 
 
 def add_ended_process(board: Board, slot: int) -> None:
     """Add an ended process's counters to the sums, in a single write."""
-    published, ended = _read_process(board, slot), _read_ended(board)
-    if published is None or ended.serials.get(slot) == published.serial:
+    process_metrics, ended_processes = _read_process(board, slot), _read_ended(board)
+    if process_metrics is None or ended_processes.serials.get(slot) == process_metrics.serial:
         return
-    counters = [family for family in published.families if _is_summed(family)]
-    sums = _merge([ended.families, counters])
-    serials = ended.serials | {slot: published.serial}
-    update = _EndedProcesses(sums, serials, ended.supervisor)
+    counters = [family for family in process_metrics.families if _is_summed(family)]
+    sums = _merge([ended_processes.families, counters])
+    serials = ended_processes.serials | {slot: process_metrics.serial}
+    update = _EndedProcesses(sums, serials, ended_processes.supervisor)
     board.write(SUPERVISOR, msgspec.msgpack.encode(update))
 
 
@@ -101,21 +101,24 @@ def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
     board.write(SUPERVISOR, msgspec.msgpack.encode(update))
 
 
-def merged_registry(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
+def make_merged_registry(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(_MergedCollector(board, publish_own))
     return registry
 
 
-def merged(board: Board) -> list[Family]:
-    running = [(slot, _read_process(board, slot)) for slot in range(1, board.slots)]
-    ended = _read_ended(board)  # read last, so that a process that has just ended counts once
-    parts = [
-        [_label_process(family, slot) for family in published.families]
-        for slot, published in running
-        if published is not None and ended.serials.get(slot) != published.serial
+def merge_metrics(board: Board) -> list[Family]:
+    processes = [(slot, _read_process(board, slot)) for slot in range(1, board.slots)]
+    ended_processes = _read_ended(
+        board
+    )  # read last, so that a process that has just ended counts once
+    process_families = [
+        [_label_process(family, slot) for family in process_metrics.families]
+        for slot, process_metrics in processes
+        if process_metrics is not None
+        and ended_processes.serials.get(slot) != process_metrics.serial
     ]
-    return _merge([ended.families, ended.supervisor, *parts])
+    return _merge([ended_processes.families, ended_processes.supervisor, *process_families])
 
 
 class _MergedCollector(Collector):
@@ -128,7 +131,7 @@ class _MergedCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         self._publish_own()
-        for family in merged(self._board):
+        for family in merge_metrics(self._board):
             metric = Metric(family.name, family.help, family.kind)
             metric.samples = [Sample(*sample) for sample in family.samples]
             yield metric
@@ -141,16 +144,16 @@ def _read_process(board: Board, slot: int) -> _ProcessMetrics | None:
 
 def _read_ended(board: Board) -> _EndedProcesses:
     content = board.read(SUPERVISOR)
-    return msgspec.msgpack.decode(content, type=_EndedProcesses) if content else _NONE_ENDED
+    return msgspec.msgpack.decode(content, type=_EndedProcesses) if content else _NO_ENDED_PROCESSES
 
 
 def _is_summed(family: Family) -> bool:
-    return family.kind in _SUMMED and not family.name.startswith(_PER_PROCESS)
+    return family.kind in _SUMMED_KINDS and not family.name.startswith(_PROCESS_PREFIX)
 
 
 def _label_process(family: Family, slot: int) -> Family:
     """Add the label `process` to the samples of a per-process metric."""
-    if not family.name.startswith(_PER_PROCESS):
+    if not family.name.startswith(_PROCESS_PREFIX):
         return family
     samples = [
         (name, labels | {"process": str(slot)}, value) for name, labels, value in family.samples
@@ -158,11 +161,11 @@ def _label_process(family: Family, slot: int) -> Family:
     return msgspec.structs.replace(family, samples=samples)
 
 
-def _merge(parts: Iterable[Iterable[Family]]) -> list[Family]:
+def _merge(family_lists: Iterable[Iterable[Family]]) -> list[Family]:
     families: dict[str, Family] = {}
     values: dict[str, dict[_Key, float]] = {}
-    for part in parts:
-        for family in part:
+    for family_list in family_lists:
+        for family in family_list:
             families.setdefault(family.name, family)
             _add_samples(values.setdefault(family.name, {}), family)
     return [
@@ -181,7 +184,7 @@ def _add_samples(values: dict[_Key, float], family: Family) -> None:
         key = (name, tuple(sorted(labels.items())))
         if key not in values:
             values[key] = value
-        elif family.kind in _SUMMED:
+        elif family.kind in _SUMMED_KINDS:
             values[key] += value
         else:
             values[key] = max(values[key], value)

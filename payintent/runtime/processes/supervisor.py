@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from payintent.runtime.log import get_logger
 from payintent.runtime.processes import handover, metrics
 from payintent.runtime.processes.board import ABSENT, Board
-from payintent.runtime.processes.child import STATES, Child, restart_wait_s
+from payintent.runtime.processes.child import STATES, Child, compute_restart_wait_s
 from payintent.runtime.processes.handover import Handover, ProcessState, bind
 from payintent.runtime.processes.member import Member
 
@@ -45,7 +45,7 @@ class SignalReader:
     def wait(
         self, sockets: Iterable[socket.socket], seconds: float
     ) -> tuple[set[int], list[socket.socket]]:
-        by_descriptor = {item.fileno(): item for item in sockets}
+        by_descriptor = {channel.fileno(): channel for channel in sockets}
         poll = select.poll()
         for descriptor in (self._reader.fileno(), *by_descriptor):
             poll.register(descriptor, select.POLLIN)
@@ -53,13 +53,17 @@ class SignalReader:
         signals: set[int] = set()
         with suppress(BlockingIOError):
             signals.update(self._reader.recv(_READ_BYTES))
-        return signals, [by_descriptor[item] for item in descriptors if item in by_descriptor]
+        return signals, [
+            by_descriptor[descriptor] for descriptor in descriptors if descriptor in by_descriptor
+        ]
 
     def close_in_child(self) -> None:
         """Restore the default signal handlers in a forked process."""
         for number in SIGNALS:
-            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            signal.signal(number, default)
+            default_handler = (
+                signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
+            signal.signal(number, default_handler)
         self.close()
         unblock_signals()
 
@@ -70,7 +74,7 @@ class SignalReader:
 
 
 def block_signals() -> None:
-    """Block the supervisor's signals during a fork or exec, so that none is lost."""
+    """Block the supervisor's signals during a fork or exec, so that no signal is lost."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
@@ -107,8 +111,8 @@ def supervise(plan: Plan) -> Member:
     In the supervisor, raises SystemExit when all processes have ended, or if the only process
     cannot start. Raises `BindError`.
     """
-    state = handover.receive_handover()
-    supervisor = _create(plan) if state is None else _resume(plan, state)
+    previous_state = handover.receive_handover()
+    supervisor = _create(plan) if previous_state is None else _resume(plan, previous_state)
     member = supervisor.run()
     if member is None:
         raise SystemExit(supervisor.status)
@@ -121,19 +125,19 @@ def _create(plan: Plan) -> "_Supervisor":
     return _Supervisor(plan, Board.create(2 * plan.count + 2), sockets)
 
 
-def _resume(plan: Plan, state: Handover) -> "_Supervisor":
+def _resume(plan: Plan, previous_state: Handover) -> "_Supervisor":
     """Continue with the processes of the previous program, which will be replaced."""
     children = [
         Child(item.pid, item.number, item.open_channel(), is_ready=item.is_ready)
-        for item in state.processes
+        for item in previous_state.processes
     ]
-    handover.set_inheritable(state, inheritable=False)
+    handover.set_inheritable(previous_state, inheritable=False)
     return _Supervisor(
-        limit_plan(plan, state.slots),
-        state.open_board(),
-        state.open_sockets(),
+        limit_plan(plan, previous_state.slots),
+        previous_state.open_board(),
+        previous_state.open_sockets(),
         children,
-        state.unexpected_ends,
+        previous_state.unexpected_ends,
     )
 
 
@@ -157,7 +161,7 @@ class _Supervisor:
         plan: Plan,
         board: Board,
         sockets: dict[str, list[socket.socket]],
-        inherited: Sequence[Child] = (),
+        inherited_children: Sequence[Child] = (),
         unexpected_ends: int = 0,
     ) -> None:
         self.status = 0
@@ -165,17 +169,17 @@ class _Supervisor:
         self._board = board
         self._sockets = sockets
         self._signals = SignalReader()
-        self._children = {child.pid: child for child in inherited}
+        self._children = {child.pid: child for child in inherited_children}
         #: Pending starts: the time and the number of consecutive failures.
-        self._starts = [(0.0, 0)] * max(0, plan.count - len(inherited))
-        self._has_served = any(child.is_ready for child in inherited)
+        self._starts = [(0.0, 0)] * max(0, plan.count - len(inherited_children))
+        self._has_served = any(child.is_ready for child in inherited_children)
         self._is_stopping = False
         self._unexpected_ends = unexpected_ends  # including those under previous programs
         ENDS.inc(unexpected_ends)
-        self._is_rolling = bool(inherited)
+        self._is_rolling = bool(inherited_children)
         self._is_roll_requested = False
         self._trial_pid: int | None = None  # process id of the trial
-        self._replacement_queue = deque(inherited)
+        self._replacement_queue = deque(inherited_children)
         self._replacement: tuple[Child, Child] | None = None  # the new and the old process
 
     def run(self) -> Member | None:
@@ -192,8 +196,6 @@ class _Supervisor:
         self._close_sockets()
         return None
 
-    # Start
-
     def _start_due(self) -> Member | None:
         """Start the processes that are due; returns a `Member` in a new process."""
         now = time.monotonic()
@@ -207,12 +209,12 @@ class _Supervisor:
         return None
 
     def _may_start(self) -> bool:
-        """Return whether to start a process. Until one is ready, they are started one by one."""
+        """Return whether to start a process. Until a process becomes ready, only one may run."""
         return self._has_served or not self._children
 
     def _schedule_start(self, failures: int) -> float:
         """Schedule a start after consecutive failures, and return the delay."""
-        wait_s = restart_wait_s(failures)
+        wait_s = compute_restart_wait_s(failures)
         self._starts.append((time.monotonic() + wait_s, failures))
         self._starts.sort()
         return wait_s
@@ -223,7 +225,7 @@ class _Supervisor:
         Returns None if the system does not allow more processes.
         """
         used_numbers = {child.number for child in self._children.values()}
-        number = next(n for n in range(1, self._board.slots) if n not in used_numbers)
+        number = next(slot for slot in range(1, self._board.slots) if slot not in used_numbers)
         parent_channel, child_channel = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # otherwise both processes would write the buffered text
@@ -255,13 +257,13 @@ class _Supervisor:
             child.channel.close()
         return Member(number, self._board, self._sockets, child_channel)
 
-    # Wait for events
-
     def _wait(self) -> None:
         by_channel = {
             child.channel: child for child in self._children.values() if child.is_starting
         }
-        signals, readable = self._signals.wait(by_channel, self._next_event_at() - time.monotonic())
+        signals, readable = self._signals.wait(
+            by_channel, self._compute_next_event_at() - time.monotonic()
+        )
         for channel in readable:
             by_channel[channel].read_channel()
             self._has_served |= by_channel[channel].is_ready
@@ -274,7 +276,7 @@ class _Supervisor:
             self._roll()
         self._kill_overdue()
 
-    def _next_event_at(self) -> float:
+    def _compute_next_event_at(self) -> float:
         starts = [at for at, _ in self._starts] if self._may_start() else []
         kills = [child.kill_at for child in self._children.values()]
         return min([*starts, *kills, time.monotonic() + _WAIT_MAX_S])
@@ -303,7 +305,7 @@ class _Supervisor:
             return
         self._unexpected_ends += 1
         ENDS.inc()
-        if code > 0 and not child.is_ready and not self._running_children():
+        if code > 0 and not child.is_ready and not self._list_running_children():
             self.status = code  # the process has logged the reason, and no process serves
             self._stop(signal.SIGTERM)
             return
@@ -311,33 +313,31 @@ class _Supervisor:
 
     def _restart(self, child: Child, code: int) -> None:
         """Schedule a replacement, unless there are enough processes."""
-        again_in_s: float | None = None
+        restart_in_s: float | None = None
         if self._replacement is not None and child is self._replacement[0] and not child.is_ready:
             self._abort_roll("the new process ended before it was ready")
-        if len(self._running_children()) + len(self._starts) < self._plan.count:
-            again_in_s = round(self._schedule_start(child.next_failures()), 1)
+        if len(self._list_running_children()) + len(self._starts) < self._plan.count:
+            restart_in_s = round(self._schedule_start(child.count_next_failures()), 1)
         _log.warning(
             "process_ended",
             number=child.number,
             pid=child.pid,
             status=code,
-            again_in_s=again_in_s,
+            again_in_s=restart_in_s,
         )
 
-    def _running_children(self) -> list[Child]:
+    def _list_running_children(self) -> list[Child]:
         return [child for child in self._children.values() if not child.is_ending]
 
-    # Stop
-
-    def _stop(self, number: signal.Signals) -> None:
-        """End all processes: SIGTERM drains them; SIGINT and a repeated signal end them at once."""
+    def _stop(self, signal_number: signal.Signals) -> None:
+        """End all processes: drain them on SIGTERM, or immediately on SIGINT or a second signal."""
         is_first = not self._is_stopping
         self._is_stopping = True
         self._starts.clear()
         self._replacement_queue.clear()
         self._close_sockets()  # otherwise clients could connect after the last process ended
         for child in self._children.values():
-            child.end(number if is_first else signal.SIGINT)
+            child.end(signal_number if is_first else signal.SIGINT)
 
     def _close_sockets(self) -> None:
         for listener in chain.from_iterable(self._sockets.values()):
@@ -349,8 +349,6 @@ class _Supervisor:
             if child.kill_at <= now:
                 _log.error("process_killed", number=child.number, pid=child.pid)
                 child.kill()
-
-    # Replace processes in turn
 
     def _roll(self) -> None:
         """Start a trial of the installed program, which is executed if the trial succeeds."""
@@ -375,12 +373,12 @@ class _Supervisor:
     def _execute_new_program(self) -> None:
         block_signals()
         try:
-            handover.execute_new_program(self._handover())
+            handover.execute_new_program(self._make_handover())
         except OSError as error:
             unblock_signals()
             self._abort_roll(f"the program cannot be started: {error.strerror}")
 
-    def _handover(self) -> Handover:
+    def _make_handover(self) -> Handover:
         return Handover(
             board=self._board.descriptor,
             slots=self._board.slots,
@@ -400,24 +398,24 @@ class _Supervisor:
         if not self._is_rolling or self._trial_pid is not None or self._is_stopping:
             return None
         if self._replacement is not None:
-            new, old = self._replacement
-            if new.is_ready and not old.is_ending:
-                old.end(self._plan.retire_signal)
-            if old.pid in self._children:
+            new_child, old_child = self._replacement
+            if new_child.is_ready and not old_child.is_ending:
+                old_child.end(self._plan.retire_signal)
+            if old_child.pid in self._children:
                 return None
             self._replacement = None
         while self._replacement_queue:
-            old = self._replacement_queue.popleft()
-            if old.pid in self._children and not old.is_ending:
-                return self._replace(old)
+            old_child = self._replacement_queue.popleft()
+            if old_child.pid in self._children and not old_child.is_ending:
+                return self._replace(old_child)
         _log.info("roll_done", processes=len(self._children))
         self._end_roll()
         return None
 
-    def _replace(self, old: Child) -> Member | None:
+    def _replace(self, old_child: Child) -> Member | None:
         """Start a process's successor. If there are too many processes, only retire the process."""
-        if len(self._running_children()) > self._plan.count:
-            old.end(self._plan.retire_signal)
+        if len(self._list_running_children()) > self._plan.count:
+            old_child.end(self._plan.retire_signal)
             return None
         process = self._start()
         if isinstance(process, Member):
@@ -425,12 +423,12 @@ class _Supervisor:
         if process is None:
             self._abort_roll("no process could be started")
         else:
-            self._replacement = (process, old)
+            self._replacement = (process, old_child)
         return None
 
-    def _abort_roll(self, why: str) -> None:
-        """Stop replacing processes. Those that are not yet replaced keep running."""
-        _log.error("roll_failed", why=why)
+    def _abort_roll(self, reason: str) -> None:
+        """Stop replacing processes. Processes that were not replaced yet keep running."""
+        _log.error("roll_failed", why=reason)
         self._replacement_queue.clear()
         self._replacement = None
         self._end_roll()
@@ -440,8 +438,6 @@ class _Supervisor:
         if self._is_roll_requested:
             self._is_roll_requested = False
             self._roll()
-
-    # Metrics
 
     def _publish(self) -> None:
         states = [child.state for child in self._children.values()]

@@ -14,7 +14,7 @@ _PAYER = "payintent-trigger"
 def trigger(access: Access, kind: str, *, amount: str, currency: str) -> None:
     """Create a payment and have it end as an event of this kind tells; prints its id.
 
-    The clock that lets it expire is that of the whole test side.
+    The clock that lets it expire is that of the whole test merchant.
     """
     with Client(access.key, access.base_url) as client:
         payment = client.payments.create(

@@ -21,7 +21,7 @@ _OLDER_NAMES = {"payintent_url": "payintent_api_base_url", "payintent_api_key": 
 _SETTINGS = {
     "payintent_url": "where the Payment Intent Service is",
     "payintent_api_key": "a test key of the merchant: sk_test_…",
-    "payintent_webhook_secret": "the test side's callback secret, or several with spaces between",
+    "payintent_webhook_secret": "the test merchant's callback secret; separate several with spaces",
     "payintent_webhook_port": "where webhooks are received on 127.0.0.1; 0: any port that is free",
 }
 
@@ -46,7 +46,7 @@ def payintent_client(pytestconfig: pytest.Config) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def payintent(payintent_client: Client) -> TestSide:
-    """Give the test side: make payments, pay, decline, dispute, and move its clock on."""
+    """Give the test merchant: make payments, pay, decline, dispute, and move its clock on."""
     return TestSide(payintent_client)
 
 

@@ -1,4 +1,4 @@
-"""Helpers for a merchant's tests: a test side, and a receiver of its webhooks."""
+"""Helpers for a merchant's tests: a test merchant, and a receiver of its webhooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HasId(Protocol):
 
 
 class TestSide:
-    """A merchant's test side: its payments, with actions of buyers and banks, and its clock."""
+    """A test merchant: its payments, with actions of buyers and banks, and its clock."""
 
     __test__ = False  # no test of pytest's
 

@@ -1,4 +1,4 @@
-/** Helpers for a merchant's tests: a test side, and a receiver of its webhooks. */
+/** Helpers for a merchant's tests: a test merchant, and a receiver of its webhooks. */
 
 import { createServer } from "node:http";
 
@@ -18,7 +18,7 @@ export interface HasId {
   readonly id: string;
 }
 
-/** A merchant's test side: its payments, with actions of buyers and banks, and its clock. */
+/** A test merchant: its payments, with actions of buyers and banks, and its clock. */
 export class TestSide {
   readonly client: Client;
 
@@ -68,7 +68,7 @@ export interface ReceivedWebhook {
 }
 
 export interface ReceiverOptions {
-  /** One or more callback secrets of the test side. Default: `PAYINTENT_WEBHOOK_SECRET`. */
+  /** One or more callback secrets of the test merchant. Default: `PAYINTENT_WEBHOOK_SECRET`. */
   secrets?: string | readonly string[];
   /** 0 selects a free port. Default: `PAYINTENT_WEBHOOK_PORT`, or 0. */
   port?: number;

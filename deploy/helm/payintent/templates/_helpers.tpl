@@ -19,7 +19,7 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
 {{- end }}
 
-{{/* For every pod: no cluster token, and no service names among the settings. */}}
+{{/* Every pod runs without a cluster token and without service links in its environment. */}}
 {{- define "payintent.podSecurity" -}}
 {{- $ := .root }}
 automountServiceAccountToken: false

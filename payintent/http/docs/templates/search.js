@@ -1,4 +1,4 @@
-/** Searches the documentation in the browser. The index is loaded when the field gets the focus. */
+/** Searches the documentation in the browser. The index is loaded when the field receives focus. */
 
 (() => {
   const RESULTS_MAX = 12;
@@ -15,8 +15,8 @@
   function loadIndex() {
     if (!index) {
       index = fetch("/docs/search.json")
-        .then((answer) => (answer.ok ? answer.json() : Promise.reject(new Error(`${answer.status}`))))
-        .then((answer) => answer.sections);
+        .then((response) => (response.ok ? response.json() : Promise.reject(new Error(`${response.status}`))))
+        .then((body) => body.sections);
       index.catch(() => (index = null));
     }
     return index;
@@ -25,8 +25,8 @@
   /** @param {string} text @param {string} term */
   const count = (text, term) => text.toLowerCase().split(term).length - 1;
 
-  /** Rate a section; 0 if a term is missing. @param {Section} section @param {string[]} terms */
-  function rate(section, terms) {
+  /** Scores a section; 0 if a term is missing. @param {Section} section @param {string[]} terms */
+  function rateSection(section, terms) {
     let total = 0;
     for (const term of terms) {
       const score =
@@ -41,8 +41,8 @@
 
   /** @param {string} text @param {string} term */
   function snippet(text, term) {
-    const at = Math.max(text.toLowerCase().indexOf(term), 0);
-    const start = Math.max(at - SNIPPET_CHARS / 4, 0);
+    const position = Math.max(text.toLowerCase().indexOf(term), 0);
+    const start = Math.max(position - SNIPPET_CHARS / 4, 0);
     const end = start + SNIPPET_CHARS;
     return (start > 0 ? "…" : "") + text.slice(start, end) + (end < text.length ? "…" : "");
   }
@@ -69,13 +69,13 @@
     try {
       const sections = await loadIndex();
       if (query !== field.value.trim().toLowerCase()) return;
-      const rated = sections
-        .map((section) => ({ section, score: rate(section, terms) }))
+      const matches = sections
+        .map((section) => ({ section, score: rateSection(section, terms) }))
         .filter(({ score }) => score > 0)
         .sort((a, b) => b.score - a.score)
         .slice(0, RESULTS_MAX);
-      list.textContent = rated.length ? "" : "No results.";
-      list.append(...rated.map(({ section }) => makeItem(section, terms[0] || "")));
+      list.textContent = matches.length ? "" : "No results.";
+      list.append(...matches.map(({ section }) => makeItem(section, terms[0] || "")));
     } catch {
       list.textContent = "The search is unavailable. Reload the page and try again.";
     }
@@ -86,8 +86,8 @@
   field.addEventListener("input", search);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const first = list.querySelector("a");
-    if (first) first.click();
+    const firstLink = list.querySelector("a");
+    if (firstLink) firstLink.click();
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") list.hidden = true;

@@ -165,7 +165,7 @@ def _accepted(answers: list[int | None]) -> int:
 
 
 def checks_with(service: Service) -> list[Check]:
-    """Return the checks with payments of this test side. Each check has a payment of its own."""
+    """Return the checks that pay, each with a separate payment of this test merchant."""
     return [
         Check(name=name, tried=tried, mend=mend, run=partial(run, service))
         for name, tried, mend, run in _CHECKS

@@ -25,7 +25,7 @@ _LOOK_S = 0.05
 
 
 class Service:
-    """A merchant's test side; a context manager."""
+    """A test merchant; a context manager."""
 
     def __init__(self, access: Access) -> None:
         self._client = Client(access.key, access.base_url)
@@ -41,7 +41,7 @@ class Service:
         except NotFoundError:
             raise UsageError(
                 f"{order.payment_id} of the shop is no payment of this key: "
-                "the shop's key and the grader's must be of one test side"
+                "the shop's key and the grader's must be of one test merchant"
             ) from None
 
     def pay(self, order: Order, card: str | None = None) -> None:
@@ -66,7 +66,7 @@ class Service:
             raise UsageError(f"{order.payment_id} cannot be cancelled: {answer.status_code}")
 
     def let_expire(self, order: Order) -> None:
-        """Move the clock of the whole test side on until the order's payment has expired."""
+        """Move the clock of the whole test merchant on until the order's payment has expired."""
         self.pass_time(self.lifetime_s(order) + 1)
         self._wait(
             lambda: self.find(order).status == "EXPIRED" or None, f"end of {order.payment_id}"
@@ -86,7 +86,7 @@ class Service:
         return int((real.expires_at - real.created_at).total_seconds())
 
     def pass_time(self, seconds: int) -> None:
-        """Move the clock of the whole test side on."""
+        """Move the clock of the whole test merchant on."""
         self._client.test_clock.advance(max(1, seconds))
 
     def wait_for_case(self, order: Order) -> None:

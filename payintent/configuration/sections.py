@@ -28,7 +28,7 @@ from payintent.configuration.entries import (
     RetentionEntry,
     TaxRateEntry,
     TokenEntry,
-    write_number,
+    format_number,
 )
 from payintent.core.access import RateLimitClass
 from payintent.evm.abi import to_checksum_address
@@ -50,6 +50,7 @@ from payintent.merchants.methods_operations import (
     ChangePaymentMethod,
     DisablePaymentMethod,
     EnablePaymentMethod,
+    format_translations,
 )
 from payintent.merchants.model import Merchant
 from payintent.merchants.operations import SetRefundThreshold
@@ -65,11 +66,9 @@ Operations = Sequence[ChangeOperation[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledEntry:
-    """An entry of the installation."""
-
     entry: Any
-    number: int = 0  # the row's id, if operations need it
-    is_exported: bool = True  # False: an unchanged provider or a disabled method
+    row_id: int = 0  # only set if operations need it
+    is_exported: bool = True  # False for an unchanged provider or a disabled method
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +76,26 @@ class Change:
     """A new or changed entry."""
 
     entry: Any  # with all fields
-    fields: Mapping[str, Any]  # the fields that differ
-    before: InstalledEntry | None  # None: the entry is new
+    fields: Mapping[str, Any]  # only the fields that differ
+    installed_entry: InstalledEntry | None  # None if the entry is new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigKind:
-    section: str
-    entry: type[ConfigEntry]
+class ConfigSection:
+    name: str
+    entry_type: type[ConfigEntry]
     key: tuple[str, ...]  # fields that identify an entry
     read: Callable[[OperationContext], Awaitable[list[InstalledEntry]]]
     change: Callable[[Change], Operations]
-    remove: Callable[[InstalledEntry], Operations] = (
-        lambda _: ()
-    )  # default: entries are not removed
+    #: By default, entries are not removed.
+    remove: Callable[[InstalledEntry], Operations] = lambda _: ()
     is_fixed: bool = False  # entries are added by migrations or gateways, not by operators
     allows_duplicates: bool = False  # several entries may have the same key
     is_per_merchant: bool = False  # exported on request: merchant ids differ by installation
     #: Instructions for the operator if no operation can make the change.
     instructions: Callable[[Any], str] | None = None
 
-    def key_of(self, entry: ConfigEntry) -> tuple[object, ...]:
+    def get_key(self, entry: ConfigEntry) -> tuple[object, ...]:
         return tuple(getattr(entry, name) for name in self.key)
 
 
@@ -111,7 +109,7 @@ async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
                 confirmations=UNSET if row.confirmations is None else row.confirmations,
                 public_rpc_urls=list(row.public_rpc_urls),
                 explorer_urls=list(row.explorer_urls),
-                refund_approval_above=write_number(row.refund_approval_above),
+                refund_approval_above=format_number(row.refund_approval_above),
             )
         )
         for row in await chain_store.list_chains(context.database)
@@ -126,7 +124,7 @@ async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
                 token,
                 address=UNSET if token.address is None else to_checksum_address(token.address),
                 minimum=int(token.minimum),
-                auto_refund_from=write_number(token.auto_refund_from),
+                auto_refund_from=format_number(token.auto_refund_from),
             )
         )
         for chain in await chain_store.list_chains(context.database)
@@ -155,12 +153,12 @@ def _change_provider(change: Change) -> Operations:
     return operations
 
 
-def _reset_provider(installed: InstalledEntry) -> Operations:
+def _reset_provider(installed_entry: InstalledEntry) -> Operations:
     operations: list[ChangeOperation[Any]] = []
-    provider = installed.entry.provider
-    if installed.entry.wire_name != provider:
+    provider = installed_entry.entry.provider
+    if installed_entry.entry.wire_name != provider:
         operations.append(RenameProvider(provider=provider, wire_name=provider))
-    if not installed.entry.enabled:
+    if not installed_entry.entry.enabled:
         operations.append(EnableProvider(provider=provider))
     return operations
 
@@ -178,17 +176,17 @@ def _change_restriction(change: Change) -> Operations:
     """Add or lift a restriction. A new inactive restriction is added and then lifted."""
     key = {"type": change.entry.type, "country": change.entry.country}
     operations: list[ChangeOperation[Any]] = []
-    if change.entry.active or change.before is None:
+    if change.entry.active or change.installed_entry is None:
         operations.append(AddRestriction(**key))
     if not change.entry.active:
         operations.append(LiftRestriction(**key))
     return operations
 
 
-def _lift_restriction(installed: InstalledEntry) -> Operations:
-    if not installed.entry.active:
+def _lift_restriction(installed_entry: InstalledEntry) -> Operations:
+    if not installed_entry.entry.active:
         return ()
-    return [LiftRestriction(type=installed.entry.type, country=installed.entry.country)]
+    return [LiftRestriction(type=installed_entry.entry.type, country=installed_entry.entry.country)]
 
 
 async def _read_fraud_rules(
@@ -196,7 +194,7 @@ async def _read_fraud_rules(
 ) -> list[InstalledEntry]:
     is_per_merchant = entry is MerchantFraudRuleEntry
     return [
-        InstalledEntry(entry=copy_fields(entry, rule), number=rule.id)
+        InstalledEntry(entry=copy_fields(entry, rule), row_id=rule.id)
         for rule in await fraud_store.list_rules(context.database)
         if (rule.merchant_id is not None) is is_per_merchant
     ]
@@ -205,7 +203,7 @@ async def _read_fraud_rules(
 async def _read_tax_rates(context: OperationContext) -> list[InstalledEntry]:
     rates = await tax_rates.list_tax_rates(context.database)
     return [
-        InstalledEntry(entry=TaxRateEntry(country=country, rate=write_number(rate)))
+        InstalledEntry(entry=TaxRateEntry(country=country, rate=format_number(rate)))
         for country, rate in rates.items()
     ]
 
@@ -238,7 +236,7 @@ async def _read_refund_thresholds(context: OperationContext) -> list[InstalledEn
     return [
         InstalledEntry(
             entry=RefundThresholdEntry(
-                merchant_id=merchant.id, currency=currency, above=write_number(above)
+                merchant_id=merchant.id, currency=currency, above=format_number(above)
             )
         )
         for merchant in await _list_merchants(context)
@@ -254,10 +252,11 @@ async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
                 method,
                 currencies=list(method.currencies),
                 countries=None if method.countries is None else list(method.countries),
-                fee_rate=write_number(method.fee_rate),
+                fee_rate=format_number(method.fee_rate),
                 limits=list(method.limits),
+                label_translations=format_translations(method.label_translations),
             ),
-            number=method.id,
+            row_id=method.id,
             is_exported=method.enabled,
         )
         for merchant in await _list_merchants(context)
@@ -269,23 +268,27 @@ def _change_method(change: Change) -> Operations:
     fields = dict(change.fields)
     if "fee_rate" in fields:
         fields["fee_rate"] = Decimal(fields["fee_rate"])
-    if change.before is None:
+    if change.installed_entry is None:
         return [AddPaymentMethod(**fields)]
     operations: list[ChangeOperation[Any]] = []
     if fields:
         if "countries" in fields:  # an empty list means all countries
             fields["countries"] = fields["countries"] or []
-        operations.append(ChangePaymentMethod(method_id=change.before.number, **fields))
-    if not change.before.is_exported:
-        operations.append(EnablePaymentMethod(method_id=change.before.number))
+        operations.append(ChangePaymentMethod(method_id=change.installed_entry.row_id, **fields))
+    if not change.installed_entry.is_exported:
+        operations.append(EnablePaymentMethod(method_id=change.installed_entry.row_id))
     return operations
 
 
-def _remove_method(installed: InstalledEntry) -> Operations:
-    return [DisablePaymentMethod(method_id=installed.number)] if installed.is_exported else ()
+def _remove_method(installed_entry: InstalledEntry) -> Operations:
+    return (
+        [DisablePaymentMethod(method_id=installed_entry.row_id)]
+        if installed_entry.is_exported
+        else ()
+    )
 
 
-def _specified_fields(entry: Any) -> dict[str, Any]:
+def _select_specified_fields(entry: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in msgspec.structs.asdict(entry).items()
@@ -293,18 +296,18 @@ def _specified_fields(entry: Any) -> dict[str, Any]:
     }
 
 
-KINDS: Sequence[ConfigKind] = (
-    ConfigKind(
-        section="chains",
-        entry=ChainEntry,
+SECTIONS: Sequence[ConfigSection] = (
+    ConfigSection(
+        name="chains",
+        entry_type=ChainEntry,
         key=("chain",),
         read=_read_chains,
         change=lambda change: [SetChain(chain=change.entry.chain, **change.fields)],
         is_fixed=True,
     ),
-    ConfigKind(
-        section="tokens",
-        entry=TokenEntry,
+    ConfigSection(
+        name="tokens",
+        entry_type=TokenEntry,
         key=("chain", "symbol"),
         read=_read_tokens,
         change=lambda change: [
@@ -312,88 +315,91 @@ KINDS: Sequence[ConfigKind] = (
         ],
         is_fixed=True,
     ),
-    ConfigKind(
-        section="providers",
-        entry=ProviderEntry,
+    ConfigSection(
+        name="providers",
+        entry_type=ProviderEntry,
         key=("provider",),
         read=_read_providers,
         change=_change_provider,
         remove=_reset_provider,
         is_fixed=True,
     ),
-    ConfigKind(
-        section="restrictions",
-        entry=RestrictionEntry,
+    ConfigSection(
+        name="restrictions",
+        entry_type=RestrictionEntry,
         key=("type", "country"),
         read=_read_restrictions,
         change=_change_restriction,
         remove=_lift_restriction,
     ),
-    ConfigKind(
-        section="fraud_rules",
-        entry=FraudRuleEntry,
+    ConfigSection(
+        name="fraud_rules",
+        entry_type=FraudRuleEntry,
         key=FraudRuleEntry.__struct_fields__,
         read=partial(_read_fraud_rules, FraudRuleEntry),
-        change=lambda change: [AddFraudRule(**_specified_fields(change.entry))],
-        remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
+        change=lambda change: [AddFraudRule(**_select_specified_fields(change.entry))],
+        remove=lambda installed_entry: [RemoveFraudRule(rule_id=installed_entry.row_id)],
         allows_duplicates=True,
     ),
-    ConfigKind(
-        section="tax_rates",
-        entry=TaxRateEntry,
+    ConfigSection(
+        name="tax_rates",
+        entry_type=TaxRateEntry,
         key=("country",),
         read=_read_tax_rates,
         change=lambda change: [
             SetTaxRate(country=change.entry.country, rate=Decimal(change.entry.rate))
         ],
-        remove=lambda installed: [RemoveTaxRate(country=installed.entry.country)],
+        remove=lambda installed_entry: [RemoveTaxRate(country=installed_entry.entry.country)],
     ),
-    ConfigKind(
-        section="retention",
-        entry=RetentionEntry,
+    ConfigSection(
+        name="retention",
+        entry_type=RetentionEntry,
         key=("rule",),
         read=_read_retention,
         change=lambda _: (),
         is_fixed=True,
         instructions=lambda entry: f"set PAYINTENT_{entry.rule.upper()}_DAYS={entry.days}",
     ),
-    ConfigKind(
-        section="merchant_rate_limits",
-        entry=RateLimitEntry,
+    ConfigSection(
+        name="merchant_rate_limits",
+        entry_type=RateLimitEntry,
         key=("merchant_id", "kind"),
         read=_read_rate_limits,
-        change=lambda change: [SetRateLimit(**_specified_fields(change.entry))],
-        remove=lambda installed: [
-            ClearRateLimit(merchant_id=installed.entry.merchant_id, kind=installed.entry.kind)
-        ],
-        is_per_merchant=True,
-    ),
-    ConfigKind(
-        section="merchant_fraud_rules",
-        entry=MerchantFraudRuleEntry,
-        key=MerchantFraudRuleEntry.__struct_fields__,
-        read=partial(_read_fraud_rules, MerchantFraudRuleEntry),
-        change=lambda change: [AddFraudRule(**_specified_fields(change.entry))],
-        remove=lambda installed: [RemoveFraudRule(rule_id=installed.number)],
-        allows_duplicates=True,
-        is_per_merchant=True,
-    ),
-    ConfigKind(
-        section="merchant_refund_thresholds",
-        entry=RefundThresholdEntry,
-        key=("merchant_id", "currency"),
-        read=_read_refund_thresholds,
-        change=lambda change: [SetRefundThreshold(**_specified_fields(change.entry))],
-        remove=lambda installed: [
-            SetRefundThreshold(
-                merchant_id=installed.entry.merchant_id, currency=installed.entry.currency
+        change=lambda change: [SetRateLimit(**_select_specified_fields(change.entry))],
+        remove=lambda installed_entry: [
+            ClearRateLimit(
+                merchant_id=installed_entry.entry.merchant_id, kind=installed_entry.entry.kind
             )
         ],
         is_per_merchant=True,
     ),
-    ConfigKind(
-        section="merchant_methods",
-        entry=MethodEntry,
+    ConfigSection(
+        name="merchant_fraud_rules",
+        entry_type=MerchantFraudRuleEntry,
+        key=MerchantFraudRuleEntry.__struct_fields__,
+        read=partial(_read_fraud_rules, MerchantFraudRuleEntry),
+        change=lambda change: [AddFraudRule(**_select_specified_fields(change.entry))],
+        remove=lambda installed_entry: [RemoveFraudRule(rule_id=installed_entry.row_id)],
+        allows_duplicates=True,
+        is_per_merchant=True,
+    ),
+    ConfigSection(
+        name="merchant_refund_thresholds",
+        entry_type=RefundThresholdEntry,
+        key=("merchant_id", "currency"),
+        read=_read_refund_thresholds,
+        change=lambda change: [SetRefundThreshold(**_select_specified_fields(change.entry))],
+        remove=lambda installed_entry: [
+            SetRefundThreshold(
+                merchant_id=installed_entry.entry.merchant_id,
+                currency=installed_entry.entry.currency,
+            )
+        ],
+        is_per_merchant=True,
+    ),
+    ConfigSection(
+        name="merchant_methods",
+        entry_type=MethodEntry,
         key=("merchant_id", "account_id", "kind", "token", "label"),
         read=_read_methods,
         change=_change_method,

@@ -1,6 +1,6 @@
-"""Build log requests, and decode and validate the answers of endpoints.
+"""Build log requests, and decode and validate the responses of endpoints.
 
-Invalid answers raise ValueError. Contradictory logs raise `RpcAnswerError`, as an incident.
+Invalid responses raise ValueError. Contradictory logs raise `RpcFaultError`, as an incident.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ from payintent.evm.event_logs import (
     SWEPT,
     TRANSFER,
     ContractLogs,
-    LogAnswer,
+    RpcLog,
     read_logs,
     read_matching_logs,
     read_sweeps,
@@ -29,17 +29,17 @@ from payintent.evm.port import (
     BlockId,
     ChainTransaction,
     ContractLog,
+    MissingReason,
     SweepLog,
     TransactionReceipt,
     TransferLog,
-    Unanswered,
 )
 from payintent.evm.rpc import (
-    RpcAnswer,
-    RpcAnswerError,
     RpcCall,
-    RpcErrorAnswer,
+    RpcErrorResponse,
     RpcFault,
+    RpcFaultError,
+    RpcResponse,
     require_result,
 )
 
@@ -48,25 +48,25 @@ _CALLS_PER_BLOCK = 2
 _YEAR_9999_S = 253_370_764_800  # 9999-01-01 in Unix seconds
 
 
-class _BlockAnswer(msgspec.Struct, frozen=True, rename="camel"):
+class _RpcBlock(msgspec.Struct, frozen=True, rename="camel"):
     number: str
     hash: str
     timestamp: str
     parent_hash: str
 
 
-class _ReceiptAnswer(msgspec.Struct, frozen=True, rename="camel"):
+class _RpcReceipt(msgspec.Struct, frozen=True, rename="camel"):
     transaction_hash: str
     block_number: str
     block_hash: str
     status: str
     to: str | None
-    logs: list[LogAnswer]
+    logs: list[RpcLog]
     gas_used: str = "0x0"
     effective_gas_price: str = "0x0"
 
 
-class _TxAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class _RpcTransaction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     hash: str
     to: str | None
     input: str
@@ -76,9 +76,9 @@ class _TxAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     value: str
 
 
-_BLOCK = msgspec.json.Decoder(_BlockAnswer | None)
-_RECEIPT = msgspec.json.Decoder(_ReceiptAnswer | None)
-_TX = msgspec.json.Decoder(_TxAnswer | None)
+_BLOCK = msgspec.json.Decoder(_RpcBlock | None)
+_RECEIPT = msgspec.json.Decoder(_RpcReceipt | None)
+_TX = msgspec.json.Decoder(_RpcTransaction | None)
 _TEXT = msgspec.json.Decoder(str)
 _TEXTS = msgspec.json.Decoder(list[str])
 
@@ -115,7 +115,7 @@ def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
         parent_hash=read_hash(header.parent_hash),
     )
     if number is not None and block.number != number:
-        raise ValueError("the answer is a different block")
+        raise ValueError("the response contains a different block")
     return block
 
 
@@ -127,7 +127,7 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
     block_number, block_hash = read_index(receipt.block_number), read_hash(receipt.block_hash)
     status = read_index(receipt.status)
     if read_hash(receipt.transaction_hash) != tx_hash or status > 1:
-        raise ValueError("the answer is not a receipt of this transaction")
+        raise ValueError("the response does not contain the receipt of this transaction")
     logs, refunds = read_matching_logs(receipt.logs)
     for log in (*logs, *refunds):
         if (log.tx_hash, log.block_number, log.block_hash) != (tx_hash, block_number, block_hash):
@@ -137,7 +137,7 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
         block_number=block_number,
         block_hash=block_hash,
         status=status,
-        to=_address(receipt.to),
+        to=_parse_optional_address(receipt.to),
         logs=logs,
         refunds=refunds,
         gas_cost=read_index(receipt.gas_used) * read_index(receipt.effective_gas_price),
@@ -150,10 +150,10 @@ def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
     if transaction is None:
         return None
     if read_hash(transaction.hash) != tx_hash:
-        raise ValueError("the answer is a different transaction")
+        raise ValueError("the response contains a different transaction")
     return ChainTransaction(
         tx_hash=tx_hash,
-        to=_address(transaction.to),
+        to=_parse_optional_address(transaction.to),
         input=read_hex(transaction.input),
         block_number=None
         if transaction.block_number is None
@@ -164,7 +164,7 @@ def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
     )
 
 
-def _address(text: str | None) -> bytes | None:
+def _parse_optional_address(text: str | None) -> bytes | None:
     return None if text is None else read_sized(text, _ADDRESS)
 
 
@@ -181,23 +181,23 @@ class LogSearch:
     contracts: frozenset[bytes]
     before: int | None
 
-    def calls(self) -> list[RpcCall]:
+    def make_calls(self) -> list[RpcCall]:
         numbers = [self.end] if self.before is None else [self.end, self.before]
         block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
-        return [*map(block_call, numbers), _log_call(block_range, self.contracts)]
+        return [*map(make_block_call, numbers), _log_call(block_range, self.contracts)]
 
-    def read(self, answers: list[RpcAnswer]) -> "LogSearchResult":
-        """Decode the answers; logs that contradict the last block's hash are rejected."""
-        end = read_block(require_result(answers[0]), self.end)
+    def read(self, responses: list[RpcResponse]) -> "LogSearchResult":
+        """Decode the responses; logs that contradict the last block's hash are rejected."""
+        end = read_block(require_result(responses[0]), self.end)
         before = (
-            None if self.before is None else read_block(require_result(answers[1]), self.before)
+            None if self.before is None else read_block(require_result(responses[1]), self.before)
         )
         if end is None:
             return LogSearchResult(None, before, None)
-        answer = answers[-1]
-        if isinstance(answer, RpcErrorAnswer) and self.start < self.end:
+        response = responses[-1]
+        if isinstance(response, RpcErrorResponse) and self.start < self.end:
             return LogSearchResult(end, before, None)
-        raw = require_result(answer)  # a smaller span would not help with a single block
+        raw = require_result(response)  # a smaller span would not help with a single block
         return LogSearchResult(
             end, before, _read_logs(raw, self.contracts, self.start, self.end, end.hash)
         )
@@ -225,25 +225,25 @@ class TransferSearch:
     tokens: frozenset[bytes]
     recipients: frozenset[bytes]
 
-    def calls(self) -> list[RpcCall]:
+    def make_calls(self) -> list[RpcCall]:
         block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
-        log_call = transfer_call(block_range, self.tokens, self.recipients)
-        return [block_call(self.final), log_call]
+        log_call = make_transfer_call(block_range, self.tokens, self.recipients)
+        return [make_block_call(self.final), log_call]
 
-    def read(self, answers: list[RpcAnswer]) -> "TransferSearchResult":
-        final = read_block(require_result(answers[0]), self.final)
-        answer = answers[1]
-        if final is None or (isinstance(answer, RpcErrorAnswer) and self.start < self.end):
+    def read(self, responses: list[RpcResponse]) -> "TransferSearchResult":
+        final = read_block(require_result(responses[0]), self.final)
+        response = responses[1]
+        if final is None or (isinstance(response, RpcErrorResponse) and self.start < self.end):
             return TransferSearchResult(final, None)
-        raw = require_result(answer)
+        raw = require_result(response)
         try:
             logs = read_transfers(raw, self.tokens, self.recipients, self.start, self.end)
         except msgspec.MsgspecError:
             raise
         except ValueError:
-            raise RpcAnswerError(RpcFault.LOGS) from None
+            raise RpcFaultError(RpcFault.LOGS) from None
         if any(log.block_hash != final.hash for log in logs if log.block_number == final.number):
-            raise RpcAnswerError(RpcFault.LOGS)
+            raise RpcFaultError(RpcFault.LOGS)
         return TransferSearchResult(final, logs)
 
 
@@ -263,24 +263,24 @@ class SweepSearch:
     end: int
     factories: frozenset[bytes]
 
-    def calls(self) -> list[RpcCall]:
+    def make_calls(self) -> list[RpcCall]:
         block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
-        return [block_call(self.end), sweep_call(block_range, self.factories)]
+        return [make_block_call(self.end), make_sweep_call(block_range, self.factories)]
 
-    def read(self, answers: list[RpcAnswer]) -> "SweepSearchResult":
-        end = read_block(require_result(answers[0]), self.end)
-        answer = answers[1]
-        if end is None or (isinstance(answer, RpcErrorAnswer) and self.start < self.end):
+    def read(self, responses: list[RpcResponse]) -> "SweepSearchResult":
+        end = read_block(require_result(responses[0]), self.end)
+        response = responses[1]
+        if end is None or (isinstance(response, RpcErrorResponse) and self.start < self.end):
             return SweepSearchResult(end, None)
-        raw = require_result(answer)
+        raw = require_result(response)
         try:
             logs = read_sweeps(raw, self.factories, self.start, self.end)
         except msgspec.MsgspecError:
             raise
         except ValueError:
-            raise RpcAnswerError(RpcFault.LOGS) from None
+            raise RpcFaultError(RpcFault.LOGS) from None
         if any(log.block_hash != end.hash for log in logs if log.block_number == end.number):
-            raise RpcAnswerError(RpcFault.LOGS)
+            raise RpcFaultError(RpcFault.LOGS)
         return SweepSearchResult(end, logs)
 
 
@@ -292,7 +292,7 @@ class SweepSearchResult:
     logs: tuple[SweepLog, ...] | None
 
 
-def sweep_call(blocks: Mapping[str, str], factories: Collection[bytes]) -> RpcCall:
+def make_sweep_call(blocks: Mapping[str, str], factories: Collection[bytes]) -> RpcCall:
     """Build the search for sweeps of factories in a range or a block."""
     log_filter: dict[str, Any] = {
         **blocks,
@@ -302,7 +302,7 @@ def sweep_call(blocks: Mapping[str, str], factories: Collection[bytes]) -> RpcCa
     return RpcCall("eth_getLogs", [log_filter])
 
 
-def transfer_call(
+def make_transfer_call(
     blocks: Mapping[str, str], tokens: Collection[bytes], recipients: Collection[bytes]
 ) -> RpcCall:
     """Build the search for transfers of tokens to recipients in a range or a block."""
@@ -318,20 +318,23 @@ def _to_topic(address: bytes) -> str:
     return to_hex(address.rjust(32, b"\0"))
 
 
-def block_call(block: int | str) -> RpcCall:
+def make_block_call(block: int | str) -> RpcCall:
     """Build the request for a block by number, or by a tag such as `latest`."""
     tag = hex(block) if isinstance(block, int) else block
     return RpcCall("eth_getBlockByNumber", [tag, False])
 
 
-def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
+def make_block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
     """Build two calls per block: its header by number, and its logs by hash.
 
     The header is needed because a node may know blocks that are not on its chain.
     """
     calls: list[RpcCall] = []
     for block in blocks:
-        calls += [block_call(block.number), _log_call({"blockHash": to_hex(block.hash)}, contracts)]
+        calls += [
+            make_block_call(block.number),
+            _log_call({"blockHash": to_hex(block.hash)}, contracts),
+        ]
     return calls
 
 
@@ -345,29 +348,34 @@ def _log_call(blocks: Mapping[str, str], contracts: Collection[bytes]) -> RpcCal
 
 
 def read_block_logs(
-    blocks: Sequence[BlockId], contracts: Collection[bytes], answers: list[RpcAnswer]
-) -> list[list[ContractLog] | Unanswered]:
-    """Decode the answers to `block_log_calls`; an error answer affects only its own block."""
+    blocks: Sequence[BlockId], contracts: Collection[bytes], responses: list[RpcResponse]
+) -> list[list[ContractLog] | MissingReason]:
+    """Decode the responses to `make_block_log_calls`; an error only affects its own block."""
     return [
-        _decode_block_logs(block, contracts, answers[index], answers[index + 1])
-        for block, index in zip(blocks, range(0, len(answers), _CALLS_PER_BLOCK), strict=True)
+        _decode_block_logs(block, contracts, responses[index], responses[index + 1])
+        for block, index in zip(blocks, range(0, len(responses), _CALLS_PER_BLOCK), strict=True)
     ]
 
 
 def _decode_block_logs(
-    block: BlockId, contracts: Collection[bytes], head_answer: RpcAnswer, logs_answer: RpcAnswer
-) -> list[ContractLog] | Unanswered:
-    if isinstance(head_answer, RpcErrorAnswer):
-        return Unanswered.REFUSED
-    head = read_block(head_answer, block.number)
-    if head is None:
-        return Unanswered.BEHIND
-    if head.hash != block.hash:
+    block: BlockId,
+    contracts: Collection[bytes],
+    head_response: RpcResponse,
+    logs_response: RpcResponse,
+) -> list[ContractLog] | MissingReason:
+    if isinstance(head_response, RpcErrorResponse):
+        return MissingReason.REFUSED
+    header = read_block(head_response, block.number)
+    if header is None:
+        return MissingReason.BEHIND
+    if header.hash != block.hash:
         return []
-    if isinstance(logs_answer, RpcErrorAnswer):
-        return Unanswered.REFUSED
-    paid, refunded = _read_logs(logs_answer, contracts, block.number, block.number, block.hash)
-    return [*paid, *refunded]
+    if isinstance(logs_response, RpcErrorResponse):
+        return MissingReason.REFUSED
+    paid_logs, refund_logs = _read_logs(
+        logs_response, contracts, block.number, block.number, block.hash
+    )
+    return [*paid_logs, *refund_logs]
 
 
 def _read_logs(
@@ -375,11 +383,13 @@ def _read_logs(
 ) -> ContractLogs:
     """Decode logs. Logs of the last block must have its hash."""
     try:
-        paid, refunded = read_logs(raw, contracts, start, end)
+        paid_logs, refund_logs = read_logs(raw, contracts, start, end)
     except msgspec.MsgspecError:
         raise  # not a list of logs
     except ValueError:
-        raise RpcAnswerError(RpcFault.LOGS) from None
-    if any(log.block_hash != end_hash for log in (*paid, *refunded) if log.block_number == end):
-        raise RpcAnswerError(RpcFault.LOGS)
-    return paid, refunded
+        raise RpcFaultError(RpcFault.LOGS) from None
+    if any(
+        log.block_hash != end_hash for log in (*paid_logs, *refund_logs) if log.block_number == end
+    ):
+        raise RpcFaultError(RpcFault.LOGS)
+    return paid_logs, refund_logs

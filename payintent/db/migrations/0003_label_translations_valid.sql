@@ -1,0 +1,1 @@
+ALTER TABLE payment_method VALIDATE CONSTRAINT payment_method_label_translations;
