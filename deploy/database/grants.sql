@@ -14,7 +14,8 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA public
 GRANT SELECT, INSERT, UPDATE ON
     payment, session, capture, refund, money_case, callback, delivery, idempotency, gateway_outage,
     chain_cursor, chain_hint, chain_receipt, chain_refund, chain_refund_try, chain_sighting,
-    buyer_attempt, buyer_call_state, fraud_decision, catalog_shown, installation, ring_key, dispute
+    buyer_attempt, buyer_call_state, fraud_decision, catalog_shown, installation, ring_key, dispute,
+    deposit_address, deposit_sweep, sweep_batch, sweep_item
 TO payintent_api, payintent_worker;
 
 -- Rows that never change.
@@ -113,21 +114,23 @@ GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_r
 GRANT SELECT ON
     capture, delivery, gateway_outage, chain_cursor, chain_refund_try, chain_sighting,
     fraud_decision, provider, payment_method, tax_rate, restriction, rate_limit, chain,
-    chain_contract, chain_token, catalog_shown, audit, ledger_entry
+    chain_contract, chain_token, catalog_shown, audit, ledger_entry, deposit_address, deposit_sweep,
+    sweep_batch, sweep_item
 TO payintent_read;
 GRANT SELECT (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
     amount_minor, status, failure_reason, step, reference, requested_by, approved_by, inquiries,
-    next_at, sent_at, created_at, updated_at) ON refund TO payintent_read;
+    next_at, sent_at, created_at, updated_at, address_entries) ON refund TO payintent_read;
 GRANT SELECT (id, kind, merchant_id, payment_id, session_id, capture_id, status, opened_at,
     receipt_id, closed_at, closed_by, refund_id) ON money_case TO payintent_read;
 GRANT SELECT (id, account_id, reference, capture_id, case_id, state, funds, amount_minor, currency,
     respond_by, held_minor, created_at, updated_at) ON dispute TO payintent_read;
 GRANT SELECT (id, chain, account_id, block, block_hash, tx_hash, log_index, uuid, token, receiver,
-    amount, session_id, disposition, final_at) ON chain_receipt TO payintent_read;
+    amount, session_id, disposition, final_at, mined_at, deposit_capture_id, deposit_sweep_id)
+    ON chain_receipt TO payintent_read;
 GRANT SELECT (id, chain, account_id, block, tx_hash, log_index, uuid, refund_ref, token, amount,
     sender, disposition, refund_id, final_at) ON chain_refund TO payintent_read;
 GRANT SELECT (id, name, activation, activated_at, created_at, default_country, locale, countries,
-    currencies, tax_manager, tax_country, auto_refund) ON merchant TO payintent_read;
+    currencies, tax_manager, tax_country, auto_refund, deposit_tolerance) ON merchant TO payintent_read;
 GRANT SELECT (id, merchant_id, status, version, currency, amount, session_id, failure_reason,
     refunded_amount, reserved_amount, expires_at, paid_at, failed_at, expired_at, cancelled_at,
     created_at, updated_at) ON payment TO payintent_read;

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import LiteralString
 from uuid import UUID
 
 from payintent.chains.watch_store import CURRENT_TIME_SOURCE, END_OF_WATCH
@@ -160,26 +159,27 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
 
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
     """List our payment contracts on a chain, including retired contracts."""
-    return await _list_deployed(database, slug, "forwarder IS NULL")
+    return await _list_deployed(database, slug, is_factory=False)
 
 
 async def list_factories(database: Executor, slug: str) -> list[DeployedContract]:
     """List our deposit factories on a chain, including retired factories."""
-    return await _list_deployed(database, slug, "forwarder IS NOT NULL")
+    return await _list_deployed(database, slug, is_factory=True)
 
 
 async def _list_deployed(
-    database: Executor, slug: str, condition: LiteralString
+    database: Executor, slug: str, *, is_factory: bool
 ) -> list[DeployedContract]:
     rows = await database.fetch(
         f"""
         SELECT {_CONTRACT_COLUMNS}
         FROM chain_contract
-        WHERE chain = $1 AND {condition}
+        WHERE chain = $1 AND (forwarder IS NOT NULL) = $2
         ORDER BY account_id
-        LIMIT $2
+        LIMIT $3
         """,
         slug,
+        is_factory,
         _CONTRACTS_MAX,
     )
     return [DeployedContract(**row) for row in rows]

@@ -265,7 +265,8 @@ def _quote(network: str, total: str, typical_s: int, **fields: Any) -> dict[str,
         "label": f"USDT on {network}",
         "currency": "USDT",
         "token": "USDT",
-        "network": network,
+        "name": f"USDT on {network}",
+        "chain_name": network,
         "typical_s": typical_s,
         "total_amount": total,
         "fee_mode": "INCLUSIVE",
@@ -284,7 +285,7 @@ def test_networks_are_listed_cheapest_first_then_fastest_first() -> None:
         _quote("Cheap", "9.5", 900),
     ]
     ordered = cheapest_first(quotes)
-    assert [quote["network"] for quote in ordered] == [
+    assert [quote["chain_name"] for quote in ordered] == [
         *("Cheap", ""),
         *("BNB Smart Chain", "Ethereum", "Dear"),
     ]
