@@ -37,6 +37,11 @@ class ChainRecord:
     refunders: Sequence[bytes]  # refund senders; the last is current
     refund_approval_above: Decimal  # in tokens; refunds above it need approval
     auto_refund_gas: int  # per UTC day
+    sweeper: bytes | None  # sends sweeps of deposits
+    sweep_count: int  # deposits that are swept at once, however young they are
+    sweep_after_s: int  # the age at which a deposit is swept
+    sweep_gas_price_max: Decimal  # in gwei; 0: no limit
+    sweep_now_at: datetime | None  # deposits that were final then are swept at once
     updated_at: datetime
 
     @property
@@ -57,6 +62,8 @@ class TokenRecord:
     minimum: Decimal  # in the smallest unit
     enabled: bool
     auto_refund_from: Decimal  # in tokens; smaller amounts are not refunded automatically
+    sweep_value: Decimal = Decimal(0)  # in tokens; unswept deposits of this value are swept at once
+    sweep_minimum: Decimal = Decimal(0)  # in tokens; smaller amounts at an address are not swept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +102,13 @@ class ChainCursor:
 _CHAIN = """
     slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
     block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
-    refunders, refund_approval_above, auto_refund_gas, updated_at
+    refunders, refund_approval_above, auto_refund_gas, sweeper, sweep_count, sweep_after_s,
+    sweep_gas_price_max, sweep_now_at, updated_at
 """
 _COIN = "decode(repeat('00', 20), 'hex')"  # the address of the native coin
 _TOKEN = f"""
     chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN} AS native,
-    approve_zero_first, minimum, enabled, auto_refund_from
+    approve_zero_first, minimum, enabled, auto_refund_from, sweep_value, sweep_minimum
 """
 _CONTRACT = """
     account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
@@ -261,12 +269,13 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
         """
         INSERT INTO chain_token
             (chain, symbol, address, decimals, approve_zero_first, minimum, enabled,
-             auto_refund_from)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+             auto_refund_from, sweep_value, sweep_minimum)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         ON CONFLICT (chain, symbol) DO UPDATE
         SET address = excluded.address, decimals = excluded.decimals,
             approve_zero_first = excluded.approve_zero_first, minimum = excluded.minimum,
-            enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from
+            enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from,
+            sweep_value = excluded.sweep_value, sweep_minimum = excluded.sweep_minimum
         """,
         token.chain,
         token.symbol,
@@ -276,6 +285,8 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
         token.minimum,
         token.enabled,
         token.auto_refund_from,
+        token.sweep_value,
+        token.sweep_minimum,
     )
 
 
@@ -285,7 +296,8 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
         UPDATE chain
         SET finality = $2, confirmations = $3, instant_finality = $4, public_rpc_urls = $5,
             explorer_urls = $6, refunders = $7, refund_approval_above = $8, auto_refund_gas = $9,
-            updated_at = clock()
+            sweeper = $10, sweep_count = $11, sweep_after_s = $12, sweep_gas_price_max = $13,
+            sweep_now_at = $14, updated_at = clock()
         WHERE slug = $1
         """,
         chain.slug,
@@ -297,7 +309,49 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
         list(chain.refunders),
         chain.refund_approval_above,
         chain.auto_refund_gas,
+        chain.sweeper,
+        chain.sweep_count,
+        chain.sweep_after_s,
+        chain.sweep_gas_price_max,
+        chain.sweep_now_at,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsweptDeposits:
+    """Final deposits of a token that are still at their addresses."""
+
+    currency: str
+    deposits: int
+    amount: Decimal  # in tokens, or in the smallest unit if the token is not supported
+    oldest_at: datetime
+    age_s: float
+
+
+async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
+    rows = await database.fetch(
+        """
+        SELECT coalesce(t.symbol, '0x' || encode(r.token, 'hex')) AS currency,
+            count(*) AS deposits,
+            trim_scale(sum(r.amount) / (10::numeric ^ coalesce(t.decimals, 0))) AS amount,
+            min(r.final_at) AS oldest_at,
+            extract(epoch FROM clock() - min(r.final_at))::float AS age_s
+        FROM chain_receipt r
+        LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+        WHERE r.chain = $1 AND r.disposition = 'deposit' AND r.deposit_sweep_id IS NULL
+        GROUP BY r.token, t.symbol, t.decimals
+        ORDER BY currency
+        LIMIT $2
+        """,
+        slug,
+        _TOKENS_MAX,
+    )
+    return [UnsweptDeposits(**row) for row in rows]
+
+
+async def request_sweep(tx: Tx, slug: str) -> None:
+    """Have the deposits that are final now swept at once, and retry those that failed."""
+    await tx.fetch("UPDATE chain SET sweep_now_at = clock() WHERE slug = $1", slug)
 
 
 async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:

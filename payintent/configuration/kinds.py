@@ -112,6 +112,7 @@ async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
                 public_rpc_urls=list(row.public_rpc_urls),
                 explorer_urls=list(row.explorer_urls),
                 refund_approval_above=write_number(row.refund_approval_above),
+                sweep_gas_price_max=write_number(row.sweep_gas_price_max),
             )
         )
         for row in await chain_store.list_chains(context.database)
@@ -127,6 +128,8 @@ async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
                 address=UNSET if token.address is None else to_checksum_address(token.address),
                 minimum=int(token.minimum),
                 auto_refund_from=write_number(token.auto_refund_from),
+                sweep_value=write_number(token.sweep_value),
+                sweep_minimum=write_number(token.sweep_minimum),
             )
         )
         for chain in await chain_store.list_chains(context.database)

@@ -126,16 +126,37 @@ CREATE FUNCTION public.refund_frozen() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF OLD.status <> 'PENDING' AND NEW.reason IS NULL AND NEW.destination IS NULL
-        AND (NEW.merchant_id, NEW.payment_id, NEW.capture_id, NEW.case_id, NEW.amount,
+    IF (NEW.merchant_id, NEW.payment_id, NEW.capture_id, NEW.case_id, NEW.amount,
             NEW.amount_text, NEW.currency, NEW.amount_minor, NEW.requested_by, NEW.created_at)
         IS NOT DISTINCT FROM (OLD.merchant_id, OLD.payment_id, OLD.capture_id, OLD.case_id,
             OLD.amount, OLD.amount_text, OLD.currency, OLD.amount_minor, OLD.requested_by,
-            OLD.created_at) THEN
+            OLD.created_at)
+        AND (OLD.status <> 'PENDING' AND NEW.reason IS NULL AND NEW.destination IS NULL
+            OR OLD.status = 'PENDING' AND OLD.sent_at IS NULL
+                AND NEW.reason IS NOT DISTINCT FROM OLD.reason
+                AND NEW.destination IS NOT NULL
+                AND NEW.address_entries = OLD.address_entries + 1) THEN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION 'refund % is what it was asked for', OLD.id
         USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_frozen';
+END $$;
+
+CREATE FUNCTION public.refund_of_deposit() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF (NEW.destination IS NULL AND NEW.step NOT IN ('address', 'ended')
+            OR NEW.requested_by = 'policy:auto_refund') AND EXISTS (
+        SELECT
+        FROM capture c
+        JOIN chain_contract k ON k.account_id = c.account_id
+        WHERE c.id = NEW.capture_id AND k.forwarder IS NOT NULL
+    ) THEN
+        RAISE EXCEPTION 'a refund of a deposit needs an address that the buyer has entered'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_of_deposit';
+    END IF;
+    RETURN NEW;
 END $$;
 
 CREATE FUNCTION public.session_quote_frozen() RETURNS trigger
@@ -314,6 +335,11 @@ CREATE TABLE public.chain (
     refunders bytea[] DEFAULT '{}'::bytea[] NOT NULL,
     refund_approval_above numeric(38,18) DEFAULT 1000 NOT NULL,
     auto_refund_gas bigint DEFAULT 3000000 NOT NULL,
+    sweeper bytea,
+    sweep_count integer DEFAULT 50 NOT NULL,
+    sweep_after_s integer DEFAULT 86400 NOT NULL,
+    sweep_gas_price_max numeric(38,9) DEFAULT 0 NOT NULL,
+    sweep_now_at timestamp with time zone,
     CONSTRAINT chain_auto_refund_gas CHECK ((auto_refund_gas >= 0)),
     CONSTRAINT chain_confirmations CHECK (((confirmations >= 1) AND (confirmations <= 10000))),
     CONSTRAINT chain_finality CHECK ((finality = ANY (ARRAY['finalized'::text, 'confirmations'::text]))),
@@ -329,6 +355,8 @@ CREATE TABLE public.chain_contract (
     deployed_block bigint NOT NULL,
     current boolean DEFAULT true NOT NULL,
     added_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    forwarder bytea,
+    refund_account_id bigint,
     CONSTRAINT chain_contract_address CHECK ((octet_length(address) = 20)),
     CONSTRAINT chain_contract_block CHECK ((deployed_block >= 0)),
     CONSTRAINT chain_contract_receiver CHECK ((octet_length(receiver) = 20))
@@ -350,6 +378,16 @@ CREATE TABLE public.chain_cursor (
     watched_until timestamp with time zone,
     auto_refund_day date,
     auto_refund_gas_used bigint DEFAULT 0 NOT NULL,
+    deposit_block bigint,
+    deposit_at timestamp with time zone,
+    look_first bigint,
+    look_until bigint,
+    look_id bigint,
+    look_is_long boolean DEFAULT false NOT NULL,
+    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    long_look_block bigint,
+    long_looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    sweep_block bigint,
     CONSTRAINT chain_cursor_watched CHECK (((watched_since IS NULL) = (watched_until IS NULL)))
 );
 
@@ -384,7 +422,9 @@ CREATE TABLE public.chain_receipt (
     session_id uuid,
     disposition text NOT NULL,
     final_at timestamp with time zone NOT NULL,
-    CONSTRAINT chain_receipt_disposition CHECK ((disposition = ANY (ARRAY['credited'::text, 'duplicate'::text, 'underpaid'::text, 'overpaid'::text, 'wrong_token'::text, 'wrong_receiver'::text, 'late'::text, 'closed_session'::text, 'unknown_uuid'::text]))),
+    mined_at timestamp with time zone,
+    deposit_capture_id uuid,
+    deposit_sweep_id uuid,
     CONSTRAINT chain_receipt_known CHECK (((session_id IS NOT NULL) OR (disposition = ANY (ARRAY['unknown_uuid'::text, 'wrong_receiver'::text]))))
 );
 
@@ -425,7 +465,9 @@ CREATE TABLE public.chain_sighting (
     exact boolean NOT NULL,
     block bigint NOT NULL,
     seen_at timestamp with time zone NOT NULL,
-    gone_at timestamp with time zone
+    gone_at timestamp with time zone,
+    token bytea,
+    amount numeric(78,0)
 );
 
 CREATE TABLE public.chain_token (
@@ -437,6 +479,9 @@ CREATE TABLE public.chain_token (
     minimum numeric(78,0) DEFAULT 1 NOT NULL,
     enabled boolean DEFAULT true NOT NULL,
     auto_refund_from numeric DEFAULT 1 NOT NULL,
+    surplus_from numeric(78,0) DEFAULT 1 NOT NULL,
+    sweep_value numeric(38,18) DEFAULT 0 NOT NULL,
+    sweep_minimum numeric(38,18) DEFAULT 0 NOT NULL,
     CONSTRAINT chain_token_address CHECK ((octet_length(address) = 20)),
     CONSTRAINT chain_token_auto_refund_from CHECK ((auto_refund_from >= (0)::numeric)),
     CONSTRAINT chain_token_decimals CHECK (((decimals >= 0) AND (decimals <= 18))),
@@ -488,6 +533,50 @@ CREATE TABLE public.delivery (
     CONSTRAINT delivery_state CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'dead'::text, 'skipped'::text])))
 )
 WITH (fillfactor='70');
+
+CREATE TABLE public.deposit_address (
+    id bigint NOT NULL,
+    session_id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    uuid bytea NOT NULL,
+    address bytea NOT NULL,
+    from_block bigint NOT NULL,
+    covered boolean DEFAULT false NOT NULL,
+    CONSTRAINT deposit_address_address CHECK ((octet_length(address) = 20)),
+    CONSTRAINT deposit_address_from_block CHECK ((from_block >= 0)),
+    CONSTRAINT deposit_address_uuid CHECK ((octet_length(uuid) = 16))
+);
+
+ALTER TABLE public.deposit_address ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.deposit_address_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.deposit_sweep (
+    id uuid NOT NULL,
+    chain text NOT NULL,
+    account_id bigint NOT NULL,
+    uuid bytea NOT NULL,
+    session_id uuid NOT NULL,
+    token bytea NOT NULL,
+    currency text NOT NULL,
+    succeeded boolean NOT NULL,
+    amount numeric(78,0) NOT NULL,
+    received numeric(78,0) NOT NULL,
+    block bigint NOT NULL,
+    block_hash bytea NOT NULL,
+    tx_hash bytea NOT NULL,
+    log_index integer NOT NULL,
+    final_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT deposit_sweep_amount CHECK (((succeeded = (amount > (0)::numeric)) AND ((received >= (0)::numeric) AND (received <= amount)))),
+    CONSTRAINT deposit_sweep_token CHECK ((octet_length(token) = 20)),
+    CONSTRAINT deposit_sweep_uuid CHECK ((octet_length(uuid) = 16))
+);
 
 CREATE TABLE public.dispute (
     id uuid NOT NULL,
@@ -683,10 +772,7 @@ CREATE TABLE public.ledger_entry (
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     entry_number bigint NOT NULL,
     CONSTRAINT ledger_entry_accounts CHECK ((debit <> credit)),
-    CONSTRAINT ledger_entry_amount CHECK ((amount > (0)::numeric)),
-    CONSTRAINT ledger_entry_credit CHECK ((split_part(credit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
-    CONSTRAINT ledger_entry_debit CHECK ((split_part(debit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))),
-    CONSTRAINT ledger_entry_fact CHECK ((fact = ANY (ARRAY['capture'::text, 'capture_adopted'::text, 'refund_reserved'::text, 'refund_done'::text, 'refund_reversed'::text, 'dispute_opened'::text, 'dispute_moved'::text, 'dispute_won'::text, 'dispute_lost'::text, 'case_accepted'::text, 'case_dismissed'::text, 'gateway_payout'::text, 'payout'::text, 'adjustment'::text])))
+    CONSTRAINT ledger_entry_amount CHECK ((amount > (0)::numeric))
 );
 
 ALTER TABLE public.ledger_entry ALTER COLUMN entry_number ADD GENERATED ALWAYS AS IDENTITY (
@@ -786,6 +872,7 @@ CREATE TABLE public.merchant (
     livemode boolean DEFAULT true NOT NULL,
     live_merchant bigint,
     refund_approval_above jsonb DEFAULT '{}'::jsonb NOT NULL,
+    deposit_tolerance numeric(4,3) DEFAULT 0 NOT NULL,
     CONSTRAINT merchant_accent_colour CHECK ((accent_colour ~ '^#[0-9a-f]{6}$'::text)),
     CONSTRAINT merchant_activated CHECK (((activation <> 'ACTIVE'::text) OR (activated_at IS NOT NULL))),
     CONSTRAINT merchant_activation CHECK ((activation = ANY (ARRAY['NEW'::text, 'REQUESTED'::text, 'APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text, 'SUSPENDED'::text]))),
@@ -827,7 +914,6 @@ CREATE TABLE public.money_case (
     subject text,
     CONSTRAINT money_case_about CHECK ((num_nonnulls(session_id, receipt_id, refund_id, subject, capture_id) > 0)),
     CONSTRAINT money_case_closed CHECK ((((status = 'OPEN'::text) = (closed_at IS NULL)) AND ((status = 'OPEN'::text) = (closed_by IS NULL)))),
-    CONSTRAINT money_case_kind CHECK ((kind = ANY (ARRAY['ORPHAN_CAPTURE'::text, 'LATE_PAYMENT'::text, 'DOUBLE_PAYMENT'::text, 'AMOUNT_MISMATCH'::text, 'TOKEN_MISMATCH'::text, 'UNKNOWN_REFERENCE'::text, 'REFUND_REVERSED'::text, 'RECONCILIATION'::text, 'UNDECIDED'::text, 'DISPUTE'::text, 'OUTSIDE_REFUND'::text, 'FRAUD_WARNING'::text]))),
     CONSTRAINT money_case_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'REFUNDED'::text, 'ACCEPTED'::text, 'DISMISSED'::text]))),
     CONSTRAINT money_case_subject CHECK (((length(subject) >= 1) AND (length(subject) <= 300)))
 );
@@ -1120,6 +1206,7 @@ CREATE TABLE public.refund (
     sent_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     updated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    address_entries integer DEFAULT 0 NOT NULL,
     CONSTRAINT refund_amount CHECK ((amount > (0)::numeric)),
     CONSTRAINT refund_amount_minor CHECK ((amount_minor > (0)::numeric)),
     CONSTRAINT refund_ended CHECK (((status = 'PENDING'::text) = (step <> 'ended'::text))),
@@ -1128,7 +1215,6 @@ CREATE TABLE public.refund (
     CONSTRAINT refund_owner CHECK (((case_id IS NULL) = ((amount IS NOT NULL) AND (amount_text IS NOT NULL) AND (payment_id IS NOT NULL) AND (merchant_id IS NOT NULL)))),
     CONSTRAINT refund_reason CHECK (((length(reason) >= 1) AND (length(reason) <= 500))),
     CONSTRAINT refund_status CHECK ((status = ANY (ARRAY['PENDING'::text, 'SUCCEEDED'::text, 'FAILED'::text]))),
-    CONSTRAINT refund_step CHECK ((step = ANY (ARRAY['approval'::text, 'queued'::text, 'sent'::text, 'ended'::text]))),
     CONSTRAINT refund_two_persons CHECK ((approved_by <> requested_by))
 );
 
@@ -1234,6 +1320,32 @@ CREATE TABLE public.statement_close (
     next_number bigint NOT NULL
 );
 
+CREATE TABLE public.sweep_batch (
+    id uuid NOT NULL,
+    chain text NOT NULL,
+    account_id bigint NOT NULL,
+    token bytea NOT NULL,
+    sender bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    tx_hash bytea,
+    ended_at timestamp with time zone,
+    result text,
+    gas_cost numeric(78,0),
+    CONSTRAINT sweep_batch_end CHECK (((ended_at IS NULL) = (result IS NULL))),
+    CONSTRAINT sweep_batch_gas_cost CHECK ((gas_cost > (0)::numeric)),
+    CONSTRAINT sweep_batch_result CHECK ((result = ANY (ARRAY['mined'::text, 'reverted'::text, 'lost'::text]))),
+    CONSTRAINT sweep_batch_sender CHECK ((octet_length(sender) = 20)),
+    CONSTRAINT sweep_batch_token CHECK ((octet_length(token) = 20)),
+    CONSTRAINT sweep_batch_tx_hash CHECK ((octet_length(tx_hash) = 32))
+);
+
+CREATE TABLE public.sweep_item (
+    batch_id uuid NOT NULL,
+    session_id uuid NOT NULL,
+    token bytea NOT NULL,
+    ended boolean DEFAULT false NOT NULL
+);
+
 CREATE TABLE public.tax_rate (
     country text NOT NULL,
     rate numeric(9,8) NOT NULL,
@@ -1313,6 +1425,12 @@ ALTER TABLE ONLY public.capture
 ALTER TABLE ONLY public.catalog_shown
     ADD CONSTRAINT catalog_shown_pkey PRIMARY KEY (merchant_id, viewer);
 
+ALTER TABLE public.chain_contract
+    ADD CONSTRAINT chain_contract_factory CHECK (((forwarder IS NULL) = (refund_account_id IS NULL))) NOT VALID;
+
+ALTER TABLE public.chain_contract
+    ADD CONSTRAINT chain_contract_forwarder CHECK ((octet_length(forwarder) = 20)) NOT VALID;
+
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_once UNIQUE (chain, address);
 
@@ -1331,11 +1449,20 @@ ALTER TABLE ONLY public.chain
 ALTER TABLE ONLY public.chain
     ADD CONSTRAINT chain_pkey PRIMARY KEY (slug);
 
+ALTER TABLE public.chain_receipt
+    ADD CONSTRAINT chain_receipt_deposit CHECK ((((disposition = 'deposit'::text) = (mined_at IS NOT NULL)) AND ((deposit_capture_id IS NULL) OR (disposition = 'deposit'::text)))) NOT VALID;
+
+ALTER TABLE public.chain_receipt
+    ADD CONSTRAINT chain_receipt_disposition CHECK ((disposition = ANY (ARRAY['credited'::text, 'duplicate'::text, 'underpaid'::text, 'overpaid'::text, 'wrong_token'::text, 'wrong_receiver'::text, 'late'::text, 'closed_session'::text, 'unknown_uuid'::text, 'deposit'::text]))) NOT VALID;
+
 ALTER TABLE ONLY public.chain_receipt
     ADD CONSTRAINT chain_receipt_once UNIQUE (chain, tx_hash, log_index);
 
 ALTER TABLE ONLY public.chain_receipt
     ADD CONSTRAINT chain_receipt_pkey PRIMARY KEY (id);
+
+ALTER TABLE public.chain_receipt
+    ADD CONSTRAINT chain_receipt_sweep CHECK (((deposit_sweep_id IS NULL) OR (disposition = 'deposit'::text))) NOT VALID;
 
 ALTER TABLE ONLY public.chain_refund
     ADD CONSTRAINT chain_refund_once UNIQUE (chain, tx_hash, log_index);
@@ -1346,11 +1473,26 @@ ALTER TABLE ONLY public.chain_refund
 ALTER TABLE ONLY public.chain_refund_try
     ADD CONSTRAINT chain_refund_try_pkey PRIMARY KEY (refund_id);
 
+ALTER TABLE public.chain_sighting
+    ADD CONSTRAINT chain_sighting_deposit CHECK (((token IS NULL) = (amount IS NULL))) NOT VALID;
+
 ALTER TABLE ONLY public.chain_sighting
     ADD CONSTRAINT chain_sighting_pkey PRIMARY KEY (chain, tx_hash, log_index);
 
+ALTER TABLE public.chain
+    ADD CONSTRAINT chain_sweep_policy CHECK (((sweep_count > 0) AND (sweep_after_s >= 0) AND (sweep_gas_price_max >= (0)::numeric))) NOT VALID;
+
+ALTER TABLE public.chain
+    ADD CONSTRAINT chain_sweeper CHECK ((octet_length(sweeper) = 20)) NOT VALID;
+
 ALTER TABLE ONLY public.chain_token
     ADD CONSTRAINT chain_token_pkey PRIMARY KEY (chain, symbol);
+
+ALTER TABLE public.chain_token
+    ADD CONSTRAINT chain_token_surplus_from CHECK ((surplus_from > (0)::numeric)) NOT VALID;
+
+ALTER TABLE public.chain_token
+    ADD CONSTRAINT chain_token_sweep CHECK (((sweep_value >= (0)::numeric) AND (sweep_minimum >= (0)::numeric))) NOT VALID;
 
 ALTER TABLE ONLY public.checkout
     ADD CONSTRAINT checkout_pkey PRIMARY KEY (id);
@@ -1366,6 +1508,21 @@ ALTER TABLE ONLY public.console_session
 
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (event_id);
+
+ALTER TABLE ONLY public.deposit_address
+    ADD CONSTRAINT deposit_address_once UNIQUE (address, account_id);
+
+ALTER TABLE ONLY public.deposit_address
+    ADD CONSTRAINT deposit_address_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.deposit_address
+    ADD CONSTRAINT deposit_address_session UNIQUE (session_id);
+
+ALTER TABLE ONLY public.deposit_sweep
+    ADD CONSTRAINT deposit_sweep_log UNIQUE (chain, tx_hash, log_index);
+
+ALTER TABLE ONLY public.deposit_sweep
+    ADD CONSTRAINT deposit_sweep_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.dispute
     ADD CONSTRAINT dispute_case_id_key UNIQUE (case_id);
@@ -1412,6 +1569,15 @@ ALTER TABLE ONLY public.idempotency
 ALTER TABLE ONLY public.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_one);
 
+ALTER TABLE public.ledger_entry
+    ADD CONSTRAINT ledger_entry_credit CHECK ((split_part(credit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_deposits'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))) NOT VALID;
+
+ALTER TABLE public.ledger_entry
+    ADD CONSTRAINT ledger_entry_debit CHECK ((split_part(debit, ':'::text, 1) = ANY (ARRAY['gateway_clearing'::text, 'chain_receiver'::text, 'chain_deposits'::text, 'chain_gas'::text, 'merchant_payable'::text, 'fee_income'::text, 'tax_payable'::text, 'suspense'::text, 'refund_reserve'::text, 'dispute_reserve'::text, 'bank'::text]))) NOT VALID;
+
+ALTER TABLE public.ledger_entry
+    ADD CONSTRAINT ledger_entry_fact CHECK ((fact = ANY (ARRAY['capture'::text, 'capture_adopted'::text, 'refund_reserved'::text, 'refund_done'::text, 'refund_reversed'::text, 'dispute_opened'::text, 'dispute_moved'::text, 'dispute_won'::text, 'dispute_lost'::text, 'case_accepted'::text, 'case_dismissed'::text, 'gateway_payout'::text, 'payout'::text, 'adjustment'::text, 'sweep'::text, 'sweep_gas'::text]))) NOT VALID;
+
 ALTER TABLE ONLY public.ledger_entry
     ADD CONSTRAINT ledger_entry_pkey PRIMARY KEY (fact_id, fact, leg);
 
@@ -1442,6 +1608,9 @@ ALTER TABLE ONLY public.member_session
 ALTER TABLE ONLY public.member_session
     ADD CONSTRAINT member_session_previous_digest_key UNIQUE (previous_digest);
 
+ALTER TABLE public.merchant
+    ADD CONSTRAINT merchant_deposit_tolerance CHECK (((deposit_tolerance >= (0)::numeric) AND (deposit_tolerance <= (1)::numeric))) NOT VALID;
+
 ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_mode UNIQUE (id, livemode);
 
@@ -1450,6 +1619,9 @@ ALTER TABLE ONLY public.merchant
 
 ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_pkey PRIMARY KEY (id);
+
+ALTER TABLE public.money_case
+    ADD CONSTRAINT money_case_kind CHECK ((kind = ANY (ARRAY['ORPHAN_CAPTURE'::text, 'LATE_PAYMENT'::text, 'DOUBLE_PAYMENT'::text, 'AMOUNT_MISMATCH'::text, 'TOKEN_MISMATCH'::text, 'SURPLUS'::text, 'UNKNOWN_REFERENCE'::text, 'REFUND_REVERSED'::text, 'RECONCILIATION'::text, 'UNDECIDED'::text, 'DISPUTE'::text, 'OUTSIDE_REFUND'::text, 'FRAUD_WARNING'::text]))) NOT VALID;
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_once UNIQUE NULLS NOT DISTINCT (session_id, capture_id, receipt_id, refund_id, subject, kind);
@@ -1508,8 +1680,14 @@ ALTER TABLE ONLY public.reconciliation_run
 ALTER TABLE ONLY public.reconciliation_sum
     ADD CONSTRAINT reconciliation_sum_pkey PRIMARY KEY (run_id, type, currency);
 
+ALTER TABLE public.refund
+    ADD CONSTRAINT refund_address_entries CHECK (((address_entries >= 0) AND (address_entries <= 2))) NOT VALID;
+
 ALTER TABLE ONLY public.refund
     ADD CONSTRAINT refund_pkey PRIMARY KEY (id);
+
+ALTER TABLE public.refund
+    ADD CONSTRAINT refund_step CHECK ((step = ANY (ARRAY['address'::text, 'approval'::text, 'queued'::text, 'sent'::text, 'ended'::text]))) NOT VALID;
 
 ALTER TABLE ONLY public.restriction
     ADD CONSTRAINT restriction_pkey PRIMARY KEY (type, country);
@@ -1531,6 +1709,12 @@ ALTER TABLE ONLY public.statement
 
 ALTER TABLE ONLY public.statement
     ADD CONSTRAINT statement_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.sweep_batch
+    ADD CONSTRAINT sweep_batch_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.sweep_item
+    ADD CONSTRAINT sweep_item_pkey PRIMARY KEY (batch_id, session_id);
 
 ALTER TABLE ONLY public.tax_rate
     ADD CONSTRAINT tax_rate_pkey PRIMARY KEY (country);
@@ -1570,11 +1754,11 @@ CREATE INDEX callback_waiting ON public.callback USING btree (session_id) WHERE 
 
 CREATE INDEX capture_at ON public.capture USING brin (captured_at);
 
+CREATE UNIQUE INDEX capture_of_receipt ON public.capture USING btree (receipt_id, ((reference ~~ 'surplus:%'::text))) WHERE (receipt_id IS NOT NULL);
+
 CREATE UNIQUE INDEX capture_one_credited ON public.capture USING btree (payment_id) WHERE credited;
 
 CREATE INDEX capture_payment ON public.capture USING btree (payment_id);
-
-CREATE UNIQUE INDEX capture_receipt ON public.capture USING btree (receipt_id) WHERE (receipt_id IS NOT NULL);
 
 CREATE INDEX chain_hint_tx ON public.chain_hint USING hash (tx_hash);
 
@@ -1587,6 +1771,12 @@ CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree
 CREATE INDEX chain_receipt_payer_address ON public.chain_receipt USING btree (payer);
 
 CREATE INDEX chain_receipt_session ON public.chain_receipt USING btree (session_id);
+
+CREATE INDEX chain_receipt_swept ON public.chain_receipt USING btree (deposit_sweep_id) WHERE (deposit_sweep_id IS NOT NULL);
+
+CREATE INDEX chain_receipt_uncaptured ON public.chain_receipt USING btree (session_id) WHERE ((disposition = 'deposit'::text) AND (deposit_capture_id IS NULL));
+
+CREATE INDEX chain_receipt_unswept ON public.chain_receipt USING btree (chain, session_id) WHERE ((disposition = 'deposit'::text) AND (deposit_sweep_id IS NULL));
 
 CREATE INDEX chain_refund_block ON public.chain_refund USING btree (account_id, block);
 
@@ -1615,6 +1805,10 @@ CREATE INDEX delivery_due ON public.delivery USING btree (merchant_id, next_at) 
 CREATE INDEX delivery_missed ON public.delivery USING btree (merchant_id, event_id) WHERE (state = ANY (ARRAY['dead'::text, 'skipped'::text]));
 
 CREATE INDEX delivery_missed_state ON public.delivery USING btree (state, merchant_id, event_id) WHERE (state = ANY (ARRAY['dead'::text, 'skipped'::text]));
+
+CREATE INDEX deposit_address_created ON public.deposit_address USING btree (created_at);
+
+CREATE INDEX deposit_sweep_session ON public.deposit_sweep USING btree (session_id, token, block);
 
 CREATE INDEX dispute_capture ON public.dispute USING btree (capture_id);
 
@@ -1752,6 +1946,12 @@ CREATE INDEX session_reference ON public.session USING hash (reference);
 
 CREATE INDEX statement_of_merchant ON public.statement USING btree (merchant_id, id);
 
+CREATE INDEX sweep_batch_open ON public.sweep_batch USING btree (chain, created_at) WHERE (ended_at IS NULL);
+
+CREATE INDEX sweep_batch_transaction ON public.sweep_batch USING btree (tx_hash) WHERE (tx_hash IS NOT NULL);
+
+CREATE UNIQUE INDEX sweep_item_claim ON public.sweep_item USING btree (session_id, token) WHERE (NOT ended);
+
 CREATE INDEX test_refund_by_session ON public.test_refund USING btree (session_id);
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
@@ -1787,6 +1987,8 @@ CREATE TRIGGER payout_stands BEFORE DELETE OR UPDATE ON public.payout FOR EACH R
 CREATE TRIGGER payout_within_payable BEFORE INSERT ON public.payout FOR EACH ROW EXECUTE FUNCTION public.payout_within_payable();
 
 CREATE TRIGGER refund_frozen BEFORE UPDATE OF merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency, amount_minor, reason, destination, requested_by, created_at ON public.refund FOR EACH ROW EXECUTE FUNCTION public.refund_frozen();
+
+CREATE TRIGGER refund_of_deposit BEFORE INSERT OR UPDATE OF step ON public.refund FOR EACH ROW EXECUTE FUNCTION public.refund_of_deposit();
 
 CREATE TRIGGER session_quote_frozen BEFORE UPDATE OF payment_id, account_id, payment_method_id, provider, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
 
@@ -1837,6 +2039,9 @@ ALTER TABLE ONLY public.chain_contract
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
 
+ALTER TABLE ONLY public.chain_contract
+    ADD CONSTRAINT chain_contract_refund_account FOREIGN KEY (refund_account_id) REFERENCES public.chain_contract(account_id) NOT VALID;
+
 ALTER TABLE ONLY public.chain_cursor
     ADD CONSTRAINT chain_cursor_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
 
@@ -1848,6 +2053,12 @@ ALTER TABLE ONLY public.chain_receipt
 
 ALTER TABLE ONLY public.chain_receipt
     ADD CONSTRAINT chain_receipt_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.chain_receipt
+    ADD CONSTRAINT chain_receipt_deposit_capture FOREIGN KEY (deposit_capture_id) REFERENCES public.capture(id) NOT VALID;
+
+ALTER TABLE ONLY public.chain_receipt
+    ADD CONSTRAINT chain_receipt_deposit_sweep FOREIGN KEY (deposit_sweep_id) REFERENCES public.deposit_sweep(id) NOT VALID;
 
 ALTER TABLE ONLY public.chain_receipt
     ADD CONSTRAINT chain_receipt_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
@@ -1875,6 +2086,21 @@ ALTER TABLE ONLY public.console_session
 
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES public.event(id);
+
+ALTER TABLE ONLY public.deposit_address
+    ADD CONSTRAINT deposit_address_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.chain_contract(account_id);
+
+ALTER TABLE ONLY public.deposit_address
+    ADD CONSTRAINT deposit_address_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
+
+ALTER TABLE ONLY public.deposit_sweep
+    ADD CONSTRAINT deposit_sweep_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.chain_contract(account_id);
+
+ALTER TABLE ONLY public.deposit_sweep
+    ADD CONSTRAINT deposit_sweep_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.deposit_sweep
+    ADD CONSTRAINT deposit_sweep_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
 
 ALTER TABLE ONLY public.dispute
     ADD CONSTRAINT dispute_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
@@ -2016,6 +2242,18 @@ ALTER TABLE ONLY public.statement_close
 
 ALTER TABLE ONLY public.statement
     ADD CONSTRAINT statement_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.sweep_batch
+    ADD CONSTRAINT sweep_batch_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.chain_contract(account_id);
+
+ALTER TABLE ONLY public.sweep_batch
+    ADD CONSTRAINT sweep_batch_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.sweep_item
+    ADD CONSTRAINT sweep_item_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES public.sweep_batch(id);
+
+ALTER TABLE ONLY public.sweep_item
+    ADD CONSTRAINT sweep_item_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
 
 ALTER TABLE ONLY public.test_clock
     ADD CONSTRAINT test_clock_mode FOREIGN KEY (merchant_id, livemode) REFERENCES public.merchant(id, livemode);

@@ -41,6 +41,11 @@ CHAINS = [
         },
     ),
     Panel(
+        "Unswept deposits",
+        "short",
+        {"{{chain}} {{token}}": most("payintent_deposits_unswept", "chain, token")},
+    ),
+    Panel(
         "Gas left for automatic refunds today",
         "short",
         {"{{chain}}": most("payintent_chain_auto_refund_gas_left", "chain")},
