@@ -377,6 +377,26 @@ def refund(base: dict[str, str] = OF_PAYMENT, **changes: str) -> str:
 
 
 FIGURE = "INSERT INTO hourly_figure VALUES (clock(), '{}', '{}', 'THB', 1, 1)"
+ADD_BATCH = """
+    INSERT INTO sweep_batch (id, chain, account_id, token, sender, tx_hash, ended_at, result,
+        gas_cost)
+    SELECT gen_random_uuid(), 'native', 1, decode(repeat('00', {token}), 'hex'),
+        decode(repeat('00', {sender}), 'hex'), decode(repeat('00', {hash}), 'hex'), clock(),
+        {result}, {gas}"""
+
+
+def add_sweep(**changes: object) -> str:
+    fields: dict[str, object] = {"uuid_bytes": 16, "token_bytes": 20, "succeeded": True}
+    fields |= {"amount": 5, "received": 5, "count": 1} | changes
+    return """
+        INSERT INTO deposit_sweep (id, chain, account_id, uuid, session_id, token, currency,
+            succeeded, amount, received, block, block_hash, tx_hash, log_index)
+        SELECT gen_random_uuid(), 'native', 1, decode(repeat('00', {uuid_bytes}), 'hex'),
+            gen_random_uuid(), decode(repeat('00', {token_bytes}), 'hex'), 'USDT', {succeeded},
+            {amount}, {received}, 1, '', '', 0
+        FROM generate_series(1, {count})""".format(**fields)
+
+
 BROKEN: list[tuple[str, str]] = [
     ("installation_only_one", "UPDATE installation SET only_one = false"),
     (
@@ -592,7 +612,7 @@ BROKEN: list[tuple[str, str]] = [
     ("capture_owned", CAPTURE.format("payment_id = NULL")),
     ("capture_known", CAPTURE.format("session_id = NULL, payment_id = NULL")),
     ("capture_callback", CAPTURE.format("callback_id = 'nobody'")),
-    ("capture_receipt", ";".join([
+    ("capture_of_receipt", ";".join([
         CONTRACT, ADD_RECEIPT.format(0, "NULL", quoted("unknown_uuid")), ADD_SAME_RECEIPT_CAPTURE
     ])),
     ("payment_reserved", PAYMENT.format("reserved_amount = -0.01")),
@@ -777,6 +797,39 @@ BROKEN: list[tuple[str, str]] = [
     ("reconciliation_blocks_order", ADD_RUN + """;
         INSERT INTO reconciliation_blocks (run_id, account_id, first_block, last_block, next_block)
         SELECT id, account_id, 5, 9, 11 FROM reconciliation_run"""),
+    ("chain_sweeper", "UPDATE chain SET sweeper = '\\x00'"),
+    ("chain_sweep_policy", "UPDATE chain SET sweep_count = 0"),
+    ("chain_sweep_policy", "UPDATE chain SET sweep_after_s = -1"),
+    ("chain_sweep_policy", "UPDATE chain SET sweep_gas_price_max = -1"),
+    ("chain_token_sweep", "UPDATE chain_token SET sweep_value = -1"),
+    ("chain_token_sweep", "UPDATE chain_token SET sweep_minimum = -1"),
+    *[(constraint, ";".join([
+        CONTRACT,
+        ADD_RECEIPT.format(0, "NULL", quoted("unknown_uuid")),
+        "UPDATE chain_receipt SET deposit_sweep_id = gen_random_uuid()" + more,
+    ])) for constraint, more in (
+        ("chain_receipt_sweep", ""),
+        ("chain_receipt_deposit_sweep", ", disposition = 'deposit', mined_at = clock()"),
+    )],
+    ("deposit_sweep_uuid", add_sweep(uuid_bytes=15)),
+    ("deposit_sweep_token", add_sweep(token_bytes=19)),
+    ("deposit_sweep_amount", add_sweep(amount=0)),
+    ("deposit_sweep_amount", add_sweep(succeeded=False)),
+    ("deposit_sweep_amount", add_sweep(received=6)),
+    ("deposit_sweep_amount", add_sweep(received=-1)),
+    ("deposit_sweep_log", add_sweep(count=2)),
+    ("sweep_batch_token", ADD_BATCH.format(token=19, sender=20, hash=32, result="'mined'", gas=1)),
+    ("sweep_batch_sender", ADD_BATCH.format(token=20, sender=19, hash=32, result="'mined'", gas=1)),
+    ("sweep_batch_tx_hash",
+        ADD_BATCH.format(token=20, sender=20, hash=31, result="'mined'", gas=1)),
+    ("sweep_batch_result", ADD_BATCH.format(token=20, sender=20, hash=32, result="'x'", gas=1)),
+    ("sweep_batch_gas_cost",
+        ADD_BATCH.format(token=20, sender=20, hash=32, result="'mined'", gas=0)),
+    ("sweep_batch_end", ADD_BATCH.format(token=20, sender=20, hash=32, result="NULL", gas=1)),
+    ("sweep_item_claim", """
+        INSERT INTO sweep_item (batch_id, session_id, token)
+        SELECT gen_random_uuid(), '00000000-0000-0000-0000-000000000001', '\\x00'
+        FROM generate_series(1, 2)"""),
     ("merchant_time_zone", "UPDATE merchant SET time_zone = ''"),
     ("statement_number", ADD_STATEMENT.format(number=0, day=1, opening=0, closing=5)),
     ("statement_sum", ADD_STATEMENT.format(number=1, day=1, opening=0, closing=6)),

@@ -79,7 +79,12 @@ _TWO_PEOPLE = {
     "chain.add-contract",
 }
 _TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
-_FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
+_FOR_TWO = {
+    "--refunder",
+    "--sweeper",
+    "--credentials",
+    "--base-url",
+}  # options that need two people anywhere
 #: What needs two people once the page's merchant is in service.
 _IN_SERVICE = {"tax.set", "tax.remove", "method.add"}
 _FOR_TWO_IN_SERVICE = {"--public-rpc-url"}
