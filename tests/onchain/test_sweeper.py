@@ -11,6 +11,7 @@ import pytest
 
 from payintent.accounting.ledger_check_store import find_differences
 from payintent.chains import store as chain_store
+from payintent.chains.checks import check_sweep_setup
 from payintent.chains.operations import SetToken, SweepNow
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.signer import open_signers
@@ -88,6 +89,16 @@ class SweepWorld:
         await self.deposits.ground.world.perform(
             SetChain(chain=self.deposits.ground.slug, **changes)
         )
+
+    async def checks(self, *, has_signer: bool = True) -> list[tuple[bool, str]]:
+        """Return what doctor finds."""
+        sweeper = await self.sweeper()
+        signer = sweeper.signer if has_signer else None
+        try:
+            checks = check_sweep_setup(signer, sweeper.chain, has_factory=True)
+            return [(item.is_ok, item.text) async for item in checks]
+        finally:
+            await sweeper.signer.close()
 
     async def is_balanced(self) -> bool:
         return await find_differences(self.deposits.ground.world.database) == []
@@ -287,6 +298,66 @@ async def test_addresses_of_a_replaced_factory_are_swept(sweeping: SweepWorld) -
     assert await sweeping.sweeps() == [True, True]
     assert await sweeping.results() == ["mined", "mined"]
     assert await sweeping.is_balanced()
+
+
+async def test_a_reverted_batch_is_sent_again_after_an_hour(sweeping: SweepWorld) -> None:
+    ground = sweeping.deposits.ground
+    await sweeping.paid()
+    await sweeping.paid()
+    sweeping.signer.mood = Mood.SILENT
+    await sweeping.step()
+    sweeping.signer.mood = Mood.SENDS
+    step = {"to": sweeping.deposits.factory, "value": "0x0", "data": "0x01020304"}
+    reverted = await ground.send(step)
+    await ground.world.rows("UPDATE sweep_batch SET tx_hash = $1", bytes.fromhex(reverted[2:]))
+    await sweeping.step()
+    assert await sweeping.results() == [None]
+    await ground.final()
+    await sweeping.step()
+    await sweeping.step()
+    assert await sweeping.results() == ["reverted"]
+    assert sweeping.signer.sent == []
+    await ground.move_clock(3_601)
+    await sweeping.step()
+    await ground.final()
+    assert await sweeping.sweeps() == [True, True]
+    assert await sweeping.is_balanced()
+
+
+async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
+    sweeping: SweepWorld,
+) -> None:
+    ground = sweeping.deposits.ground
+    await sweeping.paid()
+    await sweeping.paid()
+    await ground.chain.ask("evm_setAutomine", False)
+    sweeping.signer.mood = Mood.LOSES
+    await sweeping.step()
+    sweeping.signer.mood = Mood.SENDS
+    [row] = await ground.world.rows("SELECT block FROM chain_cursor")
+    await ground.world.rows(
+        "UPDATE chain_cursor SET deposit_at = clock() + interval '1 hour', sweep_block = $1,"
+        " deposit_block = $1",
+        row["block"],
+    )
+    await sweeping.step()
+    assert await sweeping.results() == [None]
+    await ground.chain.ask("evm_setAutomine", True)
+    await sweeping.recover()
+    assert len(sweeping.signer.sent) == 1
+    assert await sweeping.sweeps() == [True, True]
+
+
+async def test_doctor_checks_the_sweepers_key_and_gas(sweeping: SweepWorld) -> None:
+    assert [is_ok for is_ok, _ in await sweeping.checks()] == [True, True]
+    stranger = "0x" + 40 * "1"
+    await sweeping.set(sweeper=stranger)
+    problems = await sweeping.checks()
+    assert [is_ok for is_ok, _ in problems] == [False, False]
+    assert problems[1][1].endswith("has 0 NATIVED")
+    assert await sweeping.checks(has_signer=False) == [
+        (False, "deposits are not swept: no signer is configured")
+    ]
 
 
 @pytest.mark.full
