@@ -14,11 +14,14 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA public
 GRANT SELECT, INSERT, UPDATE ON
     payment, session, capture, refund, money_case, callback, delivery, idempotency, gateway_outage,
     chain_cursor, chain_hint, chain_receipt, chain_refund, chain_refund_try, chain_sighting,
-    buyer_attempt, buyer_call_state, fraud_decision, catalog_shown, installation, ring_key, dispute
+    buyer_attempt, buyer_call_state, fraud_decision, catalog_shown, installation, ring_key, dispute,
+    deposit_address, sweep_batch, sweep_item
 TO payintent_api, payintent_worker;
+-- A batch without addresses is deleted before its transaction commits.
+GRANT DELETE ON sweep_batch TO payintent_api, payintent_worker;
 
 -- Written once.
-GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry
+GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry, deposit_sweep
 TO payintent_api, payintent_worker;
 -- The API sets an event's position in its merchant's feed.
 GRANT UPDATE (feed_position) ON event TO payintent_api;
@@ -113,7 +116,8 @@ GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_r
 GRANT SELECT ON
     capture, delivery, gateway_outage, chain_cursor, chain_refund_try, chain_sighting,
     fraud_decision, provider, payment_method, tax_rate, restriction, rate_limit, chain,
-    chain_contract, chain_token, catalog_shown, audit, ledger_entry
+    chain_contract, chain_token, catalog_shown, audit, ledger_entry, deposit_address, deposit_sweep,
+    sweep_batch, sweep_item
 TO payintent_read;
 GRANT SELECT (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
     amount_minor, status, failure_reason, step, reference, requested_by, approved_by, inquiries,

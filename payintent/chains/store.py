@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import LiteralString
 from uuid import UUID
 
 from payintent.chains.watch_store import CLOCK, WATCHED_UNTIL_NOW
@@ -166,27 +165,28 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
 
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
     """List our payment contracts on a chain, including retired contracts."""
-    return await _list_deployed(database, slug, "forwarder IS NULL")
+    return await _list_deployed(database, slug, are_factories=False)
 
 
 async def list_factories(database: Executor, slug: str) -> list[DeployedContract]:
     """List our deposit factories on a chain, including retired factories."""
-    return await _list_deployed(database, slug, "forwarder IS NOT NULL")
+    return await _list_deployed(database, slug, are_factories=True)
 
 
 async def _list_deployed(
-    database: Executor, slug: str, condition: LiteralString
+    database: Executor, slug: str, *, are_factories: bool
 ) -> list[DeployedContract]:
     rows = await database.fetch(
         f"""
         SELECT {_CONTRACT}
         FROM chain_contract
-        WHERE chain = $1 AND {condition}
+        WHERE chain = $1 AND (forwarder IS NOT NULL) = $3
         ORDER BY account_id
         LIMIT $2
         """,
         slug,
         _CONTRACTS_MAX,
+        are_factories,
     )
     return [DeployedContract(**row) for row in rows]
 
