@@ -81,6 +81,7 @@ _CLASSES: Mapping[str, str] = {
     "chain.set-token": "payintent.chains.operations.SetToken",
     "chain.add-contract": "payintent.chains.operations.AddContract",
     "chain.add-factory": "payintent.chains.operations.AddFactory",
+    "chain.sweep-now": "payintent.chains.operations.SweepNow",
     "chain.retire-contract": "payintent.chains.operations.RetireContract",
     "chain.resume": "payintent.chains.operations.ResumeChain",
     "quotes.explain": "payintent.quotes.operations.ExplainQuotes",

@@ -25,6 +25,7 @@ from payintent.mail import store as mail_store
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.merchants import access_store
+from payintent.onchain.sweeper import sweep_deposits
 from payintent.onchain.watch_loop import make_chain_alarm, run_watch_loop
 from payintent.operators import proposals_store
 from payintent.overview.hourly_figures import count_outcomes
@@ -59,6 +60,7 @@ _COUNT_EVERY_S = 2.0  # console figures lag by at most this interval plus `SETTL
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0
 _STATEMENTS_EVERY_S = 60.0
+_SWEEP_EVERY_S = 15.0
 
 
 _StepFunction = Callable[[], Awaitable[bool | None]]
@@ -90,6 +92,7 @@ def make_periodic_steps(service: Service) -> Sequence[PeriodicStep]:
         ("reconcile", reconcile_s, partial(reconcile, service)),
         ("reconcile_api", reconcile_s, partial(reconcile_movements, service)),
         ("reconcile_chains", reconcile_s, partial(reconcile_chains, service)),
+        ("sweep", _SWEEP_EVERY_S, partial(_sweep_deposits, service)),
         ("gateway_calls", FLUSH_EVERY_S, service.accounts.log.flush),
     ]
     if settings.sends_mail:
@@ -161,6 +164,11 @@ async def reconcile_chains(service: Service) -> None:
     context = ChainComparison(settings, service.database, open_configured_reader)
     for slug in settings.endpoints:
         await compare_chain(context, slug)
+
+
+async def _sweep_deposits(service: Service) -> bool:
+    signers = {slug: sender.signer for slug, sender in service.refund_senders.items()}
+    return await sweep_deposits(service.settings, service.database, signers)
 
 
 def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:

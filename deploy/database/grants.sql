@@ -15,11 +15,13 @@ GRANT SELECT, INSERT, UPDATE ON
     payment, session, capture, refund, money_case, callback, delivery, idempotency, gateway_outage,
     chain_cursor, chain_hint, chain_receipt, chain_refund, chain_refund_try, chain_sighting,
     buyer_attempt, buyer_call_state, fraud_decision, catalog_shown, installation, ring_key, dispute,
-    deposit_address, deposit_sweep, sweep_batch, sweep_item
+    deposit_address, sweep_batch, sweep_item
 TO payintent_api, payintent_worker;
+-- A batch without addresses is deleted before its transaction commits.
+GRANT DELETE ON sweep_batch TO payintent_api, payintent_worker;
 
 -- Rows that never change.
-GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry
+GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry, deposit_sweep
 TO payintent_api, payintent_worker;
 -- The API sets the position of an event in its merchant's feed.
 GRANT UPDATE (feed_position) ON event TO payintent_api;

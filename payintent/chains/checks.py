@@ -291,8 +291,8 @@ async def check_refund_setup(
         missing_setting = "signer" if signer is None else "refunder"
         yield CheckResult(False, f"refunds are on hold: no {missing_setting} is configured")
         return
-    yield await _check_signer(signer, chain, sender)
-    yield await _check_coins(signer, chain, sender)
+    yield await _check_signer(signer, chain, sender, "refunds are on hold")
+    yield await _check_coins(signer, chain, sender, "refunder")
     for token in tokens:
         if not token.enabled or token.native or token.address is None:
             continue
@@ -301,11 +301,28 @@ async def check_refund_setup(
                 yield await _check_allowance(reader, token, token.address, contract, sender)
 
 
-async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
+async def check_sweep_setup(
+    signer: ExternalSigner | None, chain: ChainRecord, *, has_factory: bool
+) -> AsyncGenerator[CheckResult]:
+    """Check the sweeper's key and its gas, if the chain has a deposit factory or a sweeper."""
+    sender = chain.sweeper
+    if sender is None and not has_factory:
+        return
+    if signer is None or sender is None:
+        missing = "signer" if signer is None else "sweeper"
+        yield CheckResult(False, f"deposits are not swept: no {missing} is configured")
+        return
+    yield await _check_signer(signer, chain, sender, "deposits are not swept")
+    yield await _check_coins(signer, chain, sender, "sweeper")
+
+
+async def _check_signer(
+    signer: ExternalSigner, chain: ChainRecord, sender: bytes, effect: str
+) -> CheckResult:
     try:
         identity = await signer.get_identity()
     except ChainUnavailableError as error:
-        return CheckResult(False, f"refunds are on hold: {error}")
+        return CheckResult(False, f"{effect}: {error}")
     if identity.network_id != chain.network_id:
         return CheckResult(
             False,
@@ -319,14 +336,16 @@ async def _check_signer(signer: ExternalSigner, chain: ChainRecord, sender: byte
     )
 
 
-async def _check_coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
-    """Check the native balance, which funds coin refunds and the gas of all refunds."""
-    refunder = f"the refunder {to_checksum_address(sender)}"
+async def _check_coins(
+    signer: ExternalSigner, chain: ChainRecord, sender: bytes, role: str
+) -> CheckResult:
+    """Check the native balance, which funds coin refunds, and the gas of refunds and sweeps."""
+    account = f"the {role} {to_checksum_address(sender)}"
     try:
         coins = await signer.get_balance(sender)
     except ChainUnavailableError:
-        return CheckResult(False, f"{refunder}: no endpoint returns its balance")
-    return CheckResult(coins > 0, f"{refunder} has {_format_units(coins, 18)} {chain.coin_symbol}")
+        return CheckResult(False, f"{account}: no endpoint returns its balance")
+    return CheckResult(coins > 0, f"{account} has {_format_units(coins, 18)} {chain.coin_symbol}")
 
 
 async def _check_allowance(

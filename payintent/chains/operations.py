@@ -16,6 +16,7 @@ from payintent.chains.store import (
     ChainRecord,
     DeployedContract,
     TokenRecord,
+    UnsweptDeposits,
 )
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
 from payintent.db.database import Executor, Tx
@@ -127,6 +128,11 @@ class ChainView:
     refunders: Sequence[bytes]  # refund senders; the last is current
     refund_approval_above: Decimal  # in tokens
     auto_refund_gas: int  # per UTC day
+    sweeper: bytes | None
+    sweep_count: int
+    sweep_after_s: int
+    sweep_gas_price_max: Decimal  # in gwei; 0: no limit
+    unswept: list[UnsweptDeposits]
     block: int | None
     head: int | None
     halted: str | None
@@ -143,6 +149,7 @@ async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
         block=cursor and cursor.block,
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
+        unswept=await chain_store.list_unswept(database, chain.slug),
         contracts=await chain_store.list_contracts(database, chain.slug),
         factories=await chain_store.list_factories(database, chain.slug),
         tokens=await chain_store.list_tokens(database, chain.slug),
@@ -331,6 +338,25 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
         return cursor
 
 
+class SweepNow(ChangeOperation[ChainView], frozen=True, kw_only=True):
+    """Sweep all final deposits of a chain now, including addresses that could not be swept.
+
+    Amounts below the token's `sweep_minimum` are not swept, and the gas price limit applies. If no
+    sweeper is set, they are swept when one is set.
+    """
+
+    action: ClassVar[str] = "chain.sweep-now"
+    chain: ChainSlug
+
+    async def check(self, context: OperationContext) -> None:
+        await require_chain(context.database, self.chain)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
+        chain = await lock_known_chain(tx, self.chain)
+        await chain_store.request_sweep(tx, self.chain)
+        return await load_chain_view(tx, chain)
+
+
 class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     """Configure a token. Omitted options are unchanged."""
 
@@ -352,6 +378,13 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         str | None,
         option("Minimum amount of an automatic refund, in tokens."),
     ] = None
+    sweep_value: Annotated[
+        str | None,
+        option("Value of unswept deposits that is swept at once, in tokens; 0: not considered."),
+    ] = None
+    sweep_minimum: Annotated[str | None, option("Amounts below this are not swept, in tokens.")] = (
+        None
+    )
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval if the address or decimals change, or `auto_refund_from` is lowered."""
@@ -364,6 +397,15 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
             self.auto_refund_from is not None
             and self._parse_auto_refund_minimum() < before.auto_refund_from
         )
+
+    def _parse_sweep_policy(self) -> dict[str, Decimal]:
+        """Parse the amounts that decide about sweeps; raises `BAD_REQUEST`."""
+        texts = {"sweep_value": self.sweep_value, "sweep_minimum": self.sweep_minimum}
+        amounts = {name: text for name, text in texts.items() if text is not None}
+        for name, text in amounts.items():
+            if not TOKEN_AMOUNT.fullmatch(text):
+                raise BadRequestError(f"{name} must be a number of tokens, such as 7.5")
+        return {name: Decimal(text) for name, text in amounts.items()}
 
     def _parse_auto_refund_minimum(self) -> Decimal:
         """Parse the minimum amount of automatic refunds; raises `BAD_REQUEST`."""
@@ -419,6 +461,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
             for name in ("decimals", "approve_zero_first", "enabled")
             if getattr(self, name) is not None
         }
+        changes |= self._parse_sweep_policy()
         if self.minimum is not None:
             changes["minimum"] = Decimal(self.minimum)
         if self.auto_refund_from is not None:

@@ -36,6 +36,11 @@ class ChainRecord:
     refunders: Sequence[bytes]  # refund senders; the last is current
     refund_approval_above: Decimal  # in tokens; refunds above it need approval
     auto_refund_gas: int  # per UTC day
+    sweeper: bytes | None  # sends sweeps of deposits
+    sweep_count: int  # deposits that are swept at once, however young they are
+    sweep_after_s: int  # the age at which a deposit is swept
+    sweep_gas_price_max: Decimal  # in gwei; 0: no limit
+    sweep_now_at: datetime | None  # deposits that were final then are swept at once
     updated_at: datetime
 
     @property
@@ -56,6 +61,8 @@ class TokenRecord:
     minimum: Decimal  # in the smallest unit
     enabled: bool
     auto_refund_from: Decimal  # in tokens; smaller amounts are not refunded automatically
+    sweep_value: Decimal = Decimal(0)  # in tokens; unswept deposits of this value are swept at once
+    sweep_minimum: Decimal = Decimal(0)  # in tokens; smaller amounts at an address are not swept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +101,13 @@ class ChainCursor:
 _CHAIN_COLUMNS = """
     slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
     block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
-    refunders, refund_approval_above, auto_refund_gas, updated_at
+    refunders, refund_approval_above, auto_refund_gas, sweeper, sweep_count, sweep_after_s,
+    sweep_gas_price_max, sweep_now_at, updated_at
 """
 _COIN_ADDRESS = "decode(repeat('00', 20), 'hex')"
 _TOKEN_COLUMNS = f"""
     chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN_ADDRESS} AS native,
-    approve_zero_first, minimum, enabled, auto_refund_from
+    approve_zero_first, minimum, enabled, auto_refund_from, sweep_value, sweep_minimum
 """
 _CONTRACT_COLUMNS = """
     account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
@@ -159,28 +167,28 @@ async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord
 
 async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
     """List our payment contracts on a chain, including retired contracts."""
-    return await _list_deployed(database, slug, is_factory=False)
+    return await _list_deployed(database, slug, are_factories=False)
 
 
 async def list_factories(database: Executor, slug: str) -> list[DeployedContract]:
     """List our deposit factories on a chain, including retired factories."""
-    return await _list_deployed(database, slug, is_factory=True)
+    return await _list_deployed(database, slug, are_factories=True)
 
 
 async def _list_deployed(
-    database: Executor, slug: str, *, is_factory: bool
+    database: Executor, slug: str, *, are_factories: bool
 ) -> list[DeployedContract]:
     rows = await database.fetch(
         f"""
         SELECT {_CONTRACT_COLUMNS}
         FROM chain_contract
-        WHERE chain = $1 AND (forwarder IS NOT NULL) = $2
+        WHERE chain = $1 AND (forwarder IS NOT NULL) = $3
         ORDER BY account_id
-        LIMIT $3
+        LIMIT $2
         """,
         slug,
-        is_factory,
         _CONTRACTS_MAX,
+        are_factories,
     )
     return [DeployedContract(**row) for row in rows]
 
@@ -264,12 +272,13 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
         """
         INSERT INTO chain_token
             (chain, symbol, address, decimals, approve_zero_first, minimum, enabled,
-             auto_refund_from)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+             auto_refund_from, sweep_value, sweep_minimum)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         ON CONFLICT (chain, symbol) DO UPDATE
         SET address = excluded.address, decimals = excluded.decimals,
             approve_zero_first = excluded.approve_zero_first, minimum = excluded.minimum,
-            enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from
+            enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from,
+            sweep_value = excluded.sweep_value, sweep_minimum = excluded.sweep_minimum
         """,
         token.chain,
         token.symbol,
@@ -279,6 +288,8 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
         token.minimum,
         token.enabled,
         token.auto_refund_from,
+        token.sweep_value,
+        token.sweep_minimum,
     )
 
 
@@ -288,7 +299,8 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
         UPDATE chain
         SET finality = $2, confirmations = $3, instant_finality = $4, public_rpc_urls = $5,
             explorer_urls = $6, refunders = $7, refund_approval_above = $8, auto_refund_gas = $9,
-            updated_at = clock()
+            sweeper = $10, sweep_count = $11, sweep_after_s = $12, sweep_gas_price_max = $13,
+            sweep_now_at = $14, updated_at = clock()
         WHERE slug = $1
         """,
         chain.slug,
@@ -300,7 +312,49 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
         list(chain.refunders),
         chain.refund_approval_above,
         chain.auto_refund_gas,
+        chain.sweeper,
+        chain.sweep_count,
+        chain.sweep_after_s,
+        chain.sweep_gas_price_max,
+        chain.sweep_now_at,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsweptDeposits:
+    """Final deposits of a token that are still at their addresses."""
+
+    currency: str
+    deposits: int
+    amount: Decimal  # in tokens, or in the smallest unit if the token is not supported
+    oldest_at: datetime
+    age_s: float
+
+
+async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
+    rows = await database.fetch(
+        """
+        SELECT coalesce(t.symbol, '0x' || encode(r.token, 'hex')) AS currency,
+            count(*) AS deposits,
+            trim_scale(sum(r.amount) / (10::numeric ^ coalesce(t.decimals, 0))) AS amount,
+            min(r.final_at) AS oldest_at,
+            extract(epoch FROM clock() - min(r.final_at))::float AS age_s
+        FROM chain_receipt r
+        LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+        WHERE r.chain = $1 AND r.disposition = 'deposit' AND r.deposit_sweep_id IS NULL
+        GROUP BY r.token, t.symbol, t.decimals
+        ORDER BY currency
+        LIMIT $2
+        """,
+        slug,
+        _TOKENS_MAX,
+    )
+    return [UnsweptDeposits(**row) for row in rows]
+
+
+async def request_sweep(tx: Tx, slug: str) -> None:
+    """Have the deposits that are final now swept at once, and retry those that failed."""
+    await tx.fetch("UPDATE chain SET sweep_now_at = clock() WHERE slug = $1", slug)
 
 
 async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:

@@ -16,6 +16,7 @@ from payintent.chains.checks import (
     CheckResult,
     check_chain,
     check_refund_setup,
+    check_sweep_setup,
     open_configured_reader,
 )
 from payintent.cli.commands import EXTRA_CHECKS
@@ -416,6 +417,10 @@ async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResul
         refunder = service.refund_senders.get(slug)
         signer = refunder.signer if refunder else None
         async for finding in check_refund_setup(signer, reader, chain, tokens, contracts):
+            yield finding
+        factories = await chain_store.list_factories(service.database, slug)
+        has_factory = any(factory.current for factory in factories)
+        async for finding in check_sweep_setup(signer, chain, has_factory=has_factory):
             yield finding
     finally:
         await reader.close()

@@ -1,5 +1,6 @@
 """Entry types for each configuration section. Fields omitted from a file are unchanged."""
 
+from collections.abc import Collection
 from decimal import Decimal
 from typing import Annotated, Any, Self, cast
 
@@ -20,7 +21,10 @@ from payintent.operators.operation import ChangeOperation
 from payintent.runtime.settings import RetentionRule
 
 Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})?$")]
-_NUMBERS = ("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from")
+_NUMBERS = (
+    *("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from"),
+    *("sweep_gas_price_max", "sweep_value", "sweep_minimum"),
+)
 
 
 def format_number(number: str | Decimal) -> str:
@@ -53,7 +57,7 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def _build_entry_type(
     operation: type[ChangeOperation[Any]],
     *first_fields: str,
-    omit: str = "",
+    omit: Collection[str] = (),
     **overrides: tuple[Any, ...],
 ) -> type[ConfigEntry]:
     """Build an entry type from the fields of an operation, starting with `first_fields`.
@@ -63,7 +67,8 @@ def _build_entry_type(
     """
     fields: dict[str, tuple[Any, ...]] = dict.fromkeys(first_fields, ())
     fields |= {field.name: _define_field(field) for field in list_fields(operation)} | overrides
-    fields.pop(omit, None)
+    for name in omit:
+        fields.pop(name, None)
     struct = msgspec.defstruct(
         f"{operation.__name__}Entry",
         [(name, *definition) for name, definition in fields.items()],
@@ -88,11 +93,21 @@ _RULE_OVERRIDES: dict[str, Any] = {
     "window_s": (int | None, None),
     "code": (str,),
 }
-ChainEntry = _build_entry_type(SetChain, omit="refunder", refund_approval_above=_OPTIONAL_NUMBER)
-TokenEntry = _build_entry_type(SetToken, auto_refund_from=_OPTIONAL_NUMBER)
+ChainEntry = _build_entry_type(
+    SetChain,
+    omit=("refunder", "sweeper"),
+    refund_approval_above=_OPTIONAL_NUMBER,
+    sweep_gas_price_max=_OPTIONAL_NUMBER,
+)
+TokenEntry = _build_entry_type(
+    SetToken,
+    auto_refund_from=_OPTIONAL_NUMBER,
+    sweep_value=_OPTIONAL_NUMBER,
+    sweep_minimum=_OPTIONAL_NUMBER,
+)
 RateLimitEntry = _build_entry_type(SetRateLimit)
 #: A fraud rule that applies to all merchants.
-FraudRuleEntry = _build_entry_type(AddFraudRule, omit="merchant_id", **_RULE_OVERRIDES)
+FraudRuleEntry = _build_entry_type(AddFraudRule, omit=("merchant_id",), **_RULE_OVERRIDES)
 MerchantFraudRuleEntry = _build_entry_type(
     AddFraudRule, *FraudRuleEntry.__struct_fields__, **_RULE_OVERRIDES, merchant_id=(int,)
 )

@@ -110,6 +110,7 @@ async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
                 public_rpc_urls=list(row.public_rpc_urls),
                 explorer_urls=list(row.explorer_urls),
                 refund_approval_above=format_number(row.refund_approval_above),
+                sweep_gas_price_max=format_number(row.sweep_gas_price_max),
             )
         )
         for row in await chain_store.list_chains(context.database)
@@ -125,6 +126,8 @@ async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
                 address=UNSET if token.address is None else to_checksum_address(token.address),
                 minimum=int(token.minimum),
                 auto_refund_from=format_number(token.auto_refund_from),
+                sweep_value=format_number(token.sweep_value),
+                sweep_minimum=format_number(token.sweep_minimum),
             )
         )
         for chain in await chain_store.list_chains(context.database)

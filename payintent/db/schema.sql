@@ -338,7 +338,7 @@ CREATE TABLE public.chain (
     sweeper bytea,
     sweep_count integer DEFAULT 50 NOT NULL,
     sweep_after_s integer DEFAULT 86400 NOT NULL,
-    sweep_gas_price_max numeric(78,0),
+    sweep_gas_price_max numeric(38,9) DEFAULT 0 NOT NULL,
     sweep_now_at timestamp with time zone,
     CONSTRAINT chain_auto_refund_gas CHECK ((auto_refund_gas >= 0)),
     CONSTRAINT chain_confirmations CHECK (((confirmations >= 1) AND (confirmations <= 10000))),
@@ -480,8 +480,8 @@ CREATE TABLE public.chain_token (
     enabled boolean DEFAULT true NOT NULL,
     auto_refund_from numeric DEFAULT 1 NOT NULL,
     surplus_from numeric(78,0) DEFAULT 1 NOT NULL,
-    sweep_value numeric(78,0),
-    sweep_minimum numeric(78,0) DEFAULT 1 NOT NULL,
+    sweep_value numeric(38,18) DEFAULT 0 NOT NULL,
+    sweep_minimum numeric(38,18) DEFAULT 0 NOT NULL,
     CONSTRAINT chain_token_address CHECK ((octet_length(address) = 20)),
     CONSTRAINT chain_token_auto_refund_from CHECK ((auto_refund_from >= (0)::numeric)),
     CONSTRAINT chain_token_decimals CHECK (((decimals >= 0) AND (decimals <= 18))),
@@ -1483,7 +1483,7 @@ ALTER TABLE ONLY public.chain_sighting
     ADD CONSTRAINT chain_sighting_pkey PRIMARY KEY (chain, tx_hash, log_index);
 
 ALTER TABLE public.chain
-    ADD CONSTRAINT chain_sweep_policy CHECK (((sweep_count > 0) AND (sweep_after_s >= 0) AND (sweep_gas_price_max > (0)::numeric))) NOT VALID;
+    ADD CONSTRAINT chain_sweep_policy CHECK (((sweep_count > 0) AND (sweep_after_s >= 0) AND (sweep_gas_price_max >= (0)::numeric))) NOT VALID;
 
 ALTER TABLE public.chain
     ADD CONSTRAINT chain_sweeper CHECK ((octet_length(sweeper) = 20)) NOT VALID;
@@ -1495,7 +1495,7 @@ ALTER TABLE public.chain_token
     ADD CONSTRAINT chain_token_surplus_from CHECK ((surplus_from > (0)::numeric)) NOT VALID;
 
 ALTER TABLE public.chain_token
-    ADD CONSTRAINT chain_token_sweep CHECK (((sweep_value > (0)::numeric) AND (sweep_minimum > (0)::numeric))) NOT VALID;
+    ADD CONSTRAINT chain_token_sweep CHECK (((sweep_value >= (0)::numeric) AND (sweep_minimum >= (0)::numeric))) NOT VALID;
 
 ALTER TABLE ONLY public.checkout
     ADD CONSTRAINT checkout_pkey PRIMARY KEY (id);

@@ -1,4 +1,4 @@
-"""JSON-RPC client of an external signer, which holds the keys and signs and sends refunds.
+"""JSON-RPC client of an external signer, which holds the keys and signs and sends transactions.
 
 The service requests transactions and never sees a key. `NotContacted` means that nothing was
 sent; `OutcomeUnknown` means that the signer may have sent the transaction.
@@ -18,7 +18,13 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.evm import abi
 from payintent.evm.abi import to_hex
 from payintent.evm.event_logs import read_revert
-from payintent.evm.port import AlreadyRefunded, CallRevertedError, ContractRefundCall, GasExceeded
+from payintent.evm.port import (
+    AlreadyRefunded,
+    CallRevertedError,
+    ContractRefundCall,
+    GasExceeded,
+    SweepCall,
+)
 from payintent.evm.rpc import (
     RpcCall,
     RpcEndpoint,
@@ -54,7 +60,13 @@ REFUNDS_BLOCKED = Counter(
     "Attempts to send a refund that failed, by reason",
     ["chain", "why"],
 )
+SWEEPS_BLOCKED = Counter(
+    "payintent_chain_sweeps_blocked_total",
+    "Attempts to send a sweep that failed, by reason",
+    ["chain", "why"],
+)
 _log = get_logger("signer")
+SignerCall = ContractRefundCall | SweepCall
 
 
 class RefundBlocker(StrEnum):
@@ -112,9 +124,9 @@ class ExternalSigner:
         )
 
     async def estimate(
-        self, sender: bytes, call: ContractRefundCall, gas_max: int
+        self, sender: bytes, call: SignerCall, gas_max: int
     ) -> int | AlreadyRefunded | GasExceeded | NotContacted:
-        """Estimate a refund's gas and add up to a quarter; nothing is signed or sent."""
+        """Estimate a call's gas and add up to a quarter; nothing is signed or sent."""
         calls = (
             *_IDENTITY_CALLS,
             RpcCall("eth_getCode", [to_hex(call.contract), "latest"]),
@@ -125,27 +137,46 @@ class ExternalSigner:
                 identity, code, gas = await self._endpoint.request(calls, _read_estimate)
         except (ChainUnavailableError, TimeoutError) as error:
             return self._report_blocked(
-                RefundBlocker.UNREACHABLE, str(error) or "the signer did not respond in time"
+                call, RefundBlocker.UNREACHABLE, str(error) or "the signer did not respond in time"
             )
         if identity.network_id != call.network_id:
             return self._report_blocked(
-                RefundBlocker.WRONG_CHAIN, f"the signer is on chain {identity.network_id}"
+                call, RefundBlocker.WRONG_CHAIN, f"the signer is on chain {identity.network_id}"
             )
         if sender not in identity.senders:
             return self._report_blocked(
-                RefundBlocker.NO_KEY, f"the signer has no key for {to_hex(sender)}"
+                call, RefundBlocker.NO_KEY, f"the signer has no key for {to_hex(sender)}"
             )
         if not code:  # the call would spend coins without effect
             return self._report_blocked(
-                RefundBlocker.NO_CONTRACT, f"there is no contract at {to_hex(call.contract)}"
+                call, RefundBlocker.NO_CONTRACT, f"there is no contract at {to_hex(call.contract)}"
             )
         if isinstance(gas, int):
-            return self._add_margin(gas, gas_max)
-        return self._explain_failure(gas)
+            return self._add_margin(call, gas, gas_max)
+        return self._explain_failure(call, gas)
 
-    async def send(
-        self, sender: bytes, call: ContractRefundCall, gas: int
-    ) -> bytes | OutcomeUnknown:
+    async def get_gas_price(self) -> int:
+        """Return the price that the node suggests; raises `ChainUnavailableError`."""
+        call = RpcCall("eth_gasPrice", [])
+        return await self._endpoint.request(
+            [call], lambda answers: read_uint256(require_result(answers[0]))
+        )
+
+    async def has_pending_transactions(self, sender: bytes) -> bool:
+        """Return whether the node knows unmined transactions of a sender.
+
+        Raises `ChainUnavailableError`.
+        """
+        calls = [
+            RpcCall("eth_getTransactionCount", [to_hex(sender), tag])
+            for tag in ("latest", "pending")
+        ]
+        mined, known = await self._endpoint.request(
+            calls, lambda answers: [read_rpc_number(require_result(item)) for item in answers]
+        )
+        return known > mined
+
+    async def send(self, sender: bytes, call: SignerCall, gas: int) -> bytes | OutcomeUnknown:
         request = RpcCall(
             "eth_sendTransaction", [_build_transaction(sender, call) | {"gas": hex(gas)}]
         )
@@ -160,29 +191,33 @@ class ExternalSigner:
             )
         return response
 
-    def _add_margin(self, gas: int, gas_max: int) -> int | GasExceeded:
+    def _add_margin(self, call: SignerCall, gas: int, gas_max: int) -> int | GasExceeded:
         if gas > gas_max:
-            REFUNDS_BLOCKED.labels(self._chain, RefundBlocker.GAS.value).inc()
+            _blocked_counter(call).labels(self._chain, RefundBlocker.GAS.value).inc()
             return GasExceeded(gas)
         return min(gas + gas // _MARGIN_DIVISOR, gas_max)
 
     def _explain_failure(
-        self, failure: CallRevertedError | RpcErrorResponse
+        self, call: SignerCall, failure: CallRevertedError | RpcErrorResponse
     ) -> AlreadyRefunded | NotContacted:
         if isinstance(failure, RpcErrorResponse) and _NO_FUNDS.search(failure.message):
-            return self._report_blocked(RefundBlocker.FUNDS, "the refunder has insufficient funds")
+            return self._report_blocked(
+                call, RefundBlocker.FUNDS, "the sender has insufficient funds"
+            )
         if isinstance(failure, RpcErrorResponse):
             return self._report_blocked(
-                RefundBlocker.REFUSED, f"the signer refused with code {failure.code}"
+                call, RefundBlocker.REFUSED, f"the signer refused with code {failure.code}"
             )
         if failure.reason == ALREADY_REFUNDED:
             return AlreadyRefunded()
         return self._report_blocked(
-            RefundBlocker.REVERTED, f"the contract reverts the refund: {failure}"
+            call, RefundBlocker.REVERTED, f"the contract reverts the call: {failure}"
         )
 
-    def _report_blocked(self, blocker: RefundBlocker, detail: str) -> NotContacted:
-        REFUNDS_BLOCKED.labels(self._chain, blocker.value).inc()
+    def _report_blocked(
+        self, call: SignerCall, blocker: RefundBlocker, detail: str
+    ) -> NotContacted:
+        _blocked_counter(call).labels(self._chain, blocker.value).inc()
         # A signer that responds is not down. For example, a token that rejects one payer's address
         # must not block all refunds.
         return NotContacted(detail=detail, has_responded=blocker is not RefundBlocker.UNREACHABLE)
@@ -231,13 +266,23 @@ def _read_tx_hash(responses: list[RpcResponse]) -> bytes | RpcErrorResponse:
     return response if isinstance(response, RpcErrorResponse) else read_tx_hash(response)
 
 
-def _build_transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:
+def _blocked_counter(call: SignerCall) -> Counter:
+    return SWEEPS_BLOCKED if isinstance(call, SweepCall) else REFUNDS_BLOCKED
+
+
+def _build_transaction(sender: bytes, call: SignerCall) -> dict[str, str]:
     return {
         "from": to_hex(sender),
         "to": to_hex(call.contract),
         "value": hex(call.value),
-        "data": to_hex(encode_refund_call(call)),
+        "data": to_hex(_encode_call(call)),
     }
+
+
+def _encode_call(call: SignerCall) -> bytes:
+    if isinstance(call, SweepCall):
+        return abi.encode_sweep_many(call.uuids, call.token)
+    return encode_refund_call(call)
 
 
 def encode_refund_call(call: ContractRefundCall) -> bytes:

@@ -1,5 +1,6 @@
 """The operation that configures a chain."""
 
+import re
 from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
@@ -35,6 +36,9 @@ from payintent.operators.operation import (
 _CONFIRMATIONS_MAX = 10_000
 _URLS_MAX = 10
 _GAS_MAX = 10**12
+_SWEEP_COUNT_MAX = 10_000
+_SWEEP_AFTER_MAX_S = 30 * 86_400
+_GWEI = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _INSTANT_FINALITY = "Trust nodes that report their latest block as final."
 _DIRECT_FIELDS = (
     "finality",
@@ -43,11 +47,13 @@ _DIRECT_FIELDS = (
     "public_rpc_urls",
     "explorer_urls",
     "auto_refund_gas",
+    "sweep_count",
+    "sweep_after_s",
 )
 
 
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
-    """Configure a chain: finality, wallet endpoints and refunds.
+    """Configure a chain: finality, wallet endpoints, refunds and sweeps.
 
     Omitted options are unchanged. A new refunder sends all later refunds; refunds that earlier
     refunders have sent remain valid.
@@ -82,14 +88,26 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     auto_refund_gas: Annotated[
         int | None, option("Gas budget for automatic refunds per UTC day; 0 disables them.")
     ] = None
+    sweeper: Annotated[
+        str | None, option("The address that sweeps deposits; it needs gas only.")
+    ] = None
+    sweep_count: Annotated[
+        int | None, option("Number of unswept deposit addresses that are swept at once.")
+    ] = None
+    sweep_after_s: Annotated[int | None, option("Age in seconds at which deposits are swept.")] = (
+        None
+    )
+    sweep_gas_price_max: Annotated[
+        str | None, option("Sweeps wait above this gas price, in gwei; 0: no limit.")
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return whether the change affects refunds, weakens finality or redirects wallets."""
+        """Return whether the change affects senders, weakens finality or redirects wallets."""
         before = await require_chain(context.database, self.chain)
         return await self._needs_second_operator(context.database, before)
 
     async def _needs_second_operator(self, database: Executor, before: ChainRecord) -> bool:
-        if self.refunder is not None or self.refund_approval_above is not None:
+        if (self.refunder, self.refund_approval_above, self.sweeper) != (None, None, None):
             return True
         if self.auto_refund_gas is not None and self.auto_refund_gas > before.auto_refund_gas:
             return True
@@ -128,6 +146,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         chain = await require_chain(context.database, self.chain)
         self._parse_refund_settings()
+        self._parse_sweep_settings()
         if self.auto_refund_gas is not None and not 0 <= self.auto_refund_gas <= _GAS_MAX:
             raise BadRequestError(f"auto_refund_gas must be from 0 to {_GAS_MAX}")
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
@@ -155,6 +174,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
             await refund_log_store.reset_dispositions(tx, self.chain, refunder)
         if threshold is not None:
             changes["refund_approval_above"] = threshold
+        changes |= self._parse_sweep_settings()
         chain = replace(before, **changes)
         self._check_finality(chain)
         await chain_store.save_chain(tx, chain)
@@ -166,6 +186,23 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
                 "finality `confirmations` requires a number of confirmations to be set for "
                 f"{self.chain}"
             )
+
+    def _parse_sweep_settings(self) -> dict[str, bytes | Decimal]:
+        """Parse the sweeper and its gas price limit, and check the policy."""
+        settings: dict[str, bytes | Decimal] = {}
+        if self.sweep_count is not None and not 1 <= self.sweep_count <= _SWEEP_COUNT_MAX:
+            raise BadRequestError(f"sweep_count must be from 1 to {_SWEEP_COUNT_MAX}")
+        if self.sweep_after_s is not None and not 0 <= self.sweep_after_s <= _SWEEP_AFTER_MAX_S:
+            raise BadRequestError(f"sweep_after_s must be from 0 to {_SWEEP_AFTER_MAX_S}")
+        if self.sweeper is not None:
+            settings["sweeper"] = sweeper = parse_checksum_address("sweeper", self.sweeper)
+            if sweeper == NATIVE:
+                raise BadRequestError("sweeper must not be the zero address")
+        if self.sweep_gas_price_max is not None:
+            if not _GWEI.fullmatch(self.sweep_gas_price_max):
+                raise BadRequestError("sweep_gas_price_max must be a number of gwei, such as 7.5")
+            settings["sweep_gas_price_max"] = Decimal(self.sweep_gas_price_max)
+        return settings
 
     def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:
         """Parse the refunder and the amount above which refunds need approval."""

@@ -122,6 +122,8 @@ def test_every_fact_is_a_movement_or_moves_nothing_that_is_owed() -> None:
     assert set(Fact) - MOVEMENTS.keys() == {
         Fact.REFUND_DONE,  # from the reserve
         Fact.CASE_DISMISSED,  # from suspense
+        Fact.SWEEP,  # from a deposit address to the receiver
+        Fact.SWEEP_GAS,  # a cost of the operator
     }
 
 

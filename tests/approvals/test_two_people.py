@@ -93,6 +93,8 @@ async def test_exactly_these_operations_wait_for_another_person(
     [
         (SetChain(chain="native", refund_approval_above="5"), True),
         (SetChain(chain="native", refunder=f"0x{40 * '7'}"), True),
+        (SetChain(chain="native", sweeper=f"0x{40 * '7'}"), True),
+        (SetChain(chain="native", sweep_count=9, sweep_gas_price_max="7"), False),
         (SetChain(chain="native", confirmations=9), True),
         (SetChain(chain="native", confirmations=10_000), False),
         (SetChain(chain="native", auto_refund_gas=3_000_001), True),

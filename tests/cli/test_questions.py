@@ -30,7 +30,8 @@ _HARMLESS = {
     *("account.add", "account.change", "account.enable", "method.add", "method.change"),
     *("method.enable", "provider.enable", "provider.rename", "tax.set", "restriction.add"),
     *("restriction.lift", "fraud.add", "limit.set", "chain.set", "chain.set-token"),
-    *("chain.add-contract", "chain.resume", "webhooks.replay"),
+    *("chain.add-contract", "chain.add-factory", "chain.sweep-now", "chain.resume"),
+    "webhooks.replay",
 }
 _COUNT = 2 * BATCH + 1
 _ROWS = """

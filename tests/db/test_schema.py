@@ -305,38 +305,6 @@ ADD_SIGHTING = """
         amount)
     VALUES ('native', '', 0, :session_id, true, 1, clock(), {})
 """
-ADD_SWEEP = """
-    INSERT INTO deposit_sweep (id, chain, account_id, uuid, session_id, token, currency, succeeded,
-        amount, received, block, block_hash, tx_hash, log_index)
-    VALUES (gen_random_uuid(), 'native', :account_id, {}, :session_id, {}, 'USDT', true, {}, {}, 1,
-        '', '', 0)
-"""
-SWEEP = ADD_SWEEP.format(UUID_BYTES, ADDRESS, 1, 1)
-ADD_SWEEP_BATCH = """
-    INSERT INTO sweep_batch (id, chain, account_id, token, sender, tx_hash, ended_at, result,
-        gas_cost)
-    VALUES (gen_random_uuid(), 'native', :account_id, {token}, {sender}, {tx_hash}, {ended_at},
-        {result}, {gas_cost})
-"""
-SWEEP_BATCH = {
-    "token": ADDRESS,
-    "sender": ADDRESS,
-    "tx_hash": "NULL",
-    "ended_at": "NULL",
-    "result": "NULL",
-    "gas_cost": "NULL",
-}
-ADD_SWEEP_ITEM = """
-    INSERT INTO sweep_item (batch_id, session_id, token)
-    SELECT id, :session_id, token
-    FROM sweep_batch
-"""
-
-
-def sweep_batch(**changes: str) -> str:
-    return f"{FACTORY}; {ADD_SWEEP_BATCH.format(**(SWEEP_BATCH | changes))}"
-
-
 ADD_HINT = "INSERT INTO chain_hint (session_id, tx_hash, step, state) VALUES (:session_id, {})"
 HASH = "sha256('')"
 ADD_ONCHAIN_SESSION = """
@@ -429,6 +397,26 @@ def refund(base: dict[str, str] = OF_PAYMENT, **changes: str) -> str:
 
 
 FIGURE = "INSERT INTO hourly_figure VALUES (clock(), '{}', '{}', 'THB', 1, 1)"
+ADD_BATCH = """
+    INSERT INTO sweep_batch (id, chain, account_id, token, sender, tx_hash, ended_at, result,
+        gas_cost)
+    SELECT gen_random_uuid(), 'native', 1, decode(repeat('00', {token}), 'hex'),
+        decode(repeat('00', {sender}), 'hex'), decode(repeat('00', {hash}), 'hex'), clock(),
+        {result}, {gas}"""
+
+
+def add_sweep(**changes: object) -> str:
+    fields: dict[str, object] = {"uuid_bytes": 16, "token_bytes": 20, "succeeded": True}
+    fields |= {"amount": 5, "received": 5, "count": 1} | changes
+    return """
+        INSERT INTO deposit_sweep (id, chain, account_id, uuid, session_id, token, currency,
+            succeeded, amount, received, block, block_hash, tx_hash, log_index)
+        SELECT gen_random_uuid(), 'native', 1, decode(repeat('00', {uuid_bytes}), 'hex'),
+            gen_random_uuid(), decode(repeat('00', {token_bytes}), 'hex'), 'USDT', {succeeded},
+            {amount}, {received}, 1, '', '', 0
+        FROM generate_series(1, {count})""".format(**fields)
+
+
 BROKEN: list[tuple[str, str]] = [
     ("installation_only_one", "UPDATE installation SET only_one = false"),
     (
@@ -659,13 +647,6 @@ BROKEN: list[tuple[str, str]] = [
     ("chain_receipt_deposit_capture", (
         f"{FACTORY}; {DEPOSIT}; UPDATE chain_receipt SET deposit_capture_id = gen_random_uuid()"
     )),
-    ("chain_receipt_deposit_sweep", (
-        f"{FACTORY}; {DEPOSIT}; UPDATE chain_receipt SET deposit_sweep_id = gen_random_uuid()"
-    )),
-    ("chain_receipt_sweep", ";".join([
-        CONTRACT, ADD_RECEIPT.format(0, "NULL", quoted("unknown_uuid")),
-        "UPDATE chain_receipt SET deposit_sweep_id = gen_random_uuid()",
-    ])),
     ("chain_sighting_deposit", ADD_SIGHTING.format(f"{ADDRESS}, NULL")),
     ("chain_token_surplus_from", "UPDATE chain_token SET surplus_from = 0"),
     ("merchant_deposit_tolerance", MERCHANT.format("deposit_tolerance = 1.1")),
@@ -673,26 +654,6 @@ BROKEN: list[tuple[str, str]] = [
     ("refund_address_entries",
         refund().replace("approved_by)", "approved_by, address_entries)").replace(
             "NULL\n    FROM", "NULL, 3\n    FROM")),
-    ("deposit_sweep_uuid", FACTORY + ";" + ADD_SWEEP.format("''", ADDRESS, 1, 1)),
-    ("deposit_sweep_token", FACTORY + ";" + ADD_SWEEP.format(UUID_BYTES, "''", 1, 1)),
-    ("deposit_sweep_amount", f"{FACTORY}; {ADD_SWEEP.format(UUID_BYTES, ADDRESS, 0, 0)}"),
-    ("deposit_sweep_amount", f"{FACTORY}; {ADD_SWEEP.format(UUID_BYTES, ADDRESS, 1, 2)}"),
-    ("deposit_sweep_log", f"{FACTORY}; {SWEEP}; {SWEEP}"),
-    ("sweep_batch_token", sweep_batch(token="''")),
-    ("sweep_batch_sender", sweep_batch(sender="''")),
-    ("sweep_batch_tx_hash", sweep_batch(tx_hash="''")),
-    ("sweep_batch_result", sweep_batch(ended_at="clock()", result="'stolen'")),
-    ("sweep_batch_gas_cost", sweep_batch(gas_cost="0")),
-    ("sweep_batch_end", sweep_batch(ended_at="clock()")),
-    ("sweep_item_claim", ";".join([
-        sweep_batch(), ADD_SWEEP_BATCH.format(**SWEEP_BATCH), ADD_SWEEP_ITEM,
-    ])),
-    ("chain_sweeper", r"UPDATE chain SET sweeper = '\x01'"),
-    ("chain_sweep_policy", "UPDATE chain SET sweep_count = 0"),
-    ("chain_sweep_policy", "UPDATE chain SET sweep_after_s = -1"),
-    ("chain_sweep_policy", "UPDATE chain SET sweep_gas_price_max = 0"),
-    ("chain_token_sweep", "UPDATE chain_token SET sweep_value = 0"),
-    ("chain_token_sweep", "UPDATE chain_token SET sweep_minimum = 0"),
     ("chain_hint_tx_hash", ADD_HINT.format("'', 'pay', 'unknown'")),
     ("chain_hint_step", ADD_HINT.format(f"{HASH}, 'sign', 'unknown'")),
     ("chain_hint_state", ADD_HINT.format(f"{HASH}, 'pay', 'lost'")),
@@ -890,6 +851,39 @@ BROKEN: list[tuple[str, str]] = [
     ("reconciliation_blocks_order", ADD_RUN + """;
         INSERT INTO reconciliation_blocks (run_id, account_id, first_block, last_block, next_block)
         SELECT id, account_id, 5, 9, 11 FROM reconciliation_run"""),
+    ("chain_sweeper", "UPDATE chain SET sweeper = '\\x00'"),
+    ("chain_sweep_policy", "UPDATE chain SET sweep_count = 0"),
+    ("chain_sweep_policy", "UPDATE chain SET sweep_after_s = -1"),
+    ("chain_sweep_policy", "UPDATE chain SET sweep_gas_price_max = -1"),
+    ("chain_token_sweep", "UPDATE chain_token SET sweep_value = -1"),
+    ("chain_token_sweep", "UPDATE chain_token SET sweep_minimum = -1"),
+    *[(constraint, ";".join([
+        CONTRACT,
+        ADD_RECEIPT.format(0, ":session_id", quoted("late")),
+        "UPDATE chain_receipt SET deposit_sweep_id = gen_random_uuid()" + more,
+    ])) for constraint, more in (
+        ("chain_receipt_sweep", ""),
+        ("chain_receipt_deposit_sweep", ", disposition = 'deposit', mined_at = clock()"),
+    )],
+    ("deposit_sweep_uuid", add_sweep(uuid_bytes=15)),
+    ("deposit_sweep_token", add_sweep(token_bytes=19)),
+    ("deposit_sweep_amount", add_sweep(amount=0)),
+    ("deposit_sweep_amount", add_sweep(succeeded=False)),
+    ("deposit_sweep_amount", add_sweep(received=6)),
+    ("deposit_sweep_amount", add_sweep(received=-1)),
+    ("deposit_sweep_log", add_sweep(count=2)),
+    ("sweep_batch_token", ADD_BATCH.format(token=19, sender=20, hash=32, result="'mined'", gas=1)),
+    ("sweep_batch_sender", ADD_BATCH.format(token=20, sender=19, hash=32, result="'mined'", gas=1)),
+    ("sweep_batch_tx_hash",
+        ADD_BATCH.format(token=20, sender=20, hash=31, result="'mined'", gas=1)),
+    ("sweep_batch_result", ADD_BATCH.format(token=20, sender=20, hash=32, result="'x'", gas=1)),
+    ("sweep_batch_gas_cost",
+        ADD_BATCH.format(token=20, sender=20, hash=32, result="'mined'", gas=0)),
+    ("sweep_batch_end", ADD_BATCH.format(token=20, sender=20, hash=32, result="NULL", gas=1)),
+    ("sweep_item_claim", """
+        INSERT INTO sweep_item (batch_id, session_id, token)
+        SELECT gen_random_uuid(), '00000000-0000-0000-0000-000000000001', '\\x00'
+        FROM generate_series(1, 2)"""),
     ("merchant_time_zone", "UPDATE merchant SET time_zone = ''"),
     ("statement_number", ADD_STATEMENT.format(number=0, day=1, opening=0, closing=5)),
     ("statement_sum", ADD_STATEMENT.format(number=1, day=1, opening=0, closing=6)),

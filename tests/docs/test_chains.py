@@ -21,7 +21,7 @@ from tests.support.terminal import Terminal
 
 _SETUP = page("docs/operate/chains.md")
 _RUN = page("docs/operate/run-chains.md")
-_METRIC = re.compile(r'"(payintent_chain_\w+)"')
+_METRIC = re.compile(r'"(payintent_(?:chain|deposit|sweep)\w+)"')
 _EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
 _SOURCES = [
     one.read_text()

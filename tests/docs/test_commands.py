@@ -79,7 +79,8 @@ _TWO_PEOPLE = {
     "chain.add-contract",
 }
 _TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
-_FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
+#: Options that need two people anywhere.
+_FOR_TWO = {"--refunder", "--sweeper", "--credentials", "--base-url"}
 #: What needs two people once the page's merchant is in service.
 _IN_SERVICE = {"tax.set", "tax.remove", "method.add"}
 _FOR_TWO_IN_SERVICE = {"--public-rpc-url"}
@@ -182,7 +183,8 @@ class _People:
         return len(self.tokens) > 1
 
     def must_agree(self, name: str, words: list[str]) -> bool:
-        always = name in _TWO_PEOPLE or not _FOR_TWO.isdisjoint(words)
+        for_one = "--sweep-value" in words
+        always = (name in _TWO_PEOPLE and not for_one) or not _FOR_TWO.isdisjoint(words)
         now = self.in_service and (name in _IN_SERVICE or not _FOR_TWO_IN_SERVICE.isdisjoint(words))
         return self.are_two and (always or now)
 

@@ -103,6 +103,11 @@ def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds(
         "payintent_cases_open",
         "payintent_chain_auto_refund_gas_left",  # of the database, so each process reads the same
         "payintent_deliveries",
+        "payintent_deposit_addresses",
+        "payintent_deposits_unswept",
+        "payintent_deposits_unswept_age_seconds",
+        "payintent_sweeper_coins",
+        "payintent_sweeps_waiting",
         "payintent_chain_cursor",
         "payintent_chain_final",
         "payintent_chain_halted",

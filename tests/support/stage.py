@@ -188,7 +188,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "public_rpc_urls": ["https://rpc.example.com"],
         "explorer_urls": ["https://explorer.example.com"],
         "auto_refund_gas": 2_000_000,
+        "sweep_count": 50,
+        "sweep_after_s": 3600,
+        "sweep_gas_price_max": "7.5",
     },
+    "chain.sweep-now": {"chain": "native"},
     "chain.set-token": {
         "chain": "native",
         "symbol": "USDT",

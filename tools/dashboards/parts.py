@@ -41,6 +41,37 @@ CHAINS = [
         },
     ),
     Panel(
+        "Deposits",
+        "ops",
+        {
+            "{{chain}} final": rate("payintent_deposits_total", "chain"),
+            "{{chain}} sweeps of an address, {{result}}": rate(
+                "payintent_deposit_sweeps_total", "chain, result"
+            ),
+            "{{chain}} transactions of the sweeper, {{result}}": rate(
+                "payintent_sweep_batches_total", "chain, result"
+            ),
+            "{{chain}} sweeps not sent, {{why}}": rate(
+                "payintent_chain_sweeps_blocked_total", "chain, why"
+            ),
+        },
+    ),
+    Panel(
+        "Unswept deposits",
+        "short",
+        {
+            "{{chain}} {{token}}": most("payintent_deposits_unswept", "chain, token"),
+            "{{chain}} open addresses": most("payintent_deposit_addresses", "chain"),
+            "{{chain}} coins of the sweeper": most("payintent_sweeper_coins", "chain"),
+            "{{chain}} waiting for a lower gas price": most("payintent_sweeps_waiting", "chain"),
+        },
+    ),
+    Panel(
+        "Age of unswept deposits",
+        "s",
+        {"{{chain}} {{token}}": most("payintent_deposits_unswept_age_seconds", "chain, token")},
+    ),
+    Panel(
         "Gas left for automatic refunds today",
         "short",
         {"{{chain}}": most("payintent_chain_auto_refund_gas_left", "chain")},

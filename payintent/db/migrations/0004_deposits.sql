@@ -192,17 +192,17 @@ ALTER TABLE chain
     ADD COLUMN sweeper bytea,
     ADD COLUMN sweep_count int NOT NULL DEFAULT 50,
     ADD COLUMN sweep_after_s int NOT NULL DEFAULT 86400,
-    ADD COLUMN sweep_gas_price_max numeric(78),  -- in the smallest unit; NULL: no limit
+    ADD COLUMN sweep_gas_price_max numeric(38, 9) NOT NULL DEFAULT 0,  -- in gwei; 0: no limit
     ADD COLUMN sweep_now_at timestamptz,  -- deposits that were final then are swept at once
     ADD CONSTRAINT chain_sweeper CHECK (octet_length(sweeper) = 20) NOT VALID,
     ADD CONSTRAINT chain_sweep_policy CHECK (
-        sweep_count > 0 AND sweep_after_s >= 0 AND sweep_gas_price_max > 0
+        sweep_count > 0 AND sweep_after_s >= 0 AND sweep_gas_price_max >= 0
     ) NOT VALID;
 
 ALTER TABLE chain_token
-    ADD COLUMN sweep_value numeric(78),  -- in the smallest unit; NULL: no limit
-    ADD COLUMN sweep_minimum numeric(78) NOT NULL DEFAULT 1,  -- less at an address is not swept
-    ADD CONSTRAINT chain_token_sweep CHECK (sweep_value > 0 AND sweep_minimum > 0) NOT VALID;
+    ADD COLUMN sweep_value numeric(38, 18) NOT NULL DEFAULT 0,  -- in tokens; 0: not considered
+    ADD COLUMN sweep_minimum numeric(38, 18) NOT NULL DEFAULT 0,  -- less is dust, in tokens
+    ADD CONSTRAINT chain_token_sweep CHECK (sweep_value >= 0 AND sweep_minimum >= 0) NOT VALID;
 
 -- `chain_deposits` has the money at deposit addresses, until it is swept.
 ALTER TABLE ledger_entry

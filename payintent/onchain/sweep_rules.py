@@ -1,0 +1,86 @@
+"""Decides which deposit addresses are swept, and when."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+#: The limit of the factory's `sweep_many`.
+BATCH_MAX = 200
+#: An address that failed so often is left to an operator.
+FAILURES_MAX = 3
+_RETRY_AFTER = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsweptAddress:
+    """An address with final deposits of a token, which no sweep has claimed."""
+
+    account_id: int  # the factory's
+    factory: bytes
+    session_id: UUID
+    uuid: bytes
+    token: bytes
+    amount: Decimal  # in tokens
+    oldest_at: datetime
+    failures: int  # of our sweeps, since they were last successful or requested
+    failed_at: datetime | None
+    minimum: Decimal  # in tokens; less is dust
+    value_max: Decimal  # in tokens; 0: not considered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPolicy:
+    count: int
+    after: timedelta
+    requested_at: datetime | None  # deposits that were final then are swept at once
+
+
+@dataclass(frozen=True, slots=True)
+class SweepBatch:
+    """Addresses of one factory to sweep in one transaction, the oldest deposits first."""
+
+    addresses: Sequence[UnsweptAddress]
+
+    @property
+    def account_id(self) -> int:
+        return self.addresses[0].account_id
+
+    @property
+    def factory(self) -> bytes:
+        return self.addresses[0].factory
+
+    @property
+    def token(self) -> bytes:
+        return self.addresses[0].token
+
+
+def choose_batches(
+    addresses: Iterable[UnsweptAddress], policy: SweepPolicy, now: datetime
+) -> list[SweepBatch]:
+    """Return the batches that are due, at most one per factory and token."""
+    groups: dict[tuple[int, bytes], list[UnsweptAddress]] = {}
+    for address in addresses:
+        if address.amount >= address.minimum and _may_try(address, now):
+            groups.setdefault((address.account_id, address.token), []).append(address)
+    ordered = [sorted(group, key=lambda item: item.oldest_at) for group in groups.values()]
+    return [SweepBatch(group[:BATCH_MAX]) for group in ordered if _is_due(group, policy, now)]
+
+
+def _may_try(address: UnsweptAddress, now: datetime) -> bool:
+    """Return whether a failed address may be tried again; the delay doubles."""
+    if address.failed_at is None:
+        return True
+    delay = _RETRY_AFTER * 2 ** (address.failures - 1)
+    return address.failures < FAILURES_MAX and address.failed_at + delay <= now
+
+
+def _is_due(group: Sequence[UnsweptAddress], policy: SweepPolicy, now: datetime) -> bool:
+    oldest_at, value_max = group[0].oldest_at, group[0].value_max
+    return (
+        len(group) >= policy.count
+        or oldest_at + policy.after <= now
+        or 0 < value_max <= sum(address.amount for address in group)
+        or (policy.requested_at is not None and oldest_at <= policy.requested_at)
+    )

@@ -1,0 +1,376 @@
+"""The sweeper sends due sweeps through the signer, on a real chain."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from payintent.accounting.ledger_check_store import find_differences
+from payintent.chains import store as chain_store
+from payintent.chains.checks import check_sweep_setup
+from payintent.chains.operations import SetToken, SweepNow
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.signer import open_signers
+from payintent.onchain.operations import SetChain
+from payintent.onchain.sweeper import WAITING, Sweeper
+from payintent.payments.model import Session
+from tests.support.deposits import DepositGround, add_factory
+from tests.support.onchain import ChainWorld, config_of
+from tests.support.refunding import Mood, Signer, signing
+
+WAIT_S = 700  # more than the time after which an unknown batch is released
+
+
+@dataclass
+class SweepWorld:
+    """A chain with a factory, and a sweeper whose signer can fail."""
+
+    deposits: DepositGround
+    signer: Signer
+    url: str
+
+    async def sweeper(self) -> Sweeper:
+        ground = self.deposits.ground
+        chain = await chain_store.get_chain(ground.world.database, ground.slug)
+        assert chain is not None
+        external = open_signers({ground.slug: self.signer.url}, ground.clock)[ground.slug]
+        ground.clock.skipped_s += 60
+        return Sweeper(
+            database=ground.world.database,
+            chain=chain,
+            signer=external,
+            open_reader=lambda _: RpcChainReader(ground.slug, [self.url], config_of(ground.slug)),
+        )
+
+    async def step(self, kill_at: int | None = None) -> bool:
+        """Run a step, which may be killed at one of its await points; tell whether it ended."""
+        sweeper = await self.sweeper()
+        try:
+            if kill_at is None:
+                await sweeper.step()
+                return True
+            killable = Killable(sweeper.step(), kill_at)
+            with suppress(asyncio.CancelledError):
+                await asyncio.create_task(killable.run())
+            return not killable.was_killed
+        finally:
+            await sweeper.signer.close()
+
+    async def recover(self) -> None:
+        """Let what is unknown be given up, and everything be swept."""
+        for _ in range(3):
+            await self.deposits.ground.pass_time(WAIT_S)
+            await self.deposits.ground.final()
+            await self.step()
+            await self.deposits.ground.final()
+
+    async def paid(self, blocks: int = 3) -> Session:
+        payment, session = await self.deposits.bill()
+        await self.deposits.transfer(session, session.quote.total_minor)
+        await self.deposits.ground.final(blocks)
+        assert await self.deposits.ground.status(payment) == "PAID"
+        return session
+
+    async def sweeps(self) -> list[bool]:
+        rows = await self.deposits.ground.world.rows(
+            "SELECT succeeded FROM deposit_sweep ORDER BY block, log_index"
+        )
+        return [row["succeeded"] for row in rows]
+
+    async def results(self) -> list[str | None]:
+        rows = await self.deposits.ground.world.rows("SELECT * FROM sweep_batch ORDER BY id")
+        return [row["result"] for row in rows]
+
+    async def set(self, **changes: Any) -> None:
+        await self.deposits.ground.world.perform(
+            SetChain(chain=self.deposits.ground.slug, **changes)
+        )
+
+    async def checks(self, *, has_signer: bool = True) -> list[tuple[bool, str]]:
+        """Return what doctor finds."""
+        sweeper = await self.sweeper()
+        signer = sweeper.signer if has_signer else None
+        try:
+            checks = check_sweep_setup(signer, sweeper.chain, has_factory=True)
+            return [(item.is_ok, item.text) async for item in checks]
+        finally:
+            await sweeper.signer.close()
+
+    async def is_balanced(self) -> bool:
+        return await find_differences(self.deposits.ground.world.database) == []
+
+
+class Killable(Awaitable[Any]):
+    """Runs a coroutine until its await point `kill_at`, and cancels it there."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], kill_at: int) -> None:
+        self._coroutine = coroutine
+        self._kill_at = kill_at
+        self.was_killed = False
+
+    async def run(self) -> Any:
+        return await self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._coroutine.__await__()
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            pending = steps.send(None)
+            for point in itertools.count():
+                if point == self._kill_at:
+                    self.was_killed = True
+                    task.cancel()
+                try:
+                    yield pending
+                except BaseException as error:  # noqa: BLE001 - it is passed on
+                    pending = steps.throw(error)
+                else:
+                    pending = steps.send(None)
+        except StopIteration as end:
+            return end.value
+
+
+async def open_sweeping(ground: ChainWorld, url: str) -> AsyncIterator[SweepWorld]:
+    deposits = await add_factory(ground, "USDT")
+    async with signing(url) as signer:
+        world = SweepWorld(deposits, signer, url)
+        accounts = await ground.chain.ask("eth_accounts")
+        await world.set(sweeper=accounts[7], sweep_count=2)
+        yield world
+
+
+@pytest.fixture
+async def sweeping(ground: ChainWorld, chain_url: str) -> AsyncIterator[SweepWorld]:
+    async for world in open_sweeping(ground, chain_url):
+        yield world
+
+
+@pytest.fixture
+async def usdt(ethereum: ChainWorld, ethereum_url: str) -> AsyncIterator[SweepWorld]:
+    """A chain whose USDT can block an account."""
+    async for world in open_sweeping(ethereum, ethereum_url):
+        yield world
+
+
+async def test_due_deposits_are_swept_in_one_transaction(sweeping: SweepWorld) -> None:
+    await sweeping.paid()
+    await sweeping.step()
+    assert sweeping.signer.sent == []
+    await sweeping.paid()
+    await sweeping.step()
+    await sweeping.step()
+    assert len(sweeping.signer.sent) == 1
+    await sweeping.deposits.ground.final()
+    await sweeping.step()
+    assert await sweeping.sweeps() == [True, True]
+    assert await sweeping.results() == ["mined"]
+    balances = await sweeping.deposits.balances()
+    assert "chain_deposits USDT" not in balances
+    assert balances["chain_gas NATIVED"] > 0
+    assert await sweeping.is_balanced()
+
+
+async def test_an_old_deposit_is_swept_alone(sweeping: SweepWorld) -> None:
+    await sweeping.paid()
+    await sweeping.deposits.ground.move_clock(86_400)
+    await sweeping.step()
+    await sweeping.deposits.ground.final()
+    assert await sweeping.sweeps() == [True]
+
+
+async def test_dust_is_not_swept(sweeping: SweepWorld) -> None:
+    slug = sweeping.deposits.ground.slug
+    await sweeping.deposits.ground.world.perform(
+        SetToken(chain=slug, symbol="USDT", sweep_minimum="25.51")
+    )
+    await sweeping.paid()
+    await sweeping.paid()
+    await sweeping.deposits.ground.world.perform(SweepNow(chain=slug))
+    await sweeping.step()
+    assert sweeping.signer.sent == []
+
+
+async def test_deposits_are_swept_on_request_or_by_value(sweeping: SweepWorld) -> None:
+    slug = sweeping.deposits.ground.slug
+    await sweeping.paid()
+    await sweeping.deposits.ground.world.perform(SweepNow(chain=slug))
+    await sweeping.step()
+    await sweeping.deposits.ground.final()
+    await sweeping.paid()
+    await sweeping.step()
+    assert len(sweeping.signer.sent) == 1
+    await sweeping.deposits.ground.world.perform(
+        SetToken(chain=slug, symbol="USDT", sweep_value="25.5")
+    )
+    await sweeping.step()
+    assert len(sweeping.signer.sent) == 2
+
+
+async def test_sweeps_wait_while_gas_is_too_expensive(sweeping: SweepWorld) -> None:
+    await sweeping.set(sweep_gas_price_max="0.000000001")
+    await sweeping.paid()
+    await sweeping.paid()
+    await sweeping.step()
+    assert sweeping.signer.sent == []
+    assert WAITING.labels(sweeping.deposits.ground.slug)._value.get() == 1
+    await sweeping.set(sweep_gas_price_max="1000")
+    await sweeping.step()
+    assert len(sweeping.signer.sent) == 1
+    assert WAITING.labels(sweeping.deposits.ground.slug)._value.get() == 0
+
+
+async def test_two_sweepers_send_each_deposit_once(sweeping: SweepWorld) -> None:
+    for _ in range(4):
+        await sweeping.paid()
+    await asyncio.gather(*(sweeping.step() for _ in range(4)))
+    await sweeping.deposits.ground.final()
+    await sweeping.step()
+    assert len(sweeping.signer.sent) == 1
+    assert await sweeping.sweeps() == [True] * 4
+
+
+@pytest.mark.parametrize("mood", [Mood.LOSES, Mood.SILENT, Mood.REFUSES])
+async def test_a_signer_that_fails_loses_nothing(sweeping: SweepWorld, mood: Mood) -> None:
+    await sweeping.paid()
+    await sweeping.paid()
+    sweeping.signer.mood = mood
+    await sweeping.step()
+    await sweeping.step()
+    sweeping.signer.mood = Mood.SENDS
+    await sweeping.recover()
+    assert await sweeping.sweeps() == [True, True]
+    assert len(sweeping.signer.sent) == 1
+    assert await sweeping.is_balanced()
+
+
+async def test_a_blocked_address_becomes_a_case(usdt: SweepWorld) -> None:
+    ground = usdt.deposits.ground
+    blocked, _ = await usdt.paid(40), await usdt.paid(40)
+    await usdt.deposits.call_token("set_blocked", usdt.deposits.address(blocked), True)
+    await usdt.set(sweep_after_s=0)
+    for hours in (0, 2, 3, 5):
+        await ground.move_clock(hours * 3_600)
+        await usdt.step()
+        await ground.final(40)
+        await usdt.step()
+    assert await usdt.sweeps() == [False, True, False, False]
+    assert await ground.cases() == ["RECONCILIATION"]
+    await usdt.deposits.call_token("set_blocked", usdt.deposits.address(blocked), False)
+    await ground.final(40)
+    await ground.world.perform(SweepNow(chain=ground.slug))
+    await usdt.step()
+    await ground.final(40)
+    assert await usdt.sweeps() == [False, True, False, False, True]
+    assert await usdt.is_balanced()
+
+
+async def test_failures_of_others_do_not_stop_the_sweeper(sweeping: SweepWorld) -> None:
+    session = await sweeping.paid()
+    await sweeping.deposits.sweep(*[session] * 5)
+    await sweeping.deposits.ground.final()
+    await sweeping.deposits.transfer(session, 5)
+    await sweeping.deposits.ground.mine()
+    await sweeping.deposits.ground.world.rows("UPDATE chain_cursor SET looked_at = '-infinity'")
+    await sweeping.deposits.ground.final()
+    await sweeping.set(sweep_after_s=0)
+    await sweeping.step()
+    await sweeping.deposits.ground.final()
+    assert (await sweeping.sweeps())[-1]
+    assert "RECONCILIATION" not in await sweeping.deposits.ground.cases()
+
+
+async def test_addresses_of_a_replaced_factory_are_swept(sweeping: SweepWorld) -> None:
+    old = sweeping.deposits
+    _, session = await old.bill()
+    sweeping.deposits = await add_factory(old.ground, "USDT")
+    await sweeping.paid()
+    await old.transfer(session)
+    await old.ground.final()
+    await sweeping.set(sweep_after_s=0)
+    await sweeping.step()
+    await old.ground.final()
+    await sweeping.step()
+    assert await sweeping.sweeps() == [True, True]
+    assert await sweeping.results() == ["mined", "mined"]
+    assert await sweeping.is_balanced()
+
+
+async def test_a_reverted_batch_is_sent_again_after_an_hour(sweeping: SweepWorld) -> None:
+    ground = sweeping.deposits.ground
+    await sweeping.paid()
+    await sweeping.paid()
+    sweeping.signer.mood = Mood.SILENT
+    await sweeping.step()
+    sweeping.signer.mood = Mood.SENDS
+    step = {"to": sweeping.deposits.factory, "value": "0x0", "data": "0x01020304"}
+    reverted = await ground.send(step)
+    await ground.world.rows("UPDATE sweep_batch SET tx_hash = $1", bytes.fromhex(reverted[2:]))
+    await sweeping.step()
+    assert await sweeping.results() == [None]
+    await ground.final()
+    await sweeping.step()
+    await sweeping.step()
+    assert await sweeping.results() == ["reverted"]
+    assert sweeping.signer.sent == []
+    await ground.move_clock(3_601)
+    await sweeping.step()
+    await ground.final()
+    assert await sweeping.sweeps() == [True, True]
+    assert await sweeping.is_balanced()
+
+
+async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
+    sweeping: SweepWorld,
+) -> None:
+    ground = sweeping.deposits.ground
+    await sweeping.paid()
+    await sweeping.paid()
+    await ground.chain.ask("evm_setAutomine", False)
+    sweeping.signer.mood = Mood.LOSES
+    await sweeping.step()
+    sweeping.signer.mood = Mood.SENDS
+    [row] = await ground.world.rows("SELECT block FROM chain_cursor")
+    await ground.world.rows(
+        "UPDATE chain_cursor SET deposit_at = clock() + interval '1 hour', sweep_block = $1,"
+        " deposit_block = $1",
+        row["block"],
+    )
+    await sweeping.step()
+    assert await sweeping.results() == [None]
+    await ground.chain.ask("evm_setAutomine", True)
+    await sweeping.recover()
+    assert len(sweeping.signer.sent) == 1
+    assert await sweeping.sweeps() == [True, True]
+
+
+async def test_doctor_checks_the_sweepers_key_and_gas(sweeping: SweepWorld) -> None:
+    assert [is_ok for is_ok, _ in await sweeping.checks()] == [True, True]
+    stranger = "0x" + 40 * "1"
+    await sweeping.set(sweeper=stranger)
+    problems = await sweeping.checks()
+    assert [is_ok for is_ok, _ in problems] == [False, False]
+    assert problems[1][1].endswith("has 0 NATIVED")
+    assert await sweeping.checks(has_signer=False) == [
+        (False, "deposits are not swept: no signer is configured")
+    ]
+
+
+@pytest.mark.full
+async def test_a_sweeper_can_be_killed_at_every_await_point(sweeping: SweepWorld) -> None:
+    await sweeping.set(sweep_after_s=0)
+    point, has_ended = 0, False
+    while not has_ended:
+        await sweeping.paid()
+        has_ended = await sweeping.step(kill_at=point)
+        await sweeping.recover()
+        results = await sweeping.sweeps()
+        assert results.count(True) == point + 1, point
+        point += 1
+    assert point > 20
+    assert not results.count(False)
+    assert await sweeping.is_balanced()
