@@ -80,7 +80,7 @@ _CLASSES: Mapping[str, str] = {
     "chain.set": "payintent.onchain.operations.SetChain",
     "chain.set-token": "payintent.chains.operations.SetToken",
     "chain.add-contract": "payintent.chains.operations.AddContract",
-    "chain.add-factory": "payintent.chains.operations.AddFactory",
+    "chain.add-factory": "payintent.chains.factory_operations.AddFactory",
     "chain.sweep-now": "payintent.chains.operations.SweepNow",
     "chain.retire-contract": "payintent.chains.operations.RetireContract",
     "chain.resume": "payintent.chains.operations.ResumeChain",

@@ -10,11 +10,10 @@ from payintent.accounting.model import (
     CapturedMoney,
     Fact,
     LedgerEntry,
-    SweptMoney,
     make_case_entries,
     make_dispute_entries,
-    make_sweep_entries,
 )
+from payintent.accounting.sweep_model import SweptMoney, make_sweep_entries
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.port import DisputeState
 

@@ -8,16 +8,16 @@ from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import CheckResult, check_contract, check_factory
+from payintent.chains import unswept_store
+from payintent.chains.checks import CheckResult, check_contract
 from payintent.chains.store import (
-    DEPOSIT_PROVIDER,
     PROVIDER,
     ChainCursor,
     ChainRecord,
     DeployedContract,
     TokenRecord,
-    UnsweptDeposits,
 )
+from payintent.chains.unswept_store import UnsweptDeposits
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
@@ -149,7 +149,7 @@ async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
         block=cursor and cursor.block,
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
-        unswept=await chain_store.list_unswept(database, chain.slug),
+        unswept=await unswept_store.list_unswept(database, chain.slug),
         contracts=await chain_store.list_contracts(database, chain.slug),
         factories=await chain_store.list_factories(database, chain.slug),
         tokens=await chain_store.list_tokens(database, chain.slug),
@@ -254,48 +254,6 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         return address
 
 
-class AddFactory(AddContract, frozen=True, kw_only=True):
-    """Accept payments to addresses that a deployed deposit factory derives."""
-
-    action: ClassVar[str] = "chain.add-factory"
-    provider: ClassVar[str] = DEPOSIT_PROVIDER
-    forwarder: Annotated[str, option("The forwarder address stored in the factory.")]
-
-    async def changes(self, context: OperationContext) -> list[str]:
-        owner = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
-        return [
-            f"payments to {owner} on {self.chain} use addresses of the factory {self.address}",
-            f"the factory's forwarder {self.forwarder} sends them to {self.receiver}",
-        ]
-
-    async def check(self, context: OperationContext) -> None:
-        self._parse_forwarder()
-        await super().check(context)
-        await self._choose_refund_account(context.database)
-
-    async def _check_code(
-        self, context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
-    ) -> None:
-        forwarder = self._parse_forwarder()
-
-        async def check(reader: RpcChainReader, name: str) -> CheckResult:
-            return await check_factory(reader, name, address, forwarder, receiver)
-
-        await check_deployed_code(context, chain, check)
-
-    def _parse_forwarder(self) -> bytes:
-        return parse_checksum_address("forwarder", self.forwarder)
-
-    async def _choose_refund_account(self, database: Executor) -> int:
-        """Return the platform's payment contract; raises `UNPROCESSABLE` if there is none."""
-        contract = await chain_store.get_offered_contract(database, self.chain)
-        if contract is None:
-            raise UnprocessableError(
-                f"add a payment contract on {self.chain} first; it pays the refunds of deposits"
-            )
-        return contract.account_id
-
-
 class RetireContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
     """Stop offering a contract to buyers. The contract is still watched."""
 
@@ -353,7 +311,7 @@ class SweepNow(ChangeOperation[ChainView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
         chain = await lock_known_chain(tx, self.chain)
-        await chain_store.request_sweep(tx, self.chain)
+        await unswept_store.request_sweep(tx, self.chain)
         return await load_chain_view(tx, chain)
 
 

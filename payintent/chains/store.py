@@ -320,43 +320,6 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsweptDeposits:
-    """Final deposits of a token that are still at their addresses."""
-
-    currency: str
-    deposits: int
-    amount: Decimal  # in tokens, or in the smallest unit if the token is not supported
-    oldest_at: datetime
-    age_s: float
-
-
-async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
-    rows = await database.fetch(
-        """
-        SELECT coalesce(t.symbol, '0x' || encode(r.token, 'hex')) AS currency,
-            count(*) AS deposits,
-            trim_scale(sum(r.amount) / (10::numeric ^ coalesce(t.decimals, 0))) AS amount,
-            min(r.final_at) AS oldest_at,
-            extract(epoch FROM clock() - min(r.final_at))::float AS age_s
-        FROM chain_receipt r
-        LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
-        WHERE r.chain = $1 AND r.disposition = 'deposit' AND r.deposit_sweep_id IS NULL
-        GROUP BY r.token, t.symbol, t.decimals
-        ORDER BY currency
-        LIMIT $2
-        """,
-        slug,
-        _TOKENS_MAX,
-    )
-    return [UnsweptDeposits(**row) for row in rows]
-
-
-async def request_sweep(tx: Tx, slug: str) -> None:
-    """Have the deposits that are final now swept at once, and retry those that failed."""
-    await tx.fetch("UPDATE chain SET sweep_now_at = clock() WHERE slug = $1", slug)
-
-
 async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
     row = await database.row(f"SELECT {_CURSOR_COLUMNS} FROM chain_cursor WHERE chain = $1", slug)
     return ChainCursor(**row) if row else None

@@ -10,8 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from payintent.checkout.deposit_texts import describe_duration
 from payintent.checkout.languages import Language
+from payintent.checkout.steps import describe_duration
 
 # Original artwork; contains no trademarks.
 _OUTLINE = 'fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round"'

@@ -11,7 +11,6 @@ from payintent.chains import store as chain_store
 from payintent.chains.store import DEPOSIT_PROVIDER, ChainRecord
 from payintent.checkout import page_fields, rendering, visits
 from payintent.checkout.codes import full_page_url
-from payintent.checkout.deposit_texts import describe_deposit, describe_duration
 from payintent.checkout.fields import (
     fee_and_tax_lines,
     make_bill,
@@ -28,7 +27,15 @@ from payintent.checkout.method_groups import (
 )
 from payintent.checkout.method_names import chain_name, method_name
 from payintent.checkout.static_files import offer_script, page_style, picture_path
-from payintent.checkout.steps import DepositStep, WalletStep, api_url, card_step, wallet_step
+from payintent.checkout.steps import (
+    DepositStep,
+    WalletStep,
+    api_url,
+    card_step,
+    describe_deposit,
+    describe_duration,
+    wallet_step,
+)
 from payintent.checkout.visits import CheckoutVisit
 from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES

@@ -1,10 +1,14 @@
 """The wallet, deposit and card steps of the hosted page, and the URLs that they use."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial, reduce
 from typing import Any
 from urllib.parse import urlsplit
 
 from payintent.checkout.context import CheckoutContext
+from payintent.checkout.languages import Language
 from payintent.core import ids
 from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import RefusedError
@@ -12,6 +16,7 @@ from payintent.http.middleware import ScriptSources
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.runtime.settings import Settings
 
+_MINUTE_S = 60
 _OWN_API = "/v1"
 
 
@@ -113,3 +118,56 @@ def card_step(action: dict[str, Any]) -> CardStep | None:
         return None
     card: dict[str, str] = action["embedded_card"]
     return CardStep(card["script_url"], card["publishable_key"], card["client_secret"])
+
+
+def describe_duration(seconds: int, language: Language) -> str:
+    """Describe how long a network usually takes until a transfer is final."""
+    minutes = round(seconds / _MINUTE_S)
+    if seconds < _MINUTE_S:
+        return language.t("usual_soon")
+    return language.t("usual_minutes", minutes=minutes) if minutes > 1 else language.t("usual_one")
+
+
+def describe_deposit(session: Mapping[str, Any], language: Language) -> str:
+    """Describe what has arrived at the address, and what the buyer should do now."""
+    sentences = [*_describe_receipts(session, language), *_describe_obstacle(session, language)]
+    if any(transfer["state"] == "mismatch" for transfer in session["transactions"]):
+        sentences.append(language.t("deposit_other_token", token=session["token"]["symbol"]))
+    return reduce(partial(_join, language), sentences) if sentences else ""
+
+
+def _join(language: Language, first: str, second: str) -> str:
+    return language.t("sentences", first=first, second=second)
+
+
+def _describe_receipts(session: Mapping[str, Any], language: Language) -> list[str]:
+    """Count pending transfers as received, as the remaining amount does."""
+    symbol, chain = session["token"]["symbol"], session["chain"]["name"]
+    total = language.money(session["amount"], symbol)
+    arrived = Decimal(session["received"]["amount"]) + Decimal(session["pending"]["amount"])
+    pending, remaining = session["pending"]["amount"], session["remaining"]["amount"]
+    if session["status"] == "awaiting_payment":
+        return [language.t("deposit_none")] if session["payable"] else []
+    if remaining == "0":
+        return [language.t("deposit_enough", amount=total, chain=chain)]
+    received = language.number(f"{arrived.normalize():f}")
+    sentences = [language.t("deposit_received", received=received, total=total)]
+    if pending != "0":
+        amount = language.money(pending, symbol)
+        sentences.append(language.t("deposit_pending", amount=amount))
+    if session["payable"]:
+        amount = language.money(remaining, symbol)
+        sentences.append(language.t("deposit_rest", amount=amount))
+    return sentences
+
+
+def _describe_obstacle(session: Mapping[str, Any], language: Language) -> list[str]:
+    """Explain why nothing should be sent. Nobody needs to know once the full amount arrived."""
+    reason = session.get("unpayable_reason")
+    if reason is None or session["remaining"]["amount"] == "0":
+        return []
+    if reason == "deadline_near":
+        return [language.t("deposit_late")]
+    if reason in {"chain_halted", "chain_not_watched"}:
+        return [language.t("deposit_chain_away", chain=session["chain"]["name"])]
+    return [language.t("wallet_ended")]

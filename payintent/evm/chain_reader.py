@@ -48,9 +48,9 @@ from payintent.evm.rpc_responses import (
     read_block,
     read_block_logs,
     read_bytes,
-    read_receipt,
+    read_receipts,
     read_rpc_number,
-    read_tx,
+    read_transactions,
     read_uint256,
 )
 
@@ -265,7 +265,7 @@ class RpcChainReader:
     ) -> list[TransactionReceipt | None]:
         """Read receipts, in the order of the hashes; None for a transaction that is not mined."""
         calls = [RpcCall("eth_getTransactionReceipt", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
-        return await self._request(endpoint, calls, partial(_read_receipts, tx_hashes))
+        return await self._request(endpoint, calls, partial(read_receipts, tx_hashes))
 
     async def fetch_block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
@@ -282,9 +282,9 @@ class RpcChainReader:
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | MissingReason | None]:
         """Read transactions, in the order of the hashes; None for an unknown transaction."""
-        # Anyone can send a transaction that is too large to read: `_read_transactions` skips it.
+        # Anyone can send a transaction that is too large to read: `read_transactions` skips it.
         calls = [RpcCall("eth_getTransactionByHash", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
-        return await self._request(endpoint, calls, partial(_read_transactions, tx_hashes))
+        return await self._request(endpoint, calls, partial(read_transactions, tx_hashes))
 
     async def call(
         self,
@@ -430,26 +430,6 @@ def _read_blocks(numbers: Sequence[int], responses: list[RpcResponse]) -> list[B
     return [
         read_block(require_result(response), number)
         for number, response in zip(numbers, responses, strict=True)
-    ]
-
-
-def _read_receipts(
-    tx_hashes: Sequence[bytes], responses: list[RpcResponse]
-) -> list[TransactionReceipt | None]:
-    return [
-        read_receipt(require_result(response), tx_hash)
-        for response, tx_hash in zip(responses, tx_hashes, strict=True)
-    ]
-
-
-def _read_transactions(
-    tx_hashes: Sequence[bytes], responses: list[RpcResponse]
-) -> list[ChainTransaction | MissingReason | None]:
-    return [
-        MissingReason.REFUSED
-        if isinstance(response, RpcErrorResponse)
-        else read_tx(response, tx_hash)
-        for response, tx_hash in zip(responses, tx_hashes, strict=True)
     ]
 
 

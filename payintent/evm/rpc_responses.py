@@ -393,3 +393,23 @@ def _read_logs(
     ):
         raise RpcFaultError(RpcFault.LOGS)
     return paid_logs, refund_logs
+
+
+def read_receipts(
+    tx_hashes: Sequence[bytes], responses: list[RpcResponse]
+) -> list[TransactionReceipt | None]:
+    return [
+        read_receipt(require_result(response), tx_hash)
+        for response, tx_hash in zip(responses, tx_hashes, strict=True)
+    ]
+
+
+def read_transactions(
+    tx_hashes: Sequence[bytes], responses: list[RpcResponse]
+) -> list[ChainTransaction | MissingReason | None]:
+    return [
+        MissingReason.REFUSED
+        if isinstance(response, RpcErrorResponse)
+        else read_tx(response, tx_hash)
+        for response, tx_hash in zip(responses, tx_hashes, strict=True)
+    ]

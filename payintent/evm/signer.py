@@ -171,10 +171,10 @@ class ExternalSigner:
             RpcCall("eth_getTransactionCount", [to_hex(sender), tag])
             for tag in ("latest", "pending")
         ]
-        mined, known = await self._endpoint.request(
-            calls, lambda answers: [read_rpc_number(require_result(item)) for item in answers]
+        mined_count, pending_count = await self._endpoint.request(
+            calls, lambda responses: [read_rpc_number(require_result(item)) for item in responses]
         )
-        return known > mined
+        return pending_count > mined_count
 
     async def send(self, sender: bytes, call: SignerCall, gas: int) -> bytes | OutcomeUnknown:
         request = RpcCall(

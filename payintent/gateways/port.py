@@ -160,16 +160,14 @@ class Capture:
     currency: str  # the gateway's code; may be a currency that we do not support
     #: The amount as reported, if minor units cannot represent it exactly or it is `uncertain`.
     verbatim: str | None = None
-    #: The amount or time is in doubt: the capture does not settle the payment, and is not refunded
-    #: automatically.
+    #: In doubt: the capture does not settle the payment, and is not refunded automatically.
     uncertain: bool = False
-    difference_max: int = 0  # a smaller difference from the quoted amount is accepted
+    difference_max: int = 0  # accepted difference from the quoted amount
     is_surplus: bool = False  # money beyond the amount of a payment that another capture pays
 
     def matches(self, amount_minor: int, currency: str) -> bool:
-        is_exact = self.verbatim is None and not self.uncertain
-        difference = abs(self.amount_minor - amount_minor)
-        return is_exact and self.currency == currency and difference <= self.difference_max
+        is_exact = self.verbatim is None and not self.uncertain and self.currency == currency
+        return is_exact and abs(self.amount_minor - amount_minor) <= self.difference_max
 
 
 class FailureReason(StrEnum):

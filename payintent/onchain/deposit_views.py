@@ -7,7 +7,7 @@ from payintent.chains.store import DeployedContract, TokenRecord
 from payintent.core.money import format_smallest_units
 from payintent.evm.abi import to_checksum_address, to_hex
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
-from payintent.onchain.deposits_store import SessionTransfer
+from payintent.onchain.pending_deposits_store import SessionTransfer
 from payintent.payments.model import Session
 
 
@@ -64,8 +64,8 @@ def describe_deposit_status(transfers: Sequence[SessionTransfer], amount: int) -
     """Return a session's status: how much of `amount` has been seen, and whether it is final."""
     if not transfers:
         return "awaiting_payment"
-    seen = sum(transfer.amount for transfer in transfers)
-    return "confirming" if seen >= amount else "partial"
+    total = sum(transfer.amount for transfer in transfers)
+    return "confirming" if total >= amount else "partial"
 
 
 def _amount_fields(amount: int, token: TokenRecord) -> dict[str, str]:

@@ -25,16 +25,16 @@ from payintent.evm.port import (
     log_position,
 )
 from payintent.evm.rpc import WRONG_RESPONSES
-from payintent.onchain import deposits_store
+from payintent.onchain import deposits_store, pending_deposits_store
 from payintent.onchain.deposit_rules import decide_captures
 from payintent.onchain.deposits_store import (
     DepositAddress,
     DepositCursor,
     LookSchedule,
     NewDeposit,
-    PendingDeposit,
 )
 from payintent.onchain.log_proof import VOTES_NEEDED
+from payintent.onchain.pending_deposits_store import PendingDeposit
 from payintent.onchain.sweep_watcher import SweepWatcher
 from payintent.payment_sessions.settle import settle_session
 from payintent.runtime.log import get_logger
@@ -144,7 +144,7 @@ class DepositWatcher:
             decidable = await deposits_store.list_decidable_sessions(tx, slug, reading.final.at)
             await settle_deposits(tx, decidable)
         DEPOSITS.labels(slug).inc(count)
-        await deposits_store.replace_pending(
+        await pending_deposits_store.replace_pending(
             self.database,
             slug,
             [item.session_id for item in addresses],
@@ -271,7 +271,7 @@ class DepositWatcher:
             for log in new_logs
         ]
         await deposits_store.add_deposits(tx, self.chain.slug, deposits)
-        await deposits_store.delete_final_pending(tx, self.chain.slug, logs)
+        await pending_deposits_store.delete_final_pending(tx, self.chain.slug, logs)
         await settle_deposits(tx, {deposit.address.session_id for deposit in deposits})
         return len(deposits)
 
@@ -301,9 +301,9 @@ def _merge(reading: _Reading, agreeing: Sequence[_Reading]) -> _Reading:
     """Return the final transfers that all report, and the pending transfers that any reports."""
     readings = (reading, *agreeing)
     shortest = min(readings, key=lambda item: item.final.number)
-    seen = {log for item in readings for log in (*item.final_logs, *item.pending_logs)}
+    all_logs = {log for item in readings for log in (*item.final_logs, *item.pending_logs)}
     last = shortest.final.number
-    pending = sorted((log for log in seen if log.block_number > last), key=log_position)
+    pending = sorted((log for log in all_logs if log.block_number > last), key=log_position)
     return _Reading(shortest.final, shortest.final_logs, pending, shortest.times)
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from payintent.accounting import ledger_store
-from payintent.accounting.model import make_sweep_gas_entry
+from payintent.accounting.sweep_model import make_sweep_gas_entry
 from payintent.db.database import Database, Executor, Tx
 from payintent.onchain.sweep_rules import FAILURES_MAX, SweepBatch, UnsweptAddress
 

@@ -16,6 +16,7 @@ from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
 from payintent.cases.store import NewCase
 from payintent.chains import store as chain_store
+from payintent.chains import unswept_store
 from payintent.chains.checks import open_configured_reader
 from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError
@@ -98,7 +99,7 @@ class Sweeper:
     async def _measure(self) -> None:
         slug = self.chain.slug
         unswept = {
-            item.currency: item for item in await chain_store.list_unswept(self.database, slug)
+            item.currency: item for item in await unswept_store.list_unswept(self.database, slug)
         }
         for token in await chain_store.list_tokens(self.database, slug):
             item = unswept.get(token.symbol)

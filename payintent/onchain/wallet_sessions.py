@@ -24,7 +24,7 @@ from payintent.evm import abi
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.event_logs import VERSION, load_compiled_contract, select_public_abi
 from payintent.evm.port import NATIVE
-from payintent.onchain import deposits_store, pending_store
+from payintent.onchain import pending_deposits_store, pending_store
 from payintent.onchain.deposit_views import (
     build_deposit_fields,
     build_factory_fields,
@@ -196,7 +196,7 @@ def _build_contract_view(
 
 async def _build_deposit_view(database: Database, snapshot: _Snapshot) -> dict[str, Any]:
     session, token = snapshot.session, snapshot.token
-    transfers = await deposits_store.list_session_transfers(database, session.id)
+    transfers = await pending_deposits_store.list_session_transfers(database, session.id)
     matching = [transfer for transfer in transfers if transfer.token == token.address]
     status = describe_deposit_status(matching, session.quote.total_minor)
     snapshot = replace(snapshot, transactions=[])  # a partial payment can be completed

@@ -1,12 +1,14 @@
-"""Read what the page for a refund's address shows."""
+"""Store the addresses that buyers enter for refunds of deposits."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.db.database import Executor
+from payintent.db.database import Executor, Tx
 from payintent.db.lists import build
 from payintent.refunds.model import RefundStatus, RefundStep
+
+_ADDRESS_ENTRIES_MAX = 2  # by the buyer: the address, and one correction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +72,37 @@ async def list_waiting(database: Executor, payment_id: UUID) -> list[UUID]:
         payment_id,
     )
     return [row["id"] for row in rows]
+
+
+async def set_buyer_address(tx: Tx, refund_id: UUID, destination: str, step: RefundStep) -> bool:
+    """Set or change the destination of an unsent refund; return False if it was changed before."""
+    row = await tx.row(
+        """
+        UPDATE refund
+        SET destination = $2, step = $3, address_entries = address_entries + 1,
+            next_at = CASE WHEN $3 = 'queued' THEN clock() END, updated_at = clock()
+        WHERE id = $1 AND address_entries < $4 AND step IN ('address', 'approval', 'queued')
+            AND sent_at IS NULL
+        RETURNING id
+        """,
+        refund_id,
+        destination,
+        step,
+        _ADDRESS_ENTRIES_MAX,
+    )
+    return row is not None
+
+
+async def is_own_address(database: Executor, chain: str, address: bytes) -> bool:
+    """Return whether an address is a token, one of our contracts or a deposit address."""
+    row = await database.row(
+        """
+        SELECT
+        WHERE EXISTS (SELECT FROM chain_token WHERE chain = $1 AND address = $2)
+            OR EXISTS (SELECT FROM chain_contract WHERE chain = $1 AND $2 IN (address, forwarder))
+            OR EXISTS (SELECT FROM deposit_address WHERE address = $2)
+        """,
+        chain,
+        address,
+    )
+    return row is not None

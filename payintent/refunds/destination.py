@@ -8,8 +8,8 @@ from payintent.db.database import Tx
 from payintent.evm.abi import parse_address
 from payintent.payments import captures_store as capture_store
 from payintent.payments.captures_store import LockedCapture
+from payintent.refunds import address_store
 from payintent.refunds import list_store as refund_lists
-from payintent.refunds import store as refund_store
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.settle import lock_refund
 
@@ -57,11 +57,11 @@ async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
     if not capture.is_deposit or not is_unsent or capture.chain is None:
         raise ConflictError("the address of this refund can no longer be changed")
     destination = _parse_address(address)
-    if await refund_store.is_own_address(tx, capture.chain, bytes.fromhex(destination[2:])):
+    if await address_store.is_own_address(tx, capture.chain, bytes.fromhex(destination[2:])):
         raise BadRequestError("destination is the address of a contract, not of a wallet")
     needs_approval = await _exceeds_chain_limit(tx, capture, capture.chain, refund.amount_minor)
     step = RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
-    if not await refund_store.set_buyer_address(tx, refund_id, destination, step):
+    if not await address_store.set_buyer_address(tx, refund_id, destination, step):
         raise ConflictError("the address of this refund was already changed once")
 
 

@@ -24,7 +24,6 @@ COLUMNS = """
     r.currency, r.amount_minor, r.reason, r.destination, r.status, r.failure_reason, r.step,
     r.reference, r.requested_by, r.note, r.inquiries, r.sent_at, r.created_at, r.updated_at
 """
-_ADDRESS_ENTRIES_MAX = 2  # by the buyer: the address, and one correction
 #: Condition that a dispute holds money of capture `c` that a refund has reserved.
 DISPUTED = """
     (c.disputed_minor > 0
@@ -228,40 +227,6 @@ async def _end_refund(
     assert row is not None  # noqa: S101 - a refund's capture is never deleted
     fact = Fact.REFUND_REVERSED if has_failed else Fact.REFUND_DONE
     await _add_ledger_entry(tx, fact, row, refund.id, refund.amount_minor)
-
-
-async def set_buyer_address(tx: Tx, refund_id: UUID, destination: str, step: RefundStep) -> bool:
-    """Set or change the destination of an unsent refund; return False if it was changed before."""
-    row = await tx.row(
-        """
-        UPDATE refund
-        SET destination = $2, step = $3, address_entries = address_entries + 1,
-            next_at = CASE WHEN $3 = 'queued' THEN clock() END, updated_at = clock()
-        WHERE id = $1 AND address_entries < $4 AND step IN ('address', 'approval', 'queued')
-            AND sent_at IS NULL
-        RETURNING id
-        """,
-        refund_id,
-        destination,
-        step,
-        _ADDRESS_ENTRIES_MAX,
-    )
-    return row is not None
-
-
-async def is_own_address(database: Executor, chain: str, address: bytes) -> bool:
-    """Return whether an address is a token, one of our contracts or a deposit address."""
-    row = await database.row(
-        """
-        SELECT
-        WHERE EXISTS (SELECT FROM chain_token WHERE chain = $1 AND address = $2)
-            OR EXISTS (SELECT FROM chain_contract WHERE chain = $1 AND $2 IN (address, forwarder))
-            OR EXISTS (SELECT FROM deposit_address WHERE address = $2)
-        """,
-        chain,
-        address,
-    )
-    return row is not None
 
 
 async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:

@@ -12,7 +12,6 @@ from payintent.accounting.model import (
     Fact,
     GatewayPayout,
     LedgerEntry,
-    SweptMoney,
     get_quoted_charges,
     make_assignment_entries,
     make_capture_entries,
@@ -20,8 +19,8 @@ from payintent.accounting.model import (
     make_dispute_entries,
     make_gateway_payout_entries,
     make_refund_entry,
-    make_sweep_entries,
 )
+from payintent.accounting.sweep_model import SweptMoney, make_sweep_entries
 from payintent.gateways.port import DisputeState
 from payintent.merchants.model import FeeMode, Price
 

@@ -11,9 +11,9 @@ import pytest
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
 from payintent.checkout.codes import _qr_response
-from payintent.checkout.deposit_texts import describe_duration
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.checkout.method_groups import cheapest_first, group_methods
+from payintent.checkout.steps import describe_duration
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.payments.model import Payment, Session

@@ -8,7 +8,8 @@ from typing import Any
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.operations import AddContract, AddFactory, SetToken
+from payintent.chains.factory_operations import AddFactory
+from payintent.chains.operations import AddContract, SetToken
 from payintent.chains.store import DEPOSIT_PROVIDER, PROVIDER
 from payintent.core import ids
 from payintent.db.database import Database

@@ -5,7 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from payintent.accounting.ledger_store import list_balances
-from payintent.chains.operations import AddFactory, SetToken
+from payintent.chains.factory_operations import AddFactory
+from payintent.chains.operations import SetToken
 from payintent.evm.abi import encode_sweep_many
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
 from payintent.payments.model import Payment, Session
