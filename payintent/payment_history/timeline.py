@@ -188,7 +188,7 @@ def _describe_amount(details: Details, currency: str = "currency") -> str:
     )
 
 
-def format_payment_amount(details: Details) -> str:
+def describe_payment_amount(details: Details) -> str:
     return group_thousands(f"{details['amount']} {details['currency']}")
 
 
@@ -255,7 +255,7 @@ def describe_attempt(details: Details) -> str:
 def _describe_refund(details: Details) -> str:
     amount = _describe_amount(details, "capture_currency")
     if "amount" in details:
-        amount = format_payment_amount(details)
+        amount = describe_payment_amount(details)
     recipient = f"to {details['destination']}" if "destination" in details else None
     return join_texts(
         amount, "for a case" if "case_id" in details else None, recipient, details.get("reason")
@@ -273,9 +273,9 @@ def _describe_refund_end(details: Details) -> str:
 
 _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
     "created": lambda details: (
-        f"{format_payment_amount(details)} from payer {details['payer_uid']}"
+        f"{describe_payment_amount(details)} from payer {details['payer_uid']}"
     ),
-    "paid": format_payment_amount,
+    "paid": describe_payment_amount,
     "failed": lambda details: details["failure_reason"],
     "expired": lambda _: "expired without payment",
     "cancelled": lambda details: (

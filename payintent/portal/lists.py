@@ -215,9 +215,7 @@ async def get_calls(visit: MemberVisit) -> Response:
         context.database, visit.merchant_id, _CALLS_MAX, only_failed=only_failed
     )
     days = context.settings.api_calls_days
-    return visit.render(
-        "calls.html", "API calls", calls=calls, only_only_failed=only_failed, days=days
-    )
+    return visit.render("calls.html", "API calls", calls=calls, only_failed=only_failed, days=days)
 
 
 def _read_query(visit: MemberVisit) -> dict[str, str]:

@@ -25,7 +25,7 @@ from payintent.payment_history.store import HistoryEntry
 from payintent.payment_history.timeline import (
     Details,
     describe_attempt,
-    format_payment_amount,
+    describe_payment_amount,
     join_texts,
 )
 from payintent.payments import schemas
@@ -105,7 +105,7 @@ def _describe_transaction(details: Details) -> str:
 
 
 def _describe_refund(details: Details) -> str:
-    amount = format_payment_amount(details) if "amount" in details else "money from a case"
+    amount = describe_payment_amount(details) if "amount" in details else "money from a case"
     to = f"to {details['destination']}" if "destination" in details else None
     return join_texts(
         amount,
@@ -122,7 +122,7 @@ def _omit_details(_: Details) -> str:
 _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "created": (
         "Created",
-        lambda details: f"{format_payment_amount(details)} for the buyer {details['payer_uid']}",
+        lambda details: f"{describe_payment_amount(details)} for the buyer {details['payer_uid']}",
     ),
     "selected": ("Payment method selected", _describe_selection),
     "returned": ("Buyer returned from the gateway", _omit_details),
@@ -131,7 +131,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "gone": ("Block replaced", _describe_transaction),
     "final": ("Transaction final", _describe_transaction),
     "captured": ("Money received", lambda details: _describe_amount(details) or ""),
-    "paid": ("Paid", format_payment_amount),
+    "paid": ("Paid", describe_payment_amount),
     "failed": ("Failed", lambda details: details["failure_reason"]),
     "expired": ("Expired", _omit_details),
     "cancelled": ("Cancelled", _omit_details),

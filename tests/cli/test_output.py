@@ -234,7 +234,7 @@ def test_a_pdf_is_written_to_a_pipe_as_it_is_and_never_to_a_terminal(
     with pytest.raises(Exit):
         print_result(operation, exported, as_json=False)
     told = capsysbinary.readouterr()
-    assert (told.out, b"redirect it with" in told.err) == (b"", True)
+    assert (told.out, b"redirect the output" in told.err) == (b"", True)
 
 
 def test_a_page_of_a_story_is_a_line_for_each_thing_with_what_was_sent_and_answered(

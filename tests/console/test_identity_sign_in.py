@@ -354,7 +354,7 @@ async def test_one_person_of_the_provider_proposes_and_another_one_approves(
 async def test_an_identity_gets_no_token_by_replacing_one(operator: Api, world: World) -> None:
     await _signed_in(operator)
     [who] = await world.perform(ListIdentities())
-    with pytest.raises(RefusedError, match="with the token to replace"):
+    with pytest.raises(RefusedError, match="with this token"):
         await world.service.submit(ReplaceToken(), Actor(who.name, "more", Role.ADMIN))
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.full
 _SLOTS = 2
 _CROWD = 6 * _SLOTS
 _CLIENT = re.compile(
-    r"aiohttp\.ClientSession\(|HttpSession\(|smtplib\.SMTP\(|socket\.getaddrinfo\(|open_connection\("
+    r"aiohttp\.ClientSession\(|HttpSession\(|smtplib\.SMTP\(|socket\.getaddrinfo\(|asyncio\.open_connection\("
 )
 #: Modules that open a client and whose callers release the slot, or that no request runs.
 _ELSEWHERE = {

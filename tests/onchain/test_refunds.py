@@ -612,7 +612,7 @@ async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
-    with pytest.raises(RefusedError, match="refund of the last 24 hours"):
+    with pytest.raises(RefusedError, match="refund from the last 24 hours"):
         await world.perform(erasure)
     address = refunding.ground.payer[2:].lower()
     assert await _with_address(refunding, address) == {"chain_receipt", "refund", "chain_refund"}

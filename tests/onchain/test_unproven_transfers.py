@@ -124,7 +124,7 @@ async def test_the_logs_of_an_orphaned_block_are_no_proof(pair: Pair) -> None:
     del payment
     block = await block_of(ground, await ground.pay(session))
     contract = bytes.fromhex(ground.deployment.contract_address[2:])
-    ask = ground.reader.block_logs
+    ask = ground.reader.fetch_block_logs
     [[log]] = await ask("native-2", [block], [contract])  # type: ignore[misc]
     assert (log.block_hash, log.uuid) == (block.hash, uuid_of(session))
     await ground.reorg(3)

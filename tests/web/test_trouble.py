@@ -125,7 +125,7 @@ async def test_another_tab_does_not_offer_what_this_one_has_sent_until_it_is_lon
     await other.says("It is not on the blockchain yet")
     await expect(other.wallets).to_be_hidden()
     await other.page.clock.fast_forward("05:00")
-    await other.says("The blockchain network is slow")
+    await other.says("The blockchain is slow")
     await other.page.get_by_role("button", name="Pay again").click()
     await expect(other.wallets).to_be_enabled()
 
@@ -175,7 +175,7 @@ async def test_a_wallet_that_pays_through_another_contract_is_not_told_that_it_w
     await till.ground.mine(1)
     await till.says("is on the blockchain")
     await till.page.clock.fast_forward("05:00")
-    await till.says("The blockchain network is slow")  # it paid nothing
+    await till.says("The blockchain is slow")  # it paid nothing
     await till.page.get_by_role("button", name="Pay again").click()
     await expect(till.wallets).to_be_enabled()
 
