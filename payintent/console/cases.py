@@ -34,6 +34,7 @@ EXPLANATIONS = {
     CaseKind.DOUBLE_PAYMENT: "More money arrived for a payment that was already paid.",
     CaseKind.AMOUNT_MISMATCH: "The received amount or currency differs from the requested amount.",
     CaseKind.TOKEN_MISMATCH: "The received token differs from the requested token.",
+    CaseKind.SURPLUS: "More money arrived at a deposit address than the payment needed.",
     CaseKind.UNKNOWN_REFERENCE: "Money may have arrived for an unknown session.",
     CaseKind.DISPUTE: "The buyer's bank disputes a payment and reclaims its money.",
     CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway without a request here.",

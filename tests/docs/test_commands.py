@@ -77,6 +77,7 @@ _TWO_PEOPLE = {
     "operator.unblock",
     "account.add",
     "chain.add-contract",
+    "chain.add-factory",
 }
 _TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
 #: Options that need two people anywhere.

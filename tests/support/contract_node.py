@@ -10,28 +10,36 @@ from typing import Any
 from pydantic import SecretStr
 
 from payintent.runtime.settings import Settings
-from payintent_sandbox.chains.contracts import GATEWAY, load
+from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, DEPOSIT_FORWARDER, GATEWAY, load
 from payintent_sandbox.chains.deploy import PLANS
-from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.contracts import CONTRACT, FACTORY, FORWARDER, RECEIVER
 
 _LOOK_S = 0.01
 _HASH = f"0x{64 * 'a'}"
 _BLOCK = {"number": "0x0", "hash": _HASH, "parentHash": _HASH, "timestamp": "0x6a000000"}
 
 
-def deployed_code(receiver: str) -> str:
+def deployed_code(receiver: str, contract: str = GATEWAY) -> str:
     """Give the code of our contract as it stands on a chain, with its receiver behind it."""
-    return load(GATEWAY).runtime_bytecode + receiver.removeprefix("0x").lower().rjust(64, "0")
+    return load(contract).runtime_bytecode + receiver.removeprefix("0x").lower().rjust(64, "0")
+
+
+def _all_codes() -> dict[str, str]:
+    return {
+        CONTRACT: deployed_code(RECEIVER),
+        FACTORY: deployed_code(FORWARDER, DEPOSIT_FACTORY),
+        FORWARDER: deployed_code(RECEIVER, DEPOSIT_FORWARDER),
+    }
 
 
 @contextmanager
 def contract_node(codes: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Serve code by lower-case address, our contract's if none is given; gives the node's URL.
+    """Serve code by lower-case address, our contracts' if none is given; gives the node's URL.
 
     The chain's number is the path. Any call is answered with the last word of the code, which is
     the receiver where the code is our contract's.
     """
-    shown = codes if codes is not None else {CONTRACT: deployed_code(RECEIVER)}
+    shown = codes if codes is not None else _all_codes()
 
     class Node(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

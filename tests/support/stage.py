@@ -35,7 +35,7 @@ from payintent.refunds.model import RefundStep
 from payintent.refunds.store import NewRefund
 from payintent.service import Service, open_service
 from tests.support.contract_node import contract_node, with_node
-from tests.support.contracts import CONTRACT, RECEIVER, strand_payment
+from tests.support.contracts import CONTRACT, FACTORY, FORWARDER, RECEIVER, strand_payment
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -211,6 +211,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "merchant_id": "$merchant",
         "name": "their own",
     },
+    "chain.add-factory": {
+        "chain": "bsc",
+        "address": FACTORY,
+        "forwarder": FORWARDER,
+        "receiver": RECEIVER,
+        "deployed_block": 7,
+        "merchant_id": "$merchant",
+        "name": "their own",
+    },
     "chain.retire-contract": {"account_id": "$contract"},
     "chain.resume": {"chain": "bsc", "block": 6},
     "case.list": {
@@ -317,6 +326,7 @@ TWO_PEOPLE = frozenset(
         "chain.set",
         "chain.set-token",
         "chain.add-contract",
+        "chain.add-factory",
         "payment.end",
         "refund.resend",
         "ledger.adjust",
