@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import pytest
 from payintent.accounting.close_statements import close_due_days
 from payintent.checkout.static_files import static_url
 from payintent.core import ids
+from payintent.evm.port import TransferLog
 from payintent.gateways.port import (
     DisputeReport,
     DisputeState,
@@ -19,12 +21,15 @@ from payintent.gateways.port import (
 )
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
+from payintent.onchain import deposits_store
+from payintent.onchain.deposit_watcher import settle_deposits
+from payintent.onchain.deposits_store import NewDeposit
 from payintent.runtime.settings import Settings
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
 from tests.payments.test_expire import sweep
 from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.support.arrange import bring_to, callback, captured, payment_of, select
-from tests.support.contracts import TOKENS, offer_deposits, offer_tokens
+from tests.support.contracts import TOKENS, USDT, offer_deposits, offer_tokens
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
@@ -249,14 +254,47 @@ async def _wallet_code(api: Api, created: Answer) -> Answer:
     return await api.send("GET", f"/c/{checkout_id}/wallet.svg")
 
 
+async def _select_deposit(api: Api) -> tuple[Answer, Answer]:
+    """Create a payment and select a deposit; gives both answers."""
+    created = await api.create(currency="USD", amount="25.50")
+    methods = await api.world.rows(
+        "SELECT id FROM payment_method JOIN chain_contract USING (account_id)"
+        " WHERE forwarder IS NOT NULL"
+    )
+    method = methods[0]["id"] if methods else await offer_deposits(api.world)
+    return created, await select(api, created, payment_method_id=method)
+
+
 async def _address_code(api: Api, created: Answer) -> Answer:
     del created
-    selected = await select(
-        api,
-        await api.create(currency="USD", amount="25.50"),
-        payment_method_id=await offer_deposits(api.world),
-    )
-    return await api.send("GET", f"/c/{selected.json['checkout']['checkout_id']}/address.svg")
+    created, _ = await _select_deposit(api)
+    return await api.send("GET", f"/c/{created.json['checkout_id']}/address.svg")
+
+
+async def _refund_page(api: Api, created: Answer, **options: Any) -> Answer:
+    """Open the page for the address of a deposit's refund, or send its form."""
+    del created
+    created, selected = await _select_deposit(api)
+    session_id = ids.parse_id(ids.SESSION, selected.json["session"]["id"])
+    world = api.world
+    async with world.database.transaction() as tx:
+        addresses = await deposits_store.list_open_addresses(tx, "native")
+        [address] = [item for item in addresses if item.session_id == session_id]
+        token, sender, tx_hash = bytes.fromhex(USDT[2:]), bytes(20), address.address.rjust(32)
+        log = TransferLog(token, sender, address.address, 255 * 10**17, 1, tx_hash, tx_hash, 0)
+        deposit = NewDeposit(tx.id_generator.new_id(), address, log, datetime.now(UTC))
+        await deposits_store.add_deposits(tx, "native", [deposit])
+        await settle_deposits(tx, {address.session_id})
+    refund = await ask(api, created)
+    assert refund.status == 201, refund.body
+    refund_id = ids.parse_id(ids.REFUND, refund.json["id"])
+    assert refund_id is not None
+    code = world.service.refund_address_links.create_code(refund_id)
+    return await api.send("POST" if options else "GET", f"/c/refund/{code}", **options)
+
+
+async def _send_refund_address(api: Api, created: Answer) -> Answer:
+    return await _refund_page(api, created, data={"address": f"0x{'a1' * 20}"})
 
 
 async def _open_in_wallet(api: Api, created: Answer) -> Answer:
@@ -316,6 +354,8 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
     "GET /c/{checkout_id}/wallet.svg": (200, _wallet_code),
     "GET /c/{checkout_id}/address.svg": (200, _address_code),
+    "GET /c/refund/{code}": (200, _refund_page),
+    "POST /c/refund/{code}": (303, _send_refund_address),
     "GET /c/test/card/{session_id}": (200, _card_page),
     "POST /c/test/card/{session_id}": (303, _send_card),
     "GET /c/wallet/open/{code}": (303, _open_in_wallet),

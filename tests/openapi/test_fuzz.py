@@ -90,6 +90,8 @@ REQUESTS = {
     "GET /c/{checkout_id}/qr.svg": 20,
     "GET /c/{checkout_id}/wallet.svg": 20,
     "GET /c/{checkout_id}/address.svg": 20,
+    "GET /c/refund/{code}": 20,
+    "POST /c/refund/{code}": 20,
     "GET /c/wallet/open/{code}": 20,
     "GET /c/static/pictures/{name}.webp": 10,
     "GET /c/test/card/{session_id}": 20,
