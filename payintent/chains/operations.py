@@ -300,7 +300,7 @@ class SweepNow(ChangeOperation[ChainView], frozen=True, kw_only=True):
     """Sweep all final deposits of a chain now, including addresses that could not be swept.
 
     Amounts below the token's `sweep_minimum` are not swept, and the gas price limit applies. If no
-    sweeper is set, they are swept when one is set.
+    sweeper is set, the deposits are swept as soon as a sweeper is set.
     """
 
     action: ClassVar[str] = "chain.sweep-now"

@@ -42,5 +42,5 @@ async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
 
 
 async def request_sweep(tx: Tx, slug: str) -> None:
-    """Have the deposits that are final now swept at once, and retry those that failed."""
+    """Request an immediate sweep of the final deposits, including failed sweeps."""
     await tx.fetch("UPDATE chain SET sweep_now_at = clock() WHERE slug = $1", slug)

@@ -159,7 +159,7 @@ class ExternalSigner:
         """Return the price that the node suggests; raises `ChainUnavailableError`."""
         call = RpcCall("eth_gasPrice", [])
         return await self._endpoint.request(
-            [call], lambda answers: read_uint256(require_result(answers[0]))
+            [call], lambda responses: read_uint256(require_result(responses[0]))
         )
 
     async def has_pending_transactions(self, sender: bytes) -> bool:

@@ -240,7 +240,7 @@ class DepositWatcher:
     async def _read_times(self, name: str, logs: Sequence[TransferLog]) -> dict[int, datetime]:
         """Read the times of the logs' blocks, and check that the endpoint still has the blocks.
 
-        An only endpoint must also return the logs when it searches their blocks one by one.
+        A single endpoint must also return the logs when it searches their blocks one by one.
         """
         if len(self.reader.names) == 1 and not await self.reader.has_transfers(name, logs):
             raise ChainUnavailableError(f"{name} does not confirm a log")

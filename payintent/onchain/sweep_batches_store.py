@@ -28,7 +28,7 @@ class OpenBatch:
     chain: str
     account_id: int
     sender: bytes
-    tx_hash: bytes | None  # None: the signer's answer was not stored
+    tx_hash: bytes | None  # None: the signer's response was not stored
     read_s: float  # sweeps are read up to a block that was mined so long after the claim
 
 

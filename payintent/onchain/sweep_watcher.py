@@ -133,7 +133,7 @@ class SweepWatcher:
     async def _check_blocks(self, name: str, logs: Sequence[SweepLog]) -> None:
         """Check that the endpoint still has the logs' blocks.
 
-        An only endpoint must also return the logs when it searches their blocks one by one.
+        A single endpoint must also return the logs when it searches their blocks one by one.
         """
         if len(self.reader.names) == 1 and not await self.reader.has_sweeps(name, logs):
             raise ChainUnavailableError(f"{name} does not confirm a log")

@@ -230,14 +230,14 @@ async def find_receipt(reader: RpcChainReader, tx_hash: bytes | None) -> Transac
     if tx_hash is None:
         return None
     needed = min(VOTES_NEEDED, len(reader.names))
-    answers: list[TransactionReceipt | None] = []
+    receipts: list[TransactionReceipt | None] = []
     for name in reader.names:
         try:
             [receipt] = await reader.fetch_receipts(name, [tx_hash])
         except ChainUnavailableError:
             continue
-        answers.append(receipt)
-        if answers.count(receipt) >= needed:
+        receipts.append(receipt)
+        if receipts.count(receipt) >= needed:
             return receipt
     raise ChainUnavailableError("too few endpoints agree on a receipt")
 

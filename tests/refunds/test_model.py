@@ -57,7 +57,7 @@ def test_a_refund_that_has_ended_ends_no_second_time() -> None:
 def test_money_that_came_for_nothing_goes_back_by_itself_and_no_other() -> None:
     by_hand = {CaseKind.UNKNOWN_REFERENCE, CaseKind.REFUND_REVERSED, CaseKind.RECONCILIATION}
     by_hand |= {CaseKind.UNDECIDED, CaseKind.DISPUTE}
-    by_hand |= {CaseKind.OUTSIDE_REFUND, CaseKind.FRAUD_WARNING}
+    by_hand |= {CaseKind.OUTSIDE_REFUND, CaseKind.FRAUD_WARNING, CaseKind.SURPLUS}
     assert frozenset(CaseKind) - AUTO_REFUND_KINDS == by_hand
 
 

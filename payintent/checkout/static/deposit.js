@@ -57,9 +57,9 @@ function stateOf({ received, pending, remaining, unpayable_reason, transactions 
 }
 
 async function renew() {
-  const answer = await reach(root.dataset.deposit ?? "");
-  if (answer?.status === GONE) return void (await swap(true));
-  const session = answer?.ok && parse(answer.text);
+  const response = await reach(root.dataset.deposit ?? "");
+  if (response?.status === GONE) return void (await swap(true));
+  const session = response?.ok && parse(response.text);
   if (!session || stateOf(session) === root.dataset.state) return;
   const page = await fetched();
   const next = /** @type {HTMLElement | null} */ (page?.querySelector("[data-deposit]"));
