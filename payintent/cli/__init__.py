@@ -28,7 +28,7 @@ def main() -> None:
     tune_garbage_collector()
     gc.enable()
     try:
-        status: Any = app(prog_name="payintent", standalone_mode=False)
+        status: Any = app(standalone_mode=False)
     except USAGE_ERROR as error:
         sys.exit(print_usage_error(error))
     except ABORT:
