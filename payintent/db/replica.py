@@ -109,20 +109,24 @@ class ReadDatabase(Executor):
                 standby = await self._fetch_position(self._replica, primary)
         except _FAILURES as error:
             problem = str(error) or "it does not respond"
-            text = f"{problem}; lists are read on the primary"
+            text = f"{problem}; lists are read from the primary"
             return ReplicaStatus(is_standby=False, text=text)
         if not standby["is_standby"]:
             return ReplicaStatus(is_standby=False, text="it is a primary, not a replica")
         behind = max(0, primary["position"] - (standby["position"] or 0))
-        if behind and not await self._catches_up(self._replica, primary["position"]):
-            lag = f"more than {self._lag_max_s:g} s behind, {behind} bytes of log"
-            text = f"a standby that is {lag}; lists are read on the primary"
+        if behind and not await self._wait_for_catch_up(self._replica, primary["position"]):
+            lag = f"more than {self._catch_up_max_s:g} s behind, {behind} bytes of WAL"
+            text = f"a standby that is {lag}; lists are read from the primary"
             return ReplicaStatus(is_standby=True, text=text, is_current=False)
-        return ReplicaStatus(is_standby=True, text=f"a standby, {behind} bytes of log behind")
+        return ReplicaStatus(is_standby=True, text=f"a standby, {behind} bytes of WAL behind")
 
-    async def _catches_up(self, replica: Database, position: int) -> bool:
+    @property
+    def _catch_up_max_s(self) -> float:
+        return min(self._lag_max_s, _STATUS_WAIT_S)
+
+    async def _wait_for_catch_up(self, replica: Database, position: int) -> bool:
         try:
-            async with asyncio.timeout(min(self._lag_max_s, _STATUS_WAIT_S)):
+            async with asyncio.timeout(self._catch_up_max_s):
                 while True:
                     standby = await self._fetch_position(replica)
                     if (standby["position"] or 0) >= position:

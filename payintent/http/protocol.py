@@ -83,12 +83,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._discards_input = False
         self._receive_timer: asyncio.TimerHandle | None = None  # for headers or a body
         self._close_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None  # while the client does not read
+        self._stall_timer: asyncio.TimerHandle | None = None  # while the client is not reading
         self._error = MALFORMED_REQUEST
         self._final_error: bytes | None = None  # to send after the pending responses
-        self._current_cycle: RequestResponseCycle | None = (
-            None  # the oldest request without a complete response
-        )
+        #: The request that was last passed to the application; its response may be complete.
+        self._current_cycle: RequestResponseCycle | None = None
         self._incoming_cycle: RequestResponseCycle | None = None  # its body is incomplete
         self._slot: Slot | None = None  # the running request's slot
 
@@ -162,7 +161,7 @@ class LimitedProtocol(HttpToolsProtocol):
         ):
             self._reject(HEADERS_TOO_LARGE)
         elif self._incoming_cycle is not None:
-            self._await_body()
+            self._start_body_timer()
         elif self._is_in_headers and self._header_bytes and self._receive_timer is None:
             self._start_timer(self._settings.header_timeout_s, self._reject_slow_headers)
 
@@ -279,7 +278,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.transport.write(self._final_error)
                 self._close_gracefully()
         elif self._incoming_cycle is not None:
-            self._await_body()
+            self._start_body_timer()
         elif self._has_responded_to_all():
             self.shared.idle_connections[self] = None
 
@@ -301,7 +300,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _start_timer(self, seconds: float, on_timeout: Callable[[], None]) -> None:
         self._receive_timer = self.loop.call_later(seconds, on_timeout)
 
-    def _await_body(self) -> None:
+    def _start_body_timer(self) -> None:
         """Start the body timeout, and send `100 Continue` if the client expects it."""
         cycle = self._incoming_cycle
         if cycle is None or self._receive_timer is not None:

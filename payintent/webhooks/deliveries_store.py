@@ -139,7 +139,7 @@ async def get_delivery(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedCount:
-    """The number of undelivered events and of their merchants, and the period of the events."""
+    """The number of missed events and of their merchants, and the oldest and newest event."""
 
     events: int
     merchants: int

@@ -482,7 +482,7 @@ def test_a_read_url_that_leads_to_a_primary_or_nowhere_is_a_doubt(
     away = f"postgresql://someone:{_SECRET}@127.0.0.1:{free_port()}/payintent?sslmode=disable"
     said = examine_all(DATABASE_READ_URL=away)
     assert said.status == 0
-    text = "the database cannot be reached: connection refused; lists are read on the primary"
+    text = "the database cannot be reached: connection refused; lists are read from the primary"
     assert ("replica", text) in _lines(said, "WARN")
 
 

@@ -294,7 +294,7 @@ async def test_an_operator_is_told_what_the_replica_is(
     assert found is not None
     assert not found.is_standby
     assert found.text == (
-        "the database cannot be reached: connection refused; lists are read on the primary"
+        "the database cannot be reached: connection refused; lists are read from the primary"
     )
     alone = api.world.service.settings.model_copy(update={"database_read_url": None})
     assert await ReadDatabase(api.world.database, alone).get_status() is None
@@ -337,7 +337,7 @@ async def test_what_is_no_replica_of_this_database_is_never_read(
         assert row["name"] in settings.database_url
         assert await service.read_database.get_status() == ReplicaStatus(
             is_standby=False,
-            text="it is not a replica of this database; lists are read on the primary",
+            text="it is not a replica of this database; lists are read from the primary",
         )
         assert [line["why"] for line in lines if line["event"] == "replica_not_used"] == [
             "it is not a replica of this database"

@@ -83,10 +83,10 @@ class IdentityProvider:
         self._monotonic = monotonic
         self._waiters = Waiters()
         self._metadata: TtlCache[ProviderMetadata | None] = TtlCache(
-            self._read_metadata, None, _CACHE_TTL_S, monotonic, self._release_slot
+            self._read_metadata, None, _CACHE_TTL_S, monotonic, self._wait_without_slot
         )
         self._keys: TtlCache[_Keys] = TtlCache(
-            self._read_keys, _Keys([]), _CACHE_TTL_S, monotonic, self._release_slot
+            self._read_keys, _Keys([]), _CACHE_TTL_S, monotonic, self._wait_without_slot
         )
         self._next_key_refresh_at = 0.0
         self._failure: tuple[float, IdentityProviderError] | None = None
@@ -133,7 +133,7 @@ class IdentityProvider:
             headers["Authorization"] = self._make_basic_credentials()
         else:
             fields |= {"client_id": self.client_id, "client_secret": self._secret}
-        with self._release_slot():
+        with self._wait_without_slot():
             response = await self._request(
                 "token", "POST", metadata.token_endpoint, headers, fields
             )
@@ -145,7 +145,7 @@ class IdentityProvider:
         await self._http.close()
 
     @contextmanager
-    def _release_slot(self) -> Generator[None]:
+    def _wait_without_slot(self) -> Generator[None]:
         """Release the admission slot while waiting for the provider.
 
         Raises `SERVICE_UNAVAILABLE` if too many sign-ins are already waiting.

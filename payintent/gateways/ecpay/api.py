@@ -149,7 +149,7 @@ class EcpayApi:
         try:
             return _parse_trade(account, session, merchant_trade_no, fields)
         except ValueError as error:
-            return inconclusive_response(f"the response has no result: {error}")
+            return inconclusive_response(f"the response cannot be used: {error}")
 
 
 def _check_status(response: HttpResult) -> HttpResult:

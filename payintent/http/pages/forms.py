@@ -68,7 +68,7 @@ def check_request_origin(request: Request, origin: str | None) -> None:
         raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED_MESSAGE)
 
 
-_HOST_ONLY = "__Host-"  # browsers accept this prefix only over HTTPS and from the host itself
+_HOST_PREFIX = "__Host-"  # browsers accept this prefix only over HTTPS and from the host itself
 _VALUE_CHARS_MAX = 4_096  # the browsers' limit
 
 
@@ -105,7 +105,7 @@ class SignInCookie:
 
     @property
     def name(self) -> str:
-        return f"{_HOST_ONLY}{self.base_name}" if self.is_secure else self.base_name
+        return f"{_HOST_PREFIX}{self.base_name}" if self.is_secure else self.base_name
 
     def read(self, request: Request) -> str | None:
         return read_cookie(request, self.name) or None
