@@ -13,7 +13,13 @@ from payintent.runtime.settings import Settings
 ROOT = Path(__file__).parent.parent
 FILES = sorted(ROOT.glob("payintent*/**/*.py"))
 #: Files beside the Python ones whose words may be named.
-BESIDE = ("payintent/**/*.sql", "payintent/**/*.html", "payintent/**/*.js", "docs/openapi.yaml")
+BESIDE = (
+    "contracts/*.vy",
+    "payintent/**/*.sql",
+    "payintent/**/*.html",
+    "payintent/**/*.js",
+    "docs/openapi.yaml",
+)
 #: Words of others: a locale's tag, a program, fields that a gateway would have.
 FOREIGN = {"zh_TW", "diff", "ExpireDate", "StoreExpireDate", "payment_method_types"}
 _WORD = re.compile(r"\w+")

@@ -186,7 +186,7 @@ def read_transfers(
 
 
 def _read_transfer(log: RpcLog) -> TransferLog | None:
-    """Decode a `Transfer` log; None if the layout differs, as for NFTs."""
+    """Decode a Transfer log; None if the layout differs, as for NFTs."""
     topics = _read_topics(log)
     data = read_hex(log.data)
     if len(topics) != 3 or topics[0] != TRANSFER or len(data) != WORD:  # noqa: PLR2004

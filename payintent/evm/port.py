@@ -89,7 +89,7 @@ ContractLog = PaidLog | RefundedLog
 
 @dataclass(frozen=True, slots=True)
 class TransferLog:
-    """An ERC-20 `Transfer` log; identity and units are as in `PaidLog`."""
+    """An ERC-20 Transfer log; identity and units are as in `PaidLog`."""
 
     token: bytes
     sender: bytes

@@ -11,7 +11,6 @@ from payintent.db.lists import build
 from payintent.evm.port import TransferLog
 from payintent.onchain import sweeps_store
 from payintent.onchain.deposit_rules import DepositEvidence, FinalDeposit
-from payintent.onchain.settlement_rules import TransferDisposition
 
 _ADDRESSES_MAX = 50_000
 _ADDRESS = """
@@ -269,15 +268,14 @@ async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> No
         INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
             uuid, payer, token, receiver, amount, session_id, disposition, final_at, mined_at)
         SELECT id, $2, account_id, block, block_hash, tx_hash, log_index, uuid, payer, token,
-            receiver, amount::numeric, session_id, $3, clock(), mined_at
-        FROM unnest($1::uuid[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::int[],
-            $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[], $13::text[], $14::uuid[],
-            $15::timestamptz[]) AS r (id, account_id, block, block_hash, tx_hash, log_index, uuid,
+            receiver, amount::numeric, session_id, 'deposit', clock(), mined_at
+        FROM unnest($1::uuid[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::int[],
+            $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::text[], $13::uuid[],
+            $14::timestamptz[]) AS r (id, account_id, block, block_hash, tx_hash, log_index, uuid,
             payer, token, receiver, amount, session_id, mined_at)
         """,
         [deposit.id for deposit in deposits],
         chain,
-        TransferDisposition.DEPOSIT,
         [deposit.address.account_id for deposit in deposits],
         [log.block_number for log in logs],
         [log.block_hash for log in logs],

@@ -30,7 +30,6 @@ class TransferDisposition(StrEnum):
     LATE = "late"
     CLOSED_SESSION = "closed_session"
     UNKNOWN_UUID = "unknown_uuid"
-    DEPOSIT = "deposit"  # to a deposit address; captures decide its effect
 
 
 #: Every transfer that is not credited opens a case, so that no received money is lost.
