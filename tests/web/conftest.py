@@ -6,6 +6,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, async_playwright
 from pytest_asyncio import fixture
 
+from payintent.evm.refund_sender import RpcRefundSender
 from payintent.http.middleware import CommonHeaders
 from payintent.runtime.settings import Settings
 from payintent.service import Service
@@ -16,6 +17,8 @@ from tests.support.chain import fetched_anvil
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.refunding import RefundWorld
+from tests.support.refunding import refunding as open_refunding
 from tests.support.serving import serving
 from tests.support.world import Api, World, free_port, make_world
 from tests.web import sdk_desk
@@ -41,10 +44,18 @@ def settings(settings: Settings, port: int) -> Settings:
     return settings.model_copy(update={"checkout_base": f"{base}/c", "api_base": f"{base}/v1"})
 
 
+@pytest.fixture
+def refund_senders() -> dict[str, RpcRefundSender]:
+    """What sends refunds, by chain: nothing does until `refunding` is."""
+    return {}
+
+
 @fixture(loop_scope=LOOP)
-async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+async def service(
+    settings: Settings, gateway: FakeGateway, refund_senders: dict[str, RpcRefundSender]
+) -> AsyncIterator[Service]:
     """The service with the fake gateway and the contract's own adapter."""
-    async with contract_service(settings, gateway) as service:
+    async with contract_service(settings, gateway, refund_senders) as service:
         yield service
 
 
@@ -74,6 +85,15 @@ async def ground(world: World, chain_url: str, slug: str) -> AsyncIterator[Chain
 
 
 @fixture(loop_scope=LOOP)
+async def refunding(
+    ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
+) -> AsyncIterator[RefundWorld]:
+    """The chain, with a refunder whose account has money."""
+    async with open_refunding(ground, refund_senders) as refunding:
+        yield refunding
+
+
+@fixture(loop_scope=LOOP)
 async def site(settings: Settings, service: Service, port: int) -> AsyncIterator[CommonHeaders]:
     async with serving(settings, service, port) as app:
         yield app
@@ -100,10 +120,16 @@ async def gallery() -> AsyncIterator[Gallery]:
         yield gallery
 
 
+@pytest.fixture
+def scripted() -> bool:
+    """Whether the buyer's browser runs JavaScript."""
+    return True
+
+
 @fixture(loop_scope=LOOP)
-async def buyer(browser: Browser) -> AsyncIterator[BrowserContext]:
+async def buyer(browser: Browser, scripted: bool) -> AsyncIterator[BrowserContext]:
     """What a buyer has on the screen, and keeps over a reload."""
-    buyer = await browser.new_context()
+    buyer = await browser.new_context(java_script_enabled=scripted)
     yield buyer
     await buyer.close()
 

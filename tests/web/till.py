@@ -13,7 +13,7 @@ from tests.web.wallet import LOOK_S, PATIENCE_S
 
 PATIENCE_MS = 1000 * PATIENCE_S
 # A browser tells of every answer that is an error, of those too that are the page's daily bread.
-_DAILY = re.compile(r"Failed to load resource: .*(410|net::ERR_FAILED)")
+_DAILY = re.compile(r"Failed to load resource: .*(400|410|net::ERR_FAILED)")
 
 expect.set_options(timeout=PATIENCE_MS)
 

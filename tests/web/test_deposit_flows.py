@@ -1,0 +1,178 @@
+"""A buyer whose wallet only sends pays to an address on every chain, and gets money back."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pytest
+from playwright.async_api import Page, expect
+from pytest_asyncio import fixture
+
+from payintent.core import ids
+from payintent.evm.abi import to_checksum_address
+from payintent.payments.model import Payment, Session
+from payintent.refunds.resolve_case import ResolveCase
+from payintent_sandbox.chains.deploy import PLANS
+from tests.support.deposits import DepositGround, add_factory
+from tests.support.onchain import ChainWorld
+from tests.support.refunding import RefundWorld
+from tests.web.till import Till
+
+LOOP = "session"
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
+
+_TOKENS = [(slug, one) for slug in PLANS for one in PLANS[slug].tokens if not one.native]
+_NAMES = {"ethereum": "Ethereum", "bsc": "BNB Smart Chain", "native": "Native"}
+_BUYER = to_checksum_address(bytes(19) + b"\x07")
+_MISTYPED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"  # an invalid checksum
+_WITH_AND_WITHOUT_SCRIPTS = pytest.mark.parametrize("scripted", [True, False])
+_ON_EVERY_CHAIN = pytest.mark.parametrize("slug", PLANS)
+
+
+@dataclass
+class Counter:
+    """A payment's page, and the wallet beside it, which only sends tokens."""
+
+    till: Till
+    deposits: DepositGround
+    refunds: RefundWorld
+    payment: Payment
+    session: Session
+    scripted: bool
+
+    @property
+    def page(self) -> Page:
+        return self.till.page
+
+    @property
+    def ground(self) -> ChainWorld:
+        return self.deposits.ground
+
+    async def send(self, amount: str, token: str | None = None) -> None:
+        """Send tokens to the address that the page shows; they are in a block, and not final."""
+        symbol = token or self.session.quote.token or ""
+        units = int(Decimal(amount).scaleb(self.ground.deployment.token(symbol).decimals))
+        shown = await self.page.locator(".address").text_content()
+        assert (shown or "").lower() == self.deposits.address(self.session)
+        await self.deposits.transfer(self.session, units, symbol)
+        await self.ground.turn()
+        await self.renew()
+
+    async def renew(self) -> None:
+        """Let the page show the present; without JavaScript, the buyer follows the link."""
+        if self.scripted:
+            await self.till.hurry()
+        else:
+            await self.page.get_by_role("link", name="Check status").first.click()
+
+    async def says(self, *texts: str) -> None:
+        for text in texts:
+            await expect(self.page.locator("[data-deposit] [data-status]")).to_contain_text(text)
+
+    async def sees(self, heading: str) -> None:
+        await self.renew()
+        await expect(self.page.get_by_role("heading", name=heading)).to_be_visible()
+
+    async def is_refunded(self, amount: str, token: str) -> None:
+        """Refund the only case: the buyer follows the link, mistypes the address, and corrects it.
+
+        The refund is then sent and final.
+        """
+        [case] = await self.ground.world.rows("SELECT id FROM money_case")
+        case_id = ids.format_id(ids.CASE, case["id"])
+        await self.ground.world.perform(
+            ResolveCase(case_id=case_id, resolution="refund", note="asked")
+        )
+        await self.page.reload()
+        await self.page.get_by_role("link", name="Enter the address for your refund").click()
+        await expect(self.page.locator(".amount")).to_have_text(f"{amount}\u00a0{token}")
+        await self._enter(_MISTYPED)
+        await expect(self.page.get_by_role("alert")).to_contain_text("not a valid wallet address")
+        await self._enter(_BUYER)
+        await expect(self.page.locator("main")).to_contain_text("will be sent to this address")
+        await self.refunds.turn()
+        await self.ground.final(40)
+        await self.refunds.turn()
+        await self.page.reload()
+        await expect(self.page.locator("main")).to_contain_text("was sent to this address")
+        await expect(self.page.locator("code").first).to_have_text(_BUYER)
+        units = int(Decimal(amount).scaleb(self.ground.deployment.token(token).decimals))
+        assert await self.refunds.balance(token, _BUYER) == units
+
+    async def _enter(self, address: str) -> None:
+        await self.page.get_by_role("textbox").fill(address)
+        await self.page.get_by_role("button", name="Save address").click()
+
+
+@pytest.fixture
+def token() -> str:
+    return "USDT"
+
+
+@fixture(loop_scope=LOOP)
+async def counter(till: Till, refunding: RefundWorld, token: str, scripted: bool) -> Counter:
+    others = {one.symbol for one in till.ground.deployment.tokens if not one.native} - {token}
+    deposits = await add_factory(till.ground, token, *others)
+    payment, session = await deposits.bill(token)
+    await till.show(payment)
+    return Counter(till, deposits, refunding, payment, session, scripted)
+
+
+@_WITH_AND_WITHOUT_SCRIPTS
+@pytest.mark.parametrize(("slug", "token"), [(slug, one.symbol) for slug, one in _TOKENS])
+async def test_a_plain_wallet_pays_in_two_transfers_on_every_chain(
+    counter: Counter, slug: str, token: str
+) -> None:
+    page = counter.page
+    await expect(page.locator(".figure")).to_have_text(f"25.5\u00a0{token}")
+    await expect(page.locator("[data-details]")).to_contain_text(_NAMES[slug])
+    await counter.send("10.000001")
+    await counter.says(f"10.000001 of 25.5\u00a0{token}", f"remaining 15.499999\u00a0{token}")
+    await expect(page.locator(".figure")).to_have_text(f"15.499999\u00a0{token}")
+    await counter.send("15.499999")
+    await counter.says("The full amount of 25.5")
+    await counter.ground.final(40)
+    await counter.sees("Paid")
+    assert await counter.deposits.outcome(counter.payment) == ("PAID", None, [])
+
+
+@_WITH_AND_WITHOUT_SCRIPTS
+@_ON_EVERY_CHAIN
+async def test_too_little_until_the_deadline_is_refunded_to_the_buyers_address(
+    counter: Counter,
+) -> None:
+    await counter.send("12.75")
+    await counter.ground.final(40)
+    await counter.deposits.expire(counter.payment)
+    await counter.sees("The payment did not go through")
+    assert await counter.deposits.outcome(counter.payment) == (
+        "FAILED",
+        "AMOUNT_MISMATCH",
+        ["AMOUNT_MISMATCH"],
+    )
+    await counter.is_refunded("12.75", "USDT")
+
+
+@_WITH_AND_WITHOUT_SCRIPTS
+async def test_an_overpayment_pays_and_the_surplus_is_refunded(counter: Counter) -> None:
+    await counter.send("30.5")
+    await counter.says("The full amount of 25.5")
+    await counter.ground.final()
+    await counter.sees("Paid")
+    assert await counter.deposits.outcome(counter.payment) == ("PAID", None, ["SURPLUS"])
+    await counter.is_refunded("5", "USDT")
+
+
+@_WITH_AND_WITHOUT_SCRIPTS
+@pytest.mark.parametrize("slug", ["ethereum"])
+async def test_another_listed_token_does_not_pay_and_is_refunded(counter: Counter) -> None:
+    await counter.send("25.5", "USDC")
+    await counter.says("No payment received yet.", "a different token", "send only USDT")
+    await counter.ground.final(40)
+    await counter.deposits.expire(counter.payment)
+    await counter.sees("The payment did not go through")
+    assert await counter.deposits.outcome(counter.payment) == (
+        "FAILED",
+        "TOKEN_MISMATCH",
+        ["TOKEN_MISMATCH"],
+    )
+    await counter.is_refunded("25.5", "USDC")
