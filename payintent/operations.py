@@ -16,6 +16,7 @@ _CLASSES: Mapping[str, str] = {
     "merchant.profile": "payintent.merchants.operations.SetMerchantProfile",
     "merchant.set-callback-url": "payintent.merchants.operations.SetCallbackUrl",
     "merchant.set-refund-threshold": "payintent.merchants.operations.SetRefundThreshold",
+    "merchant.set-deposit-tolerance": "payintent.merchants.operations.SetDepositTolerance",
     "merchant.rotate-secret": "payintent.merchants.callback_secrets.RotateCallbackSecret",
     "merchant.secrets": "payintent.merchants.callback_secrets.ListCallbackSecrets",
     "merchant.checklist": "payintent.merchants.activation.ShowChecklist",

@@ -51,6 +51,7 @@ from payintent.operators.operation import (
 ChainSlug = Annotated[str, argument("The chain, such as ethereum.")]
 TOKEN_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
 _BLOCK_MAX = 1 << 62
+_DEPOSIT_AMOUNTS = ("sweep_value", "sweep_minimum", "surplus_from")
 _LIMITS = RpcLimits(
     timeout_s=5.0, response_bytes_max=256 * 1024
 )  # contract code has at most 24 KiB
@@ -343,6 +344,10 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     sweep_minimum: Annotated[str | None, option("Amounts below this are not swept, in tokens.")] = (
         None
     )
+    surplus_from: Annotated[
+        str | None,
+        option("Minimum surplus of a deposit that opens a case, in tokens; 0: any surplus."),
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Require approval if the address or decimals change, or `auto_refund_from` is lowered."""
@@ -356,9 +361,9 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
             and self._parse_auto_refund_minimum() < before.auto_refund_from
         )
 
-    def _parse_sweep_policy(self) -> dict[str, Decimal]:
-        """Parse the amounts that decide about sweeps; raises `BAD_REQUEST`."""
-        texts = {"sweep_value": self.sweep_value, "sweep_minimum": self.sweep_minimum}
+    def _parse_deposit_amounts(self) -> dict[str, Decimal]:
+        """Parse the amounts that decide about sweeps and surpluses; raises `BAD_REQUEST`."""
+        texts: dict[str, str | None] = {name: getattr(self, name) for name in _DEPOSIT_AMOUNTS}
         amounts = {name: text for name, text in texts.items() if text is not None}
         for name, text in amounts.items():
             if not TOKEN_AMOUNT.fullmatch(text):
@@ -419,7 +424,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
             for name in ("decimals", "approve_zero_first", "enabled")
             if getattr(self, name) is not None
         }
-        changes |= self._parse_sweep_policy()
+        changes |= self._parse_deposit_amounts()
         if self.minimum is not None:
             changes["minimum"] = Decimal(self.minimum)
         if self.auto_refund_from is not None:

@@ -63,6 +63,7 @@ class TokenRecord:
     auto_refund_from: Decimal  # in tokens; smaller amounts are not refunded automatically
     sweep_value: Decimal = Decimal(0)  # in tokens; unswept deposits of this value are swept at once
     sweep_minimum: Decimal = Decimal(0)  # in tokens; smaller amounts at an address are not swept
+    surplus_from: Decimal = Decimal(0)  # in tokens; a smaller surplus does not open a case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,8 @@ _CHAIN_COLUMNS = """
 _COIN_ADDRESS = "decode(repeat('00', 20), 'hex')"
 _TOKEN_COLUMNS = f"""
     chain, symbol, address, decimals, address IS NOT DISTINCT FROM {_COIN_ADDRESS} AS native,
-    approve_zero_first, minimum, enabled, auto_refund_from, sweep_value, sweep_minimum
+    approve_zero_first, minimum, enabled, auto_refund_from, sweep_value, sweep_minimum,
+    surplus_from
 """
 _CONTRACT_COLUMNS = """
     account_id, (SELECT merchant_id FROM provider_account a WHERE a.id = account_id) AS merchant_id,
@@ -272,13 +274,14 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
         """
         INSERT INTO chain_token
             (chain, symbol, address, decimals, approve_zero_first, minimum, enabled,
-             auto_refund_from, sweep_value, sweep_minimum)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+             auto_refund_from, sweep_value, sweep_minimum, surplus_from)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         ON CONFLICT (chain, symbol) DO UPDATE
         SET address = excluded.address, decimals = excluded.decimals,
             approve_zero_first = excluded.approve_zero_first, minimum = excluded.minimum,
             enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from,
-            sweep_value = excluded.sweep_value, sweep_minimum = excluded.sweep_minimum
+            sweep_value = excluded.sweep_value, sweep_minimum = excluded.sweep_minimum,
+            surplus_from = excluded.surplus_from
         """,
         token.chain,
         token.symbol,
@@ -290,6 +293,7 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
         token.auto_refund_from,
         token.sweep_value,
         token.sweep_minimum,
+        token.surplus_from,
     )
 
 

@@ -210,6 +210,7 @@ LAYOUTS: dict[str, Callable[[Any], Iterator[ResultBlock]]] = {
     "merchant.profile": _format_merchant,
     "merchant.set-callback-url": _format_merchant,
     "merchant.set-refund-threshold": _format_merchant,
+    "merchant.set-deposit-tolerance": _format_merchant,
     "method.list": _format_methods,
     "fraud.list": _format_fraud_rules,
     "chain.list": _format_chains,

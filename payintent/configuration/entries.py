@@ -23,7 +23,7 @@ from payintent.runtime.settings import RetentionRule
 Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})?$")]
 _NUMBERS = (
     *("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from"),
-    *("sweep_gas_price_max", "sweep_value", "sweep_minimum"),
+    *("sweep_gas_price_max", "sweep_value", "sweep_minimum", "surplus_from", "percent"),
 )
 
 
@@ -104,6 +104,7 @@ TokenEntry = _build_entry_type(
     auto_refund_from=_OPTIONAL_NUMBER,
     sweep_value=_OPTIONAL_NUMBER,
     sweep_minimum=_OPTIONAL_NUMBER,
+    surplus_from=_OPTIONAL_NUMBER,
 )
 RateLimitEntry = _build_entry_type(SetRateLimit)
 #: A fraud rule that applies to all merchants.
@@ -154,3 +155,8 @@ class RefundThresholdEntry(ConfigEntry, frozen=True, kw_only=True):
     merchant_id: int
     currency: str
     above: Number
+
+
+class DepositToleranceEntry(ConfigEntry, frozen=True, kw_only=True):
+    merchant_id: int
+    percent: Number

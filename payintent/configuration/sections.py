@@ -18,6 +18,7 @@ from payintent.chains.operations import SetToken
 from payintent.configuration.entries import (
     ChainEntry,
     ConfigEntry,
+    DepositToleranceEntry,
     FraudRuleEntry,
     MerchantFraudRuleEntry,
     MethodEntry,
@@ -53,7 +54,7 @@ from payintent.merchants.methods_operations import (
     format_translations,
 )
 from payintent.merchants.model import Merchant
-from payintent.merchants.operations import SetRefundThreshold
+from payintent.merchants.operations import SetDepositTolerance, SetRefundThreshold
 from payintent.merchants.restrictions import AddRestriction, LiftRestriction
 from payintent.merchants.taxes import RemoveTaxRate, SetTaxRate
 from payintent.onchain.operations import SetChain
@@ -128,6 +129,7 @@ async def _read_tokens(context: OperationContext) -> list[InstalledEntry]:
                 auto_refund_from=format_number(token.auto_refund_from),
                 sweep_value=format_number(token.sweep_value),
                 sweep_minimum=format_number(token.sweep_minimum),
+                surplus_from=format_number(token.surplus_from),
             )
         )
         for chain in await chain_store.list_chains(context.database)
@@ -245,6 +247,22 @@ async def _read_refund_thresholds(context: OperationContext) -> list[InstalledEn
         for merchant in await _list_merchants(context)
         for currency, above in sorted(merchant.refund_approval_above.items())
     ]
+
+
+async def _read_deposit_tolerances(context: OperationContext) -> list[InstalledEntry]:
+    return [
+        InstalledEntry(
+            entry=DepositToleranceEntry(
+                merchant_id=merchant.id, percent=format_number(merchant.deposit_tolerance)
+            )
+        )
+        for merchant in await _list_merchants(context)
+        if merchant.deposit_tolerance
+    ]
+
+
+def _set_deposit_tolerance(merchant_id: int, percent: str) -> Operations:
+    return [SetDepositTolerance(merchant_id=merchant_id, percent=Decimal(percent))]
 
 
 async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
@@ -398,6 +416,19 @@ SECTIONS: Sequence[ConfigSection] = (
                 currency=installed_entry.entry.currency,
             )
         ],
+        is_per_merchant=True,
+    ),
+    ConfigSection(
+        name="merchant_deposit_tolerances",
+        entry_type=DepositToleranceEntry,
+        key=("merchant_id",),
+        read=_read_deposit_tolerances,
+        change=lambda change: _set_deposit_tolerance(
+            change.entry.merchant_id, change.entry.percent
+        ),
+        remove=lambda installed_entry: _set_deposit_tolerance(
+            installed_entry.entry.merchant_id, "0"
+        ),
         is_per_merchant=True,
     ),
     ConfigSection(

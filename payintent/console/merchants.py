@@ -105,6 +105,7 @@ def _list_actions(visit: OperatorVisit, merchant: Merchant) -> list[dict[str, st
         merchant_operations.SetMerchantProfile,
         merchant_operations.SetCallbackUrl,
         merchant_operations.SetRefundThreshold,
+        merchant_operations.SetDepositTolerance,
     ]
     if accepts_payments(merchant.activation):
         operations.append(SuspendMerchant)

@@ -479,7 +479,7 @@ CREATE TABLE public.chain_token (
     minimum numeric(78,0) DEFAULT 1 NOT NULL,
     enabled boolean DEFAULT true NOT NULL,
     auto_refund_from numeric DEFAULT 1 NOT NULL,
-    surplus_from numeric(78,0) DEFAULT 1 NOT NULL,
+    surplus_from numeric(38,18) DEFAULT 0 NOT NULL,
     sweep_value numeric(38,18) DEFAULT 0 NOT NULL,
     sweep_minimum numeric(38,18) DEFAULT 0 NOT NULL,
     CONSTRAINT chain_token_address CHECK ((octet_length(address) = 20)),
@@ -1492,7 +1492,7 @@ ALTER TABLE ONLY public.chain_token
     ADD CONSTRAINT chain_token_pkey PRIMARY KEY (chain, symbol);
 
 ALTER TABLE public.chain_token
-    ADD CONSTRAINT chain_token_surplus_from CHECK ((surplus_from > (0)::numeric)) NOT VALID;
+    ADD CONSTRAINT chain_token_surplus_from CHECK ((surplus_from >= (0)::numeric)) NOT VALID;
 
 ALTER TABLE public.chain_token
     ADD CONSTRAINT chain_token_sweep CHECK (((sweep_value >= (0)::numeric) AND (sweep_minimum >= (0)::numeric))) NOT VALID;

@@ -9,7 +9,7 @@ from zoneinfo import available_timezones
 from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import BadRequestError
-from payintent.core.money import TENDER
+from payintent.core.money import TENDER, format_rate
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
 from payintent.http.egress import (
@@ -398,3 +398,38 @@ class SetRefundThreshold(MerchantChange, frozen=True, kw_only=True):
             thresholds[self.currency] = self.above
         await merchant_store.set_refund_thresholds(tx, self.merchant_id, thresholds)
         return replace(merchant, refund_approval_above=thresholds)
+
+
+_TOLERANCE_DECIMALS = 3
+
+
+class SetDepositTolerance(MerchantChange, frozen=True, kw_only=True):
+    """Set the shortfall of deposits that a merchant accepts as full payment.
+
+    It also applies to open payments that have not been paid in full.
+    """
+
+    action: ClassVar[str] = "merchant.set-deposit-tolerance"
+    percent: Annotated[
+        Decimal, argument("Percent of the amount, from 0 to 1, such as 0.5.", metavar="PERCENT")
+    ]
+
+    def is_sensitive(self, merchant: Merchant) -> bool:
+        """Return whether buyers could pay less than before."""
+        return self.percent > merchant.deposit_tolerance
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        merchant = await require_merchant(context.database, self.merchant_id)
+        change = f"{format_rate(merchant.deposit_tolerance)} % to {format_rate(self.percent)} %"
+        return [f"the deposit tolerance of {merchant.title} changes from {change}"]
+
+    async def check(self, context: OperationContext) -> None:
+        await require_merchant(context.database, self.merchant_id)
+        is_valid = self.percent.is_finite() and 0 <= self.percent <= 1
+        if not is_valid or self.percent != round(self.percent, _TOLERANCE_DECIMALS):
+            raise BadRequestError("percent must be from 0 to 1, with at most 3 decimals")
+
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
+        merchant = await self.lock_merchant(context, tx)
+        await merchant_store.set_deposit_tolerance(tx, self.merchant_id, self.percent)
+        return replace(merchant, deposit_tolerance=self.percent)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 
 import msgspec
 
@@ -18,7 +19,8 @@ COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
     m.tax_country, m.auto_refund, m.allow_http, m.accent_colour, m.terms_url,
-    m.mail_receipts, m.livemode, m.live_merchant, m.time_zone, m.refund_approval_above
+    m.mail_receipts, m.livemode, m.live_merchant, m.time_zone, m.refund_approval_above,
+    m.deposit_tolerance
 """
 
 
@@ -83,10 +85,12 @@ async def add_test_side(tx: Tx, live_merchant: int) -> int:
             INSERT INTO merchant
                 (name, activation, activated_at, livemode, live_merchant, countries, currencies,
                  tax_manager, tax_country, default_country, locale, logo_url, support_url,
-                 terms_url, return_url, allowed_origins, accent_colour, auto_refund)
+                 terms_url, return_url, allowed_origins, accent_colour, auto_refund,
+                 deposit_tolerance)
             SELECT name, 'ACTIVE', clock(), false, id, countries, currencies,
                 tax_manager, tax_country, default_country, locale, logo_url, support_url,
-                terms_url, return_url, allowed_origins, accent_colour, auto_refund
+                terms_url, return_url, allowed_origins, accent_colour, auto_refund,
+                deposit_tolerance
             FROM merchant
             WHERE id = $1
             RETURNING id
@@ -167,6 +171,10 @@ async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[st
         merchant_id,
         msgspec.json.encode(thresholds).decode(),
     )
+
+
+async def set_deposit_tolerance(tx: Tx, merchant_id: int, percent: Decimal) -> None:
+    await tx.fetch("UPDATE merchant SET deposit_tolerance = $2 WHERE id = $1", merchant_id, percent)
 
 
 async def set_profile(tx: Tx, merchant: Merchant) -> None:

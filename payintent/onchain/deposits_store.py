@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from uuid import UUID
 
 from payintent.db.database import Executor, Row, Tx
@@ -358,7 +357,8 @@ async def get_deposits(
         SELECT s.id AS session_id, s.payment_id, s.account_id, clock() AS now,
             p.expires_at AS deadline, s.currency, s.total_minor::text AS amount,
             (s.total_minor * m.deposit_tolerance / 100)::numeric(78)::text AS tolerance,
-            t.surplus_from::text AS surplus_min,
+            ceil(t.surplus_from * 10::numeric ^ coalesce(s.token_decimals, t.decimals))::text
+                AS surplus_min,
             p.session_id = s.id AND p.status = 'PROCESSING' AS is_current,
             CASE WHEN a.covered THEN k.deposit_at END AS read_until,
             EXISTS (SELECT FROM chain_sighting g
@@ -421,8 +421,3 @@ async def _list_uncaptured(
         )
         deposits.setdefault(row["session_id"], []).append(deposit)
     return deposits
-
-
-async def set_tolerance(tx: Tx, merchant_id: int, percent: Decimal) -> None:
-    """Set the shortfall, in percent of the amount, that a merchant accepts."""
-    await tx.fetch("UPDATE merchant SET deposit_tolerance = $2 WHERE id = $1", merchant_id, percent)

@@ -23,7 +23,7 @@ _HARMLESS = {
     "gateway-payout.record",
     "reconciliation.retry",
     *("merchant.create", "merchant.profile", "merchant.set-callback-url", "merchant.request"),
-    "merchant.set-refund-threshold",
+    *("merchant.set-refund-threshold", "merchant.set-deposit-tolerance"),
     *("merchant.apply", "merchant.validate", "merchant.activate", "merchant.resume"),
     *("key.issue", "merchant.invite", "operator.issue", "operator.set-role", "operator.extend"),
     "operator.unblock",

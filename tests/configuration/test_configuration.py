@@ -30,7 +30,7 @@ from payintent.merchants.methods_operations import (
     DisablePaymentMethod,
     ListPaymentMethods,
 )
-from payintent.merchants.operations import SetRefundThreshold
+from payintent.merchants.operations import SetDepositTolerance, SetRefundThreshold
 from payintent.merchants.payable import RestrictionType
 from payintent.merchants.restrictions import AddRestriction, LiftRestriction
 from payintent.merchants.taxes import ListTaxRates, RemoveTaxRate, SetTaxRate
@@ -114,8 +114,21 @@ _CHANGES: list[ChangeOperation[Any]] = [
         public_rpc_urls=["https://rpc.example.com"],
         refund_approval_above="1500.50",
         auto_refund_gas=2_000_000,
+        sweep_count=20,
+        sweep_after_s=43_200,
+        sweep_gas_price_max="7.5",
     ),
-    SetToken(chain="ethereum", symbol="USDT", address=_TOKEN, decimals=6, enabled=True),
+    SetToken(
+        chain="ethereum",
+        symbol="USDT",
+        address=_TOKEN,
+        decimals=6,
+        enabled=True,
+        minimum=1_000_000,
+        sweep_value="5000",
+        sweep_minimum="1.5",
+        surplus_from="0.25",
+    ),
     RenameProvider(provider="stripe", wire_name="cards"),
     DisableProvider(provider="ecpay"),
     AddRestriction(type=RestrictionType.CRYPTO, country="CU"),
@@ -144,6 +157,7 @@ async def _fill_merchant(world: World) -> None:
     await world.perform(
         SetRefundThreshold(merchant_id=merchant_id, currency="THB", above="50000.00")
     )
+    await world.perform(SetDepositTolerance(merchant_id=merchant_id, percent=Decimal("0.50")))
     await world.perform(
         AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
     )
@@ -168,7 +182,7 @@ async def test_an_export_has_each_section_and_no_secret(world: World, here: Inst
     assert sections == [
         *("chains", "tokens", "providers", "restrictions", "fraud_rules", "tax_rates"),
         *("retention", "merchant_rate_limits", "merchant_fraud_rules"),
-        *("merchant_refund_thresholds", "merchant_methods"),
+        *("merchant_refund_thresholds", "merchant_deposit_tolerances", "merchant_methods"),
     ]
     settings = world.service.settings
     secrets = [
@@ -187,6 +201,7 @@ async def test_settings_of_merchants_are_applied_where_these_merchants_are(
     changed = (
         text.replace("per_s: 5", "per_s: 6")
         .replace("above: '50000'", "above: '60000'")
+        .replace("percent: '0.5'", "percent: '0.25'")
         .replace("value: buyer-9", "value: buyer-10")
         .replace("fee_rate: '0.029'", "fee_rate: '0.031'")
     )
@@ -196,6 +211,7 @@ async def test_settings_of_merchants_are_applied_where_these_merchants_are(
         f"+ merchant_fraud_rules PAYER buyer-10 PAYER_BLOCKED HIGH 100 {world.merchant_id}",
         f"- merchant_fraud_rules PAYER buyer-9 PAYER_BLOCKED HIGH 100 {world.merchant_id}",
         f"~ merchant_refund_thresholds {world.merchant_id} THB",
+        f"~ merchant_deposit_tolerances {world.merchant_id}",
         f"~ merchant_methods {world.merchant_id} {world.account_id} card Card",
         f"~ merchant_methods {world.merchant_id} {world.account_id} redirect Transfer",
     ]

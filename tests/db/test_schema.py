@@ -648,7 +648,7 @@ BROKEN: list[tuple[str, str]] = [
         f"{FACTORY}; {DEPOSIT}; UPDATE chain_receipt SET deposit_capture_id = gen_random_uuid()"
     )),
     ("chain_sighting_deposit", ADD_SIGHTING.format(f"{ADDRESS}, NULL")),
-    ("chain_token_surplus_from", "UPDATE chain_token SET surplus_from = 0"),
+    ("chain_token_surplus_from", "UPDATE chain_token SET surplus_from = -1"),
     ("merchant_deposit_tolerance", MERCHANT.format("deposit_tolerance = 1.1")),
     ("refund_of_deposit", f"{FACTORY}; {refund()}"),
     ("refund_address_entries",

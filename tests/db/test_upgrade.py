@@ -49,7 +49,7 @@ _NEW_COLUMNS: dict[str, dict[str, Any]] = {
     },
     "chain_receipt": {"mined_at": None, "deposit_capture_id": None, "deposit_sweep_id": None},
     "chain_sighting": {"token": None, "amount": None},
-    "chain_token": {"surplus_from": 1, "sweep_value": 0, "sweep_minimum": 0},
+    "chain_token": {"surplus_from": 0, "sweep_value": 0, "sweep_minimum": 0},
     "merchant": {"deposit_tolerance": 0},
     "refund": {"address_entries": 0},
     "payment_method": {"label_translations": {}},

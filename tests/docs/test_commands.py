@@ -184,7 +184,7 @@ class _People:
         return len(self.tokens) > 1
 
     def must_agree(self, name: str, words: list[str]) -> bool:
-        for_one = "--sweep-value" in words
+        for_one = not {"--sweep-value", "--surplus-from"}.isdisjoint(words)
         always = (name in _TWO_PEOPLE and not for_one) or not _FOR_TWO.isdisjoint(words)
         now = self.in_service and (name in _IN_SERVICE or not _FOR_TWO_IN_SERVICE.isdisjoint(words))
         return self.are_two and (always or now)

@@ -20,7 +20,12 @@ from payintent.merchants.methods_operations import (
     ListPaymentMethods,
 )
 from payintent.merchants.model import FeeMode, TaxCountry, TaxManager
-from payintent.merchants.operations import SetCallbackUrl, SetMerchantProfile, ShowMerchant
+from payintent.merchants.operations import (
+    SetCallbackUrl,
+    SetDepositTolerance,
+    SetMerchantProfile,
+    ShowMerchant,
+)
 from payintent.merchants.taxes import ListTaxRates, RemoveTaxRate, SetTaxRate
 from payintent.onchain.operations import SetChain
 from payintent.operators.operation import ChangeOperation, ReadOperation
@@ -73,6 +78,7 @@ def redirections(world: World) -> list[ChangeOperation[Any]]:
         profile(world, name="Nimbus Books", return_url=f"{EVIL}/beside/a/harmless/field"),
         SetCallbackUrl(merchant_id=world.merchant_id, callback_url=HOOKS),
         SetCallbackUrl(merchant_id=world.merchant_id, allow_http=True),
+        SetDepositTolerance(merchant_id=world.merchant_id, percent=Decimal("0.001")),
         method(world, fee_rate=Decimal("0.5")),
         method(world, fee_mode=FeeMode.EXCLUSIVE),
         another_method(world),
@@ -94,6 +100,7 @@ def harmless(world: World) -> list[ChangeOperation[Any]]:
         profile(world, tax_manager=TaxManager.NONE, auto_refund=True, time_zone="Asia/Bangkok"),
         SetCallbackUrl(merchant_id=world.merchant_id),
         SetCallbackUrl(merchant_id=world.merchant_id, allow_http=False),
+        SetDepositTolerance(merchant_id=world.merchant_id, percent=Decimal(0)),
         method(world, label="Card, Apple Pay", position=3, countries=[]),
         EnablePaymentMethod(method_id=world.card),
         SetChain(chain="native", confirmations=10_000),

@@ -1,13 +1,16 @@
 """A payment to a deposit address, from its selection to its end, on a real chain."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 import asyncpg
 import pytest
 
+from payintent.chains.operations import SetToken
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.deposits import derive_deposit_address
+from payintent.merchants.operations import SetDepositTolerance
 from payintent.onchain.wallet_sessions import get_chain_view
 from payintent.payments.store import get_change_markers
 from payintent.refunds.model import AUTO_REFUND
@@ -72,7 +75,10 @@ async def test_a_payment_is_paid_when_final_transfers_reach_its_amount(
 
 
 async def test_a_shortfall_within_the_merchants_tolerance_pays(deposits: DepositGround) -> None:
-    await deposits.ground.world.rows("UPDATE merchant SET deposit_tolerance = 0.5")
+    merchant_id = deposits.ground.world.merchant_id
+    await deposits.ground.world.perform(
+        SetDepositTolerance(merchant_id=merchant_id, percent=Decimal("0.5"))
+    )
     payment, session = await deposits.bill()
     await deposits.transfer(session, TOTAL - TOTAL // 200 - 1)
     await deposits.ground.final()
@@ -95,7 +101,10 @@ async def test_a_surplus_is_a_case_of_its_own(deposits: DepositGround) -> None:
 async def test_a_surplus_below_the_minimum_stays_with_the_payment(
     deposits: DepositGround,
 ) -> None:
-    await deposits.ground.world.rows("UPDATE chain_token SET surplus_from = 1000")
+    slug = deposits.ground.slug
+    await deposits.ground.world.perform(
+        SetToken(chain=slug, symbol="USDT", surplus_from="0.000000000000001")
+    )
     payment, session = await deposits.bill()
     await deposits.transfer(session, TOTAL + 999)
     await deposits.ground.final()

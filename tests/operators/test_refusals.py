@@ -184,6 +184,11 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.set-token", {"sweep_value": "-1"}, _BAD, "sweep_value must be a number"),
     ("chain.set-token", {"sweep_minimum": "1e3"}, _BAD, "sweep_minimum must be a number"),
     ("chain.set", {"auto_refund_gas": 10**12 + 1}, _BAD, "auto_refund_gas must be from 0"),
+    ("chain.set-token", {"surplus_from": "-1"}, _BAD, "surplus_from must be a number"),
+    *(
+        ("merchant.set-deposit-tolerance", {"percent": percent}, _BAD, "must be from 0 to 1")
+        for percent in ("-0.001", "1.001", "0.0001", "NaN", "Infinity")
+    ),
     ("chain.set-token", {"auto_refund_from": "-1"}, _BAD, "auto_refund_from must be a number"),
     ("chain.set-token", {"auto_refund_from": "1e3"}, _BAD, "auto_refund_from must be a number"),
     ("chain.set-token", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),

@@ -71,6 +71,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "currency": "THB",
         "above": "50000.00",
     },
+    "merchant.set-deposit-tolerance": {"merchant_id": "$merchant", "percent": "0.5"},
     "merchant.rotate-secret": {"merchant_id": "$merchant", "overlap_s": 60},
     "merchant.secrets": {"merchant_id": "$merchant"},
     "merchant.checklist": {"merchant_id": "$merchant"},

@@ -62,8 +62,8 @@ ALTER TABLE chain_cursor
     ADD COLUMN long_looked_at timestamptz NOT NULL DEFAULT '-infinity';
 
 ALTER TABLE chain_token
-    ADD COLUMN surplus_from numeric(78) NOT NULL DEFAULT 1,  -- in the smallest unit
-    ADD CONSTRAINT chain_token_surplus_from CHECK (surplus_from > 0) NOT VALID;
+    ADD COLUMN surplus_from numeric(38, 18) NOT NULL DEFAULT 0,  -- in tokens; less opens no case
+    ADD CONSTRAINT chain_token_surplus_from CHECK (surplus_from >= 0) NOT VALID;
 
 ALTER TABLE merchant
     ADD COLUMN deposit_tolerance numeric(4, 3) NOT NULL DEFAULT 0,  -- in percent of the amount
