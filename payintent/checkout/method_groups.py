@@ -55,7 +55,6 @@ class Choice:
     name: str
     icon: Markup
     duration: str = ""  # how long the network usually takes
-    way: str = ""  # the way to pay, if the token has several
 
     @property
     def value(self) -> str:
@@ -88,19 +87,21 @@ class Group:
 def group_methods(quotes: Iterable[dict[str, Any]], language: Language) -> list[Group]:
     """Group quotes into cards, bank and other methods, and tokens, in display order.
 
-    The order within a group is unchanged.
+    A token that can be paid in both ways is listed once for each. The order within a group is
+    unchanged.
     """
     cards, others = list[MethodOption](), list[MethodOption]()
-    tokens: dict[str, list[dict[str, Any]]] = {}
+    tokens: dict[tuple[str, bool], list[dict[str, Any]]] = {}
     for quote in quotes:
         if quote["kind"] == "onchain":
-            tokens.setdefault(quote.get("token") or quote["currency"], []).append(quote)
+            token, is_deposit = quote.get("token") or quote["currency"], quote.get("is_deposit")
+            tokens.setdefault((token, bool(is_deposit)), []).append(quote)
         elif choose_icon(quote["kind"], quote["label"]) == "card":
             cards.append(_single_option(quote, language))
         else:
             others.append(_single_option(quote, language))
-    by_token = [_token_option(token, members, language) for token, members in tokens.items()]
-    groups = {"group_card": cards, "group_bank": others, "kind_onchain": by_token}
+    by_token = [_token_option(token, members, language) for (token, _), members in tokens.items()]
+    groups = {"group_card": cards, "group_bank": others, "group_onchain": by_token}
     return [_group(title, options, language) for title, options in groups.items() if options]
 
 
@@ -139,8 +140,8 @@ def _note_key(option: MethodOption, language: Language, heading: str | None) -> 
     kind: str = option.choices[0].quote["kind"]
     if kind == "card" or (kind == "redirect" and heading is not None):
         return None
-    if all(choice.quote.get("is_deposit") for choice in option.choices):
-        return "deposit_kind"
+    if option.choices[0].quote.get("is_deposit"):
+        return "way_deposit"
     text = language.t(f"kind_{kind}")
     is_repeated = text == heading or text.casefold() == option.name.casefold()
     return None if is_repeated else f"kind_{kind}"
@@ -154,17 +155,13 @@ def _single_option(quote: dict[str, Any], language: Language) -> MethodOption:
 def _token_option(token: str, quotes: list[dict[str, Any]], language: Language) -> MethodOption:
     if len(quotes) == 1:
         return _single_option(quotes[0], language)
-    has_both_ways = len({bool(quote.get("is_deposit")) for quote in quotes}) > 1
-    choices = [_chain_choice(quote, language, has_way=has_both_ways) for quote in quotes]
+    choices = [_chain_choice(quote, language) for quote in quotes]
     return MethodOption(token, draw_token_icon(token), choices)
 
 
-def _chain_choice(quote: dict[str, Any], language: Language, *, has_way: bool) -> Choice:
-    """Name the choice by its network. It also names the way to pay if the token has both ways."""
+def _chain_choice(quote: dict[str, Any], language: Language) -> Choice:
     icon = draw_chain_icon(quote.get("chain") or "")
-    way = language.t("deposit_kind" if quote.get("is_deposit") else "kind_onchain")
-    duration = _duration(quote, language)
-    return Choice(quote, quote["chain_name"], icon, duration, way if has_way else "")
+    return Choice(quote, quote["chain_name"], icon, _duration(quote, language))
 
 
 def _duration(quote: Mapping[str, Any], language: Language) -> str:

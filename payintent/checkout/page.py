@@ -51,6 +51,7 @@ from payintent.payment_sessions.select_quote import QuoteSelection
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import OPEN, Payment, PaymentStatus
 from payintent.refunds import address_store
+from payintent.refunds.model import RefundStep
 from payintent.runtime.http_session import encode_invalid_characters
 from payintent.runtime.json_format import format_timestamp
 
@@ -211,7 +212,7 @@ async def _render_page(
         "prefetch_scripts": _prefetch_scripts(step, methods),
         **_selected_fields(view, wallet, language),
         **_result_fields(visit.payment, page),
-        "refund_address_urls": await _list_refund_address_urls(visit),
+        "refund_links": await _list_refund_links(visit, page.language),
     }
     scripts = card.sources if card else _script_sources(step, language)
     policy = rendering.merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
@@ -295,18 +296,24 @@ def _selected_fields(
 def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
     if payment.status in OPEN:
         return {}
-    result = page_fields.page_result(payment, page.merchant, page.language)
-    return {"result": result, "title": f"{page.language.t(result.title)} · {page.merchant.name}"}
+    is_deposit = page.view.get("selected", {}).get("provider") == DEPOSIT_PROVIDER
+    result = page_fields.page_result(payment, page.merchant, page.language, is_deposit=is_deposit)
+    return {
+        "result": result,
+        "title": f"{page.language.t(result.title)} · {page.merchant.name}",
+        "may_be_refunded": is_deposit and payment.status not in _PAID,
+    }
 
 
-async def _list_refund_address_urls(visit: CheckoutVisit) -> list[str]:
-    """Return links to the refunds of deposits whose address the buyer can enter."""
+async def _list_refund_links(visit: CheckoutVisit, language: Language) -> list[tuple[str, bool]]:
+    """Return links to the refunds of deposits, and whether each waits for the buyer's address."""
     payment, context = visit.payment, visit.context
     session = visit.snapshot.session
     if payment.status in OPEN or session is None or session.quote.provider != DEPOSIT_PROVIDER:
         return []
-    refund_ids = await address_store.list_waiting(context.database, payment.id)
-    return [context.refund_address_links.build_url(refund_id) for refund_id in refund_ids]
+    steps = await address_store.list_steps(context.database, payment.id)
+    build_url, query = context.refund_address_links.build_url, f"?lang={language.locale}"
+    return [(build_url(id_) + query, step is RefundStep.ADDRESS) for id_, step in steps.items()]
 
 
 async def _load_methods(

@@ -105,7 +105,9 @@ class PageResult:
     text: str
 
 
-def page_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
+def page_result(
+    payment: Payment, merchant: Merchant, language: Language, *, is_deposit: bool
+) -> PageResult:
     t, name = language.t, merchant.name
     if payment.status is PaymentStatus.FAILED:
         reason = payment.failure_reason or FailureReason.UNKNOWN
@@ -118,7 +120,9 @@ def page_result(payment: Payment, merchant: Merchant, language: Language) -> Pag
     results = {
         PaymentStatus.PAID: PageResult("good", "paid", t("paid_thanks", merchant=name)),
         PaymentStatus.REFUNDED: PageResult("plain", "refunded", t("refunded_text")),
-        PaymentStatus.EXPIRED: PageResult("bad", "expired", t("expired_text")),
+        PaymentStatus.EXPIRED: PageResult(
+            "bad", "expired", t("deposit_expired" if is_deposit else "expired_text")
+        ),
         PaymentStatus.CANCELLED: PageResult("plain", "cancelled", t("cancelled_text")),
     }
     unknown = PageResult("plain", "unknown_state", t("unknown_state_text"))

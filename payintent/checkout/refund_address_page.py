@@ -1,6 +1,7 @@
 """The page where a buyer enters the address for the refund of a deposit."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -15,6 +16,7 @@ from payintent.checkout.rendering import (
 )
 from payintent.checkout.static_files import page_style
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.languages import LOCALES
 from payintent.core.money import format_smallest_units
 from payintent.evm.abi import parse_address, to_checksum_address
 from payintent.http.middleware import content_security_policy
@@ -48,7 +50,7 @@ async def post_refund_address(request: Request) -> Response:
             raise
         if refusal.code is ErrorCode.BAD_REQUEST:
             return await _render(request, context, refund, invalid=address)
-    return RedirectResponse(request.url.path, 303, HEADERS)  # the page shows the current state
+    return RedirectResponse(_page_url(request), 303, HEADERS)  # the page shows the current state
 
 
 async def _load(request: Request, context: CheckoutContext) -> RefundAddressRequest:
@@ -85,12 +87,19 @@ async def _render(
         "can_enter": can_enter,
         "invalid": invalid,
         "style": style,
-        "page_path": request.url.path,
+        "transaction": refund.reference,
+        "page_url": _page_url(request),
     }
     policy = content_security_policy(styles=[style.csp_source])
     return render_page(
         request, "refund_address.html", fields, policy, 200 if invalid is None else 400
     )
+
+
+def _page_url(request: Request) -> str:
+    """Return the page's URL in the language that its link requested."""
+    path, locale = request.url.path, request.query_params.get("lang")
+    return f"{path}?{urlencode({'lang': locale})}" if locale in LOCALES else path
 
 
 def _format_address(destination: str) -> str:

@@ -26,6 +26,7 @@ class RefundAddressRequest:
     status: RefundStatus
     step: RefundStep
     sent_at: datetime | None
+    reference: str | None  # the hash of the last transaction
 
 
 async def get_request(database: Executor, refund_id: UUID) -> RefundAddressRequest | None:
@@ -34,7 +35,7 @@ async def get_request(database: Executor, refund_id: UUID) -> RefundAddressReque
         """
         SELECT r.id, r.merchant_id, r.amount_minor::text AS amount_minor, t.symbol AS token,
             t.decimals, h.name AS chain_name, r.destination, r.address_entries AS entries, r.status,
-            r.step, r.sent_at
+            r.step, r.sent_at, r.reference
         FROM refund r
         JOIN capture c ON c.id = r.capture_id
         JOIN chain_receipt d ON d.id = c.receipt_id AND d.disposition = 'deposit'
@@ -55,23 +56,22 @@ async def get_request(database: Executor, refund_id: UUID) -> RefundAddressReque
     )
 
 
-async def list_waiting(database: Executor, payment_id: UUID) -> list[UUID]:
-    """List a payment's refunds whose address can still be entered, oldest first."""
+async def list_steps(database: Executor, payment_id: UUID) -> dict[UUID, RefundStep]:
+    """Return the steps of a payment's refunds of deposits, oldest first."""
     rows = await database.fetch(
         """
-        SELECT id
+        SELECT id, step
         FROM refund
-        WHERE payment_id = $1 AND step IN ('address', 'approval', 'queued') AND sent_at IS NULL
-            AND address_entries < 2 AND capture_id IN (SELECT c.id
-                FROM capture c
-                JOIN chain_receipt d ON d.id = c.receipt_id
-                WHERE c.payment_id = $1 AND d.disposition = 'deposit')
+        WHERE payment_id = $1 AND capture_id IN (SELECT c.id
+            FROM capture c
+            JOIN chain_receipt d ON d.id = c.receipt_id
+            WHERE c.payment_id = $1 AND d.disposition = 'deposit')
         ORDER BY id
         LIMIT 20
         """,
         payment_id,
     )
-    return [row["id"] for row in rows]
+    return {row["id"]: RefundStep(row["step"]) for row in rows}
 
 
 async def set_buyer_address(tx: Tx, refund_id: UUID, destination: str, step: RefundStep) -> bool:

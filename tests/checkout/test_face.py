@@ -165,7 +165,7 @@ def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
             ],
         ),
         (
-            "kind_onchain",
+            "group_onchain",
             [
                 ("USDT", ["Ethereum", "BNB Smart Chain"]),
                 ("USDC on Ethereum", ["USDC on Ethereum"]),

@@ -149,8 +149,25 @@ async def test_a_buyer_enters_the_address_on_the_page_that_the_checkout_links(
         assert "<script>" not in refused.body.decode()
     saved = await api.send("POST", path, data={"address": f" {BUYER} "})
     assert (saved.status, saved.headers["Location"]) == (303, path)
-    assert BUYER in (await api.send("GET", path)).body.decode()
+    page = (await api.send("GET", path)).body.decode()
+    assert BUYER in re.sub(r"<[^>]*>", "", page)
     assert await stage.world.stands(refund) == QUEUED
+    assert f'<a href="http://pay.test{path}"' in (await api.send("GET", checkout)).body.decode()
+
+
+async def test_the_language_of_the_checkout_stays_on_the_page_for_the_address(
+    stage: Stage, api: Api
+) -> None:
+    await stage.world.ask(stage.payment)
+    page = (await api.send("GET", f"/c/{stage.payment.checkout_id}?lang=ja")).body.decode()
+    [path] = re.findall(r'href="[^"]*(/c/refund/[^"]+)"', page)
+    shown = (await api.send("GET", path)).body.decode()
+    assert '<html lang="ja"' in shown
+    assert f'action="{path}"' in shown
+    refused = await api.send("POST", path, data={"address": "x"})
+    assert (refused.status, '<html lang="ja"' in refused.body.decode()) == (400, True)
+    saved = await api.send("POST", path, data={"address": BUYER})
+    assert saved.headers["Location"] == path
 
 
 async def test_only_the_refunds_own_link_opens_its_page(stage: Stage, api: Api) -> None:

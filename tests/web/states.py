@@ -88,14 +88,14 @@ async def choose_taxed(gallery: Gallery) -> Visit:
 @state
 async def choose_tokens(gallery: Gallery) -> Visit:
     ground = await gallery.ground()
-    return _of(await ground.world.create(**_USD), texts=("kind_onchain",))
+    return _of(await ground.world.create(**_USD), texts=("group_onchain",))
 
 
 @state
 async def choose_everything(gallery: Gallery) -> Visit:
     """Eight ways to pay of all sorts; one token on two chains."""
     world = await gallery.everything()
-    return _of(await world.create(**_USD), texts=("kind_onchain", "group_bank", "choose_chain"))
+    return _of(await world.create(**_USD), texts=("group_onchain", "group_bank", "choose_chain"))
 
 
 @state

@@ -1,5 +1,6 @@
 """A buyer pays to an address, and the page follows; it refuses an address that is not its own."""
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -44,7 +45,7 @@ async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
 ) -> None:
     world, page = deposits.ground.world, till.page
     await till.show(await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5")))
-    await choose(page, "From an exchange or any wallet")
+    await choose(page, "Pay from an exchange or any wallet")
     await expect(page.locator(".figure")).to_have_text("25.5\u00a0USDT")
     await _says(page, "No payment received yet.")
     address = await page.locator(".address").text_content()
@@ -101,8 +102,12 @@ async def test_whoever_listens_hears_how_much_has_arrived(
 
 
 _TAMPERING: dict[str, Callable[[str, str], str]] = {
-    "everywhere": lambda html, address: html.replace(address, _ATTACKER),
-    "shown": lambda html, address: html.replace(f">{address}<", f">{_ATTACKER}<"),
+    "everywhere": lambda html, address: re.sub(
+        r'(<code class="address" dir="ltr">).*?</code>',
+        rf"\g<1>{_ATTACKER}</code>",
+        html.replace(address, _ATTACKER),
+    ),
+    "shown": lambda html, address: html.replace(f">{address[-4:]}<", ">AbAb<"),
     "copied": lambda html, address: html.replace(f'text="{address}', f'text="{_ATTACKER}'),
     "linked": lambda html, address: html.replace(f"address={address}", f"address={_ATTACKER}"),
 }
