@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.abi import to_hex
-from payintent.evm.event_logs import read_revert, read_sweeps, read_transfers
+from payintent.evm.deposit_searches import (
+    SweepSearch,
+    TransferSearch,
+    make_sweep_proof,
+    make_transfer_proof,
+)
+from payintent.evm.event_logs import read_revert
 from payintent.evm.port import (
     Block,
     BlockId,
@@ -23,6 +29,7 @@ from payintent.evm.port import (
     LogBatch,
     MissingReason,
     SweepLog,
+    TooManyRecipientsError,
     TransactionReceipt,
     TransferLog,
 )
@@ -39,12 +46,8 @@ from payintent.evm.rpc import (
 )
 from payintent.evm.rpc_responses import (
     LogSearch,
-    SweepSearch,
-    TransferSearch,
     make_block_call,
     make_block_log_calls,
-    make_sweep_call,
-    make_transfer_call,
     read_block,
     read_block_logs,
     read_bytes,
@@ -53,13 +56,11 @@ from payintent.evm.rpc_responses import (
     read_transactions,
     read_uint256,
 )
+from payintent.evm.search_limits import SearchLimits, concerns_recipients
 
 if TYPE_CHECKING:
     import ssl
 
-SPAN_FIRST = 2_000  # blocks
-SPAN_MAX = 10_000
-SPAN_GROWTH_DIVISOR = 8  # each success adds an eighth
 HEADS_TIMEOUT_S = 4.0  # a maximum, since all callers wait for the slowest endpoint
 
 _Result = TypeVar("_Result")
@@ -120,7 +121,7 @@ class RpcChainReader:
             for number, url in enumerate(urls, 1)
             if (endpoint := f"{name}-{number}")
         }
-        self._spans = dict.fromkeys(self._endpoints, SPAN_FIRST)
+        self._search_limits = {endpoint: SearchLimits() for endpoint in self._endpoints}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,7 +130,11 @@ class RpcChainReader:
 
     def get_span(self, endpoint: str) -> int:
         """Return the maximum number of blocks per search, at least 1."""
-        return self._spans[endpoint]
+        return self._search_limits[endpoint].span
+
+    def get_recipients_max(self, endpoint: str) -> int:
+        """Return the maximum number of recipients per search for transfers, at least 1."""
+        return self._search_limits[endpoint].recipients
 
     async def close(self) -> None:
         await self._session.close()
@@ -167,7 +172,7 @@ class RpcChainReader:
             )
         if response.logs is None:
             raise self._narrow_span(endpoint, end - start + 1)
-        self._widen_span(endpoint, end - start + 1)
+        self._search_limits[endpoint].widen(end - start + 1)
         logs, refunds = response.logs
         return LogBatch(start, response.end, response.before, logs, refunds, endpoint)
 
@@ -181,7 +186,8 @@ class RpcChainReader:
         """Search for transfers of tokens to recipients, and read a block with them.
 
         `blocks` are the first block, the block to read, and the last block. Raises as `search_logs`
-        does.
+        does, and `TooManyRecipientsError` if the endpoint refuses the number of recipients, whose
+        maximum is then reduced.
         """
         start, final, end = blocks
         if not tokens or not recipients or not 0 <= start <= end or not 0 <= final <= end:
@@ -190,75 +196,48 @@ class RpcChainReader:
         response = await self._request(endpoint, search.make_calls(), search.read)
         if response.final is None:
             raise EndpointBehindError(f"{endpoint} lacks block {final}")
-        if response.logs is None:
+        if isinstance(response.logs, RpcErrorResponse):
+            if concerns_recipients(response.logs, end - start + 1, len(search.recipients)):
+                raise self._narrow_recipients(endpoint, len(search.recipients))
             raise self._narrow_span(endpoint, end - start + 1)
-        self._widen_span(endpoint, end - start + 1)
+        self._search_limits[endpoint].widen(end - start + 1, len(search.recipients))
         return response.final, response.logs
 
     async def has_transfers(self, endpoint: str, logs: Sequence[TransferLog]) -> bool:
         """Return whether each log is also found by a search of its block alone."""
-        blocks = {BlockId(log.block_number, log.block_hash) for log in logs}
-        tokens, recipients = {log.token for log in logs}, {log.recipient for log in logs}
-        block_logs = await self.fetch_block_transfers(endpoint, blocks, tokens, recipients)
-        return set(logs) <= set(block_logs)
-
-    async def fetch_block_transfers(
-        self,
-        endpoint: str,
-        blocks: Collection[BlockId],
-        tokens: Collection[bytes],
-        recipients: Collection[bytes],
-    ) -> list[TransferLog]:
-        """Read the transfers of tokens to recipients in each block."""
-        ordered = sorted(blocks, key=_number)
-        calls = [
-            make_transfer_call({"blockHash": to_hex(block.hash)}, tokens, recipients)
-            for block in ordered
-        ]
-
-        def read(responses: list[RpcResponse]) -> list[TransferLog]:
-            return [
-                log
-                for block, response in zip(ordered, responses, strict=True)
-                for log in read_transfers(
-                    require_result(response), tokens, recipients, block.number, block.number
-                )
-            ]
-
-        return await self._request(endpoint, calls, read) if calls else []
+        proof = make_transfer_proof(logs, self.get_recipients_max(endpoint))
+        return not logs or await self._request(endpoint, proof.calls, proof.read)
 
     async def search_sweeps(
-        self, endpoint: str, start: int, end: int, factories: Collection[bytes]
-    ) -> tuple[Block, tuple[SweepLog, ...]]:
-        """Search the blocks from `start` to `end` for sweeps; raises as `search_logs` does."""
-        if not factories or not 0 <= start <= end:
+        self,
+        endpoint: str,
+        start: int,
+        end: int,
+        receivers: Mapping[bytes, bytes],
+        tokens: Collection[bytes],
+    ) -> tuple[Block, tuple[SweepLog, ...], tuple[TransferLog, ...]]:
+        """Search the blocks from `start` to `end` for sweeps; raises as `search_logs` does.
+
+        `receivers` are the factories' receivers. Returns the last block, the factories' logs, and
+        the transfers of these tokens to the receivers.
+        """
+        if not receivers or not 0 <= start <= end:
             raise ValueError("a search needs factories and blocks")
-        search = SweepSearch(start, end, frozenset(factories))
+        search = SweepSearch(
+            start, end, frozenset(receivers), frozenset(tokens), frozenset(receivers.values())
+        )
         response = await self._request(endpoint, search.make_calls(), search.read)
         if response.end is None:
             raise EndpointBehindError(f"{endpoint} lacks block {end}")
         if response.logs is None:
             raise self._narrow_span(endpoint, end - start + 1)
-        self._widen_span(endpoint, end - start + 1)
-        return response.end, response.logs
+        self._search_limits[endpoint].widen(end - start + 1)
+        return response.end, *response.logs
 
     async def has_sweeps(self, endpoint: str, logs: Sequence[SweepLog]) -> bool:
         """Return whether each log is also found by a search of its block alone."""
-        blocks = sorted({BlockId(log.block_number, log.block_hash) for log in logs}, key=_number)
-        factories = {log.factory for log in logs}
-        calls = [make_sweep_call({"blockHash": to_hex(block.hash)}, factories) for block in blocks]
-
-        def read(responses: list[RpcResponse]) -> bool:
-            block_logs = [
-                log
-                for block, response in zip(blocks, responses, strict=True)
-                for log in read_sweeps(
-                    require_result(response), factories, block.number, block.number
-                )
-            ]
-            return set(logs) <= set(block_logs)
-
-        return await self._request(endpoint, calls, read) if calls else True
+        proof = make_sweep_proof(logs)
+        return not logs or await self._request(endpoint, proof.calls, proof.read)
 
     async def fetch_receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
@@ -402,14 +381,14 @@ class RpcChainReader:
 
     def _narrow_span(self, endpoint: str, blocks: int) -> BlockRangeTooLargeError:
         """Halve the span, to at least one block; a refused single block is an `RpcFaultError`."""
-        self._spans[endpoint] = max(1, min(self._spans[endpoint], blocks) // 2)
+        self._search_limits[endpoint].narrow_span(blocks)
         self._endpoints[endpoint].count_fault(RpcFault.RANGE)
         return BlockRangeTooLargeError(f"{endpoint} refuses to search {blocks} blocks")
 
-    def _widen_span(self, endpoint: str, blocks: int) -> None:
-        span = self._spans[endpoint]
-        if blocks >= span:  # a shorter search proves nothing about larger spans
-            self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH_DIVISOR))
+    def _narrow_recipients(self, endpoint: str, recipients: int) -> TooManyRecipientsError:
+        self._search_limits[endpoint].narrow_recipients(recipients)
+        self._endpoints[endpoint].count_fault(RpcFault.TOPICS)
+        return TooManyRecipientsError(f"{endpoint} refuses to search for {recipients} recipients")
 
 
 def _read_latest(responses: list[RpcResponse]) -> Block:

@@ -16,6 +16,10 @@ class BlockRangeTooLargeError(ChainUnavailableError):
     """An endpoint refuses to search this many blocks; retry with the reduced `span`."""
 
 
+class TooManyRecipientsError(ChainUnavailableError):
+    """An endpoint refuses to search for this many recipients; retry with the reduced maximum."""
+
+
 class CallRevertedError(Exception):
     """A call was reverted; `reason` is the contract's text, or "" if there is none."""
 

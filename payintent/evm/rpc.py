@@ -65,6 +65,7 @@ class RpcFault(StrEnum):
     TOO_LARGE = "too_large"
     REFUSED = "refused"  # a JSON-RPC error
     RANGE = "range"  # too many blocks in a search
+    TOPICS = "topics"  # too many recipients in a search
     MALFORMED = "malformed"  # invalid JSON, wrong ids, wrong types
     WRONG_CHAIN = "wrong_chain"
     WRONG_GENESIS = "wrong_genesis"

@@ -14,15 +14,10 @@ from payintent.evm.abi import read_hash, read_hex, read_index, read_sized, read_
 from payintent.evm.event_logs import (
     PAID,
     REFUNDED,
-    SWEEP_FAILED,
-    SWEPT,
-    TRANSFER,
     ContractLogs,
     RpcLog,
     read_logs,
     read_matching_logs,
-    read_sweeps,
-    read_transfers,
 )
 from payintent.evm.port import (
     Block,
@@ -30,9 +25,7 @@ from payintent.evm.port import (
     ChainTransaction,
     ContractLog,
     MissingReason,
-    SweepLog,
     TransactionReceipt,
-    TransferLog,
 )
 from payintent.evm.rpc import (
     RpcCall,
@@ -210,112 +203,6 @@ class LogSearchResult:
     end: Block | None
     before: Block | None
     logs: ContractLogs | None
-
-
-@dataclass(frozen=True, slots=True)
-class TransferSearch:
-    """Search the blocks from `start` to `end` for transfers of tokens to recipients.
-
-    `final`, a block that is not after `end`, is read with them.
-    """
-
-    start: int
-    final: int
-    end: int
-    tokens: frozenset[bytes]
-    recipients: frozenset[bytes]
-
-    def make_calls(self) -> list[RpcCall]:
-        block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
-        log_call = make_transfer_call(block_range, self.tokens, self.recipients)
-        return [make_block_call(self.final), log_call]
-
-    def read(self, responses: list[RpcResponse]) -> "TransferSearchResult":
-        final = read_block(require_result(responses[0]), self.final)
-        response = responses[1]
-        if final is None or (isinstance(response, RpcErrorResponse) and self.start < self.end):
-            return TransferSearchResult(final, None)
-        raw = require_result(response)
-        try:
-            logs = read_transfers(raw, self.tokens, self.recipients, self.start, self.end)
-        except msgspec.MsgspecError:
-            raise
-        except ValueError:
-            raise RpcFaultError(RpcFault.LOGS) from None
-        if any(log.block_hash != final.hash for log in logs if log.block_number == final.number):
-            raise RpcFaultError(RpcFault.LOGS)
-        return TransferSearchResult(final, logs)
-
-
-@dataclass(frozen=True, slots=True)
-class TransferSearchResult:
-    """`final` is None if the endpoint lacks the block, `logs` if it refused the search."""
-
-    final: Block | None
-    logs: tuple[TransferLog, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class SweepSearch:
-    """Search the blocks from `start` to `end` for sweeps of factories, and read the last block."""
-
-    start: int
-    end: int
-    factories: frozenset[bytes]
-
-    def make_calls(self) -> list[RpcCall]:
-        block_range = {"fromBlock": hex(self.start), "toBlock": hex(self.end)}
-        return [make_block_call(self.end), make_sweep_call(block_range, self.factories)]
-
-    def read(self, responses: list[RpcResponse]) -> "SweepSearchResult":
-        end = read_block(require_result(responses[0]), self.end)
-        response = responses[1]
-        if end is None or (isinstance(response, RpcErrorResponse) and self.start < self.end):
-            return SweepSearchResult(end, None)
-        raw = require_result(response)
-        try:
-            logs = read_sweeps(raw, self.factories, self.start, self.end)
-        except msgspec.MsgspecError:
-            raise
-        except ValueError:
-            raise RpcFaultError(RpcFault.LOGS) from None
-        if any(log.block_hash != end.hash for log in logs if log.block_number == end.number):
-            raise RpcFaultError(RpcFault.LOGS)
-        return SweepSearchResult(end, logs)
-
-
-@dataclass(frozen=True, slots=True)
-class SweepSearchResult:
-    """`end` is None if the endpoint lacks the block, `logs` if it refused the search."""
-
-    end: Block | None
-    logs: tuple[SweepLog, ...] | None
-
-
-def make_sweep_call(blocks: Mapping[str, str], factories: Collection[bytes]) -> RpcCall:
-    """Build the search for sweeps of factories in a range or a block."""
-    log_filter: dict[str, Any] = {
-        **blocks,
-        "address": sorted(map(to_hex, factories)),
-        "topics": [[to_hex(SWEPT), to_hex(SWEEP_FAILED)]],
-    }
-    return RpcCall("eth_getLogs", [log_filter])
-
-
-def make_transfer_call(
-    blocks: Mapping[str, str], tokens: Collection[bytes], recipients: Collection[bytes]
-) -> RpcCall:
-    """Build the search for transfers of tokens to recipients in a range or a block."""
-    log_filter: dict[str, Any] = {
-        **blocks,
-        "address": sorted(map(to_hex, tokens)),
-        "topics": [[to_hex(TRANSFER)], None, sorted(map(_to_topic, recipients))],
-    }
-    return RpcCall("eth_getLogs", [log_filter])
-
-
-def _to_topic(address: bytes) -> str:
-    return to_hex(address.rjust(32, b"\0"))
 
 
 def make_block_call(block: int | str) -> RpcCall:

@@ -2,9 +2,12 @@
 
 Two endpoints must report the same sweeps, unless the chain has only one. A sweep never changes a
 payment. It moves money from a deposit address to the receiver in the ledger.
+
+A factory logs the sweeps that it makes. A direct call of an address (`flush`, or the receiver's
+`execute`) has no such log. It is read from the token's transfer to the receiver.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import Counter
@@ -14,7 +17,14 @@ from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.evm.port import Block, BlockId, BlockRangeTooLargeError, ChainHeads, SweepLog
+from payintent.evm.port import (
+    Block,
+    BlockRangeTooLargeError,
+    ChainHeads,
+    SweepLog,
+    TransferLog,
+    log_position,
+)
 from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import sweeps_store
 from payintent.onchain.log_proof import VOTES_NEEDED
@@ -118,64 +128,84 @@ class SweepWatcher:
     async def _read_at(
         self, name: str, first: int, last: int, receivers: Mapping[bytes, bytes]
     ) -> _Reading:
-        """Read a range at an endpoint, or as much of it as the endpoint's span allows."""
+        """Read a range at an endpoint, or as much of it as the endpoint's span allows.
+
+        Transfers of unsupported tokens are not read, because anyone can deploy a token.
+        """
+        tokens = [
+            token.address
+            for token in await chain_store.list_tokens(self.database, self.chain.slug)
+            if token.address is not None and not token.native
+        ]
         while True:
             end = min(first + self.reader.get_span(name) - 1, last)
             try:
-                block, logs = await self.reader.search_sweeps(name, first, end, list(receivers))
+                block, logs, transfers = await self.reader.search_sweeps(
+                    name, first, end, receivers, tokens
+                )
             except BlockRangeTooLargeError:
                 if end == first:
                     raise
                 continue
-            await self._check_blocks(name, logs)
-            return _Reading(block, frozenset(await self._read_received(name, logs, receivers)))
+            sweeps, other_transfers = match_transfers(logs, transfers, receivers, tokens)
+            flushed = await sweeps_store.list_flushed(
+                self.database, self.chain.slug, other_transfers
+            )
+            await self._check_blocks(name, logs, list(flushed.values()))
+            sweeps += [FinalSweep(log, transfer.amount) for log, transfer in flushed.items()]
+            return _Reading(block, frozenset(sweeps))
 
-    async def _check_blocks(self, name: str, logs: Sequence[SweepLog]) -> None:
+    async def _check_blocks(
+        self, name: str, logs: Sequence[SweepLog], transfers: Sequence[TransferLog]
+    ) -> None:
         """Check that the endpoint still has the logs' blocks.
 
         A single endpoint must also return the logs when it searches their blocks one by one.
         """
-        if len(self.reader.names) == 1 and not await self.reader.has_sweeps(name, logs):
+        if len(self.reader.names) == 1 and not (
+            await self.reader.has_sweeps(name, logs)
+            and await self.reader.has_transfers(name, transfers)
+        ):
             raise ChainUnavailableError(f"{name} does not confirm a log")
-        hashes = {log.block_number: log.block_hash for log in logs}
+        hashes = {log.block_number: log.block_hash for log in (*logs, *transfers)}
         for block in await self.reader.fetch_blocks(name, list(hashes)):
             if block is None or hashes[block.number] != block.hash:
                 raise ChainUnavailableError(f"{name} lacks the block of a log")
 
-    async def _read_received(
-        self, name: str, logs: Sequence[SweepLog], receivers: Mapping[bytes, bytes]
-    ) -> list[FinalSweep]:
-        """Read what the receivers got. It is less than the amount if the token takes a fee.
 
-        Transfers of unsupported tokens are not read, because anyone can deploy a token.
-        """
-        tokens = {
-            token.address
-            for token in await chain_store.list_tokens(self.database, self.chain.slug)
-            if token.address is not None and not token.native
-        }
-        supported = [log for log in logs if log.succeeded and log.token in tokens]
-        transfers = await self.reader.fetch_block_transfers(
-            name,
-            {BlockId(log.block_number, log.block_hash) for log in supported},
-            {log.token for log in supported},
-            set(receivers.values()),
-        )
-        sweeps: list[FinalSweep] = []
-        for log in logs:
-            if log not in supported:
-                sweeps.append(FinalSweep(log, log.amount))
-                continue
-            received = sum(
-                transfer.amount
-                for transfer in transfers
-                if (transfer.tx_hash, transfer.token) == (log.tx_hash, log.token)
-                and transfer.sender == log.deposit_address
-                and transfer.recipient == receivers[log.factory]
-                and transfer.log_index < log.log_index
-            )
-            sweeps.append(FinalSweep(log, min(received, log.amount)))
-        return sweeps
+def match_transfers(
+    logs: Sequence[SweepLog],
+    transfers: Sequence[TransferLog],
+    receivers: Mapping[bytes, bytes],
+    tokens: Collection[bytes],
+) -> tuple[list[FinalSweep], list[TransferLog]]:
+    """Return the sweeps with what the receiver got, and the transfers that belong to no sweep.
+
+    The receiver gets less than a sweep's amount if the token takes a fee. The transfers of a sweep
+    are the last before its log, up to its amount: a contract can flush and sweep in a transaction.
+    Transfers of other tokens than `tokens` are not known.
+    """
+    sweeps: list[FinalSweep] = []
+    unmatched: dict[tuple[bytes, ...], list[TransferLog]] = {}
+    for log in sorted((*logs, *transfers), key=log_position):
+        if isinstance(log, TransferLog):
+            key = (log.tx_hash, log.token, log.sender, log.recipient)
+            unmatched.setdefault(key, []).append(log)
+            continue
+        received = log.amount
+        if log.succeeded and log.token in tokens:
+            key = (log.tx_hash, log.token, log.deposit_address, receivers[log.factory])
+            received = _take_amount(unmatched.get(key, []), log.amount)
+        sweeps.append(FinalSweep(log, received))
+    return sweeps, [log for group in unmatched.values() for log in group if log.amount]
+
+
+def _take_amount(transfers: list[TransferLog], amount: int) -> int:
+    """Remove the last transfers, up to this amount, and return their sum."""
+    received = 0
+    while transfers and (not received or received + transfers[-1].amount <= amount):
+        received += transfers.pop().amount
+    return min(received, amount)
 
 
 def _agree(first: _Reading, second: _Reading) -> bool:

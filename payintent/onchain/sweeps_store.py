@@ -6,7 +6,7 @@ from uuid import UUID
 
 from payintent.accounting import ledger_store
 from payintent.db.database import Executor, Tx
-from payintent.evm.port import SweepLog
+from payintent.evm.port import SweepLog, TransferLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,44 @@ async def advance_sweep_cursor(tx: Tx, chain: str, before: int, block: int) -> b
         block,
     )
     return row is not None
+
+
+async def list_flushed(
+    database: Executor, chain: str, transfers: Sequence[TransferLog]
+) -> dict[SweepLog, TransferLog]:
+    """Return the transfers from a deposit address to its receiver, each with the sweep that it is.
+
+    A receiver also gets transfers from elsewhere, for example payments through a contract.
+    """
+    if not transfers:
+        return {}
+    rows = await database.fetch(
+        """
+        SELECT DISTINCT a.address, c.receiver, c.address AS factory, a.uuid
+        FROM deposit_address a
+        JOIN chain_contract c ON c.account_id = a.account_id
+        WHERE c.chain = $1 AND a.address = ANY($2::bytea[])
+        """,
+        chain,
+        list({log.sender for log in transfers}),
+    )
+    owners = {(row["address"], row["receiver"]): row for row in rows}
+    return {
+        SweepLog(
+            factory=owner["factory"],
+            uuid=owner["uuid"],
+            token=log.token,
+            deposit_address=log.sender,
+            amount=log.amount,
+            succeeded=True,
+            block_number=log.block_number,
+            block_hash=log.block_hash,
+            tx_hash=log.tx_hash,
+            log_index=log.log_index,
+        ): log
+        for log in transfers
+        if (owner := owners.get((log.sender, log.recipient))) is not None
+    }
 
 
 async def add_sweeps(tx: Tx, chain: str, sweeps: Sequence[FinalSweep]) -> list[bool]:

@@ -11,13 +11,7 @@ from eth_abi import encode
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm import abi
-from payintent.evm.chain_reader import (
-    SPAN_FIRST,
-    SPAN_MAX,
-    Finality,
-    ReaderConfig,
-    RpcChainReader,
-)
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
 from payintent.evm.port import (
     BlockRangeTooLargeError,
     CallRevertedError,
@@ -25,6 +19,7 @@ from payintent.evm.port import (
     PaidLog,
     RefundedLog,
 )
+from payintent.evm.search_limits import SPAN_FIRST, SPAN_MAX
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from tests.evm.net import (
@@ -407,7 +402,7 @@ async def test_a_span_of_one_grows_and_no_span_grows_without_end() -> None:
         return [said(calls[0], {**BLOCK, "number": calls[0]["params"][0]}), said(calls[1], [])]
 
     async with saying(say) as reader:
-        vars(reader)["_spans"][NODE] = 1
+        vars(reader)["_search_limits"][NODE].span = 1
         for _ in range(200):
             await reader.search_logs(NODE, 0, reader.get_span(NODE) - 1, [bytes(20)], None)
         assert reader.get_span(NODE) == SPAN_MAX

@@ -3,7 +3,11 @@
 import pytest
 
 from payintent.accounting.ledger_check_store import find_differences
+from payintent.evm.port import SweepLog, TransferLog
+from payintent.onchain.sweep_watcher import match_transfers
+from payintent.onchain.sweeps_store import FinalSweep
 from payintent.payments.model import Session
+from payintent_sandbox.chains.contracts import DEPOSIT_FORWARDER, load
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.onchain import ChainWorld
 
@@ -156,3 +160,59 @@ async def test_a_blocked_address_does_not_stop_the_batch(usdt: DepositGround) ->
         "chain_deposits USDT": USDT_TOTAL,
     }
     assert await is_balanced(usdt)
+
+
+async def test_a_direct_flush_of_an_address_is_a_sweep(deposits: DepositGround) -> None:
+    """The factory logs nothing then, so only the token's transfer shows where the money is."""
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, 5)
+    await deposits.sweep(session)  # deploys the proxy
+    await deposits.transfer(session, 7)
+    data = load(DEPOSIT_FORWARDER).call_data("flush", deposits.ground.token("USDT")[2:])
+    flush = {"to": deposits.address(session), "value": "0x0", "data": data}
+    await deposits.ground.send(flush)
+    await deposits.transfer(session, TOTAL - 12)
+    await deposits.ground.final()
+    assert await deposits.ground.status(payment) == "PAID"
+    assert await sweeps(deposits) == [(True, 5, 5), (True, 7, 7)]
+    assert await deposits.balances() == {
+        "chain_receiver USDT": 12,
+        "chain_deposits USDT": TOTAL - 12,
+    }
+    await deposits.ground.send(flush)
+    await deposits.ground.final()
+    assert await deposits.balances() == {"chain_receiver USDT": TOTAL}
+    assert await is_balanced(deposits)
+
+
+def test_a_flush_before_a_sweep_in_one_transaction_is_a_sweep_of_its_own() -> None:
+    factory, receiver, address, token = (bytes([number]) * 20 for number in range(4))
+    transfers = [
+        TransferLog(
+            token=token,
+            sender=address,
+            recipient=receiver,
+            amount=amount,
+            block_number=9,
+            block_hash=bytes(32),
+            tx_hash=bytes(32),
+            log_index=index,
+        )
+        for index, amount in enumerate((30, 9, 90))  # 1 of 100 is a fee
+    ]
+    log = SweepLog(
+        factory=factory,
+        uuid=bytes(16),
+        token=token,
+        deposit_address=address,
+        amount=100,
+        succeeded=True,
+        block_number=9,
+        block_hash=bytes(32),
+        tx_hash=bytes(32),
+        log_index=3,
+    )
+    known = match_transfers([log], transfers, {factory: receiver}, [token])
+    assert known == ([FinalSweep(log, 99)], transfers[:1])
+    unknown = match_transfers([log], [], {factory: receiver}, [])
+    assert unknown == ([FinalSweep(log, 100)], [])

@@ -1,0 +1,49 @@
+"""Fits log searches to an endpoint, whose limits are learned from the searches that it refuses."""
+
+import re
+from dataclasses import dataclass
+
+from payintent.evm.rpc import RpcErrorResponse
+
+SPAN_FIRST = 2_000  # blocks
+SPAN_MAX = 10_000
+SPAN_GROWTH_DIVISOR = 8  # each success adds an eighth
+RECIPIENTS_MAX = 500  # nodes accept 1,000 topics by default
+SEARCHES_UNTIL_MORE_RECIPIENTS = 32  # the limit on topics is usually fixed
+
+# geth: "exceed max addresses or topics per search position"; erigon: "query exceeds the maximum of
+# 1000 addresses or topics per search position".
+_TOPICS_TEXT = re.compile(r"topic|address", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class SearchLimits:
+    """The blocks and recipients of the next search at an endpoint, each at least 1."""
+
+    span: int = SPAN_FIRST
+    recipients: int = RECIPIENTS_MAX
+    _searches: int = 0  # with the most recipients, since they were last changed
+
+    def widen(self, blocks: int, recipients: int = 0) -> None:
+        """Take a successful search into account. A narrower search proves nothing."""
+        if blocks >= self.span:
+            growth = max(1, self.span // SPAN_GROWTH_DIVISOR)
+            self.span = min(SPAN_MAX, self.span + growth)
+        if recipients >= self.recipients:
+            self._searches += 1
+        if self._searches >= SEARCHES_UNTIL_MORE_RECIPIENTS:
+            self.recipients, self._searches = min(RECIPIENTS_MAX, 2 * self.recipients), 0
+
+    def narrow_span(self, blocks: int) -> None:
+        self.span = max(1, min(self.span, blocks) // 2)
+
+    def narrow_recipients(self, recipients: int) -> None:
+        self.recipients, self._searches = max(1, min(self.recipients, recipients) // 2), 0
+
+
+def concerns_recipients(refusal: RpcErrorResponse, blocks: int, recipients: int) -> bool:
+    """Return whether fewer recipients may help, rather than fewer blocks.
+
+    Providers word their refusals differently, so an unknown refusal narrows the blocks first.
+    """
+    return recipients > 1 and (blocks == 1 or _TOPICS_TEXT.search(refusal.message) is not None)
