@@ -1,8 +1,8 @@
 """Reads the transfers to deposit addresses, and settles their sessions.
 
-One search covers the final blocks that are unread and all newer blocks, for up to `CHUNK`
-addresses. Two endpoints must report the same final transfers, unless the chain has only one. One
-transaction stores final transfers, applies their captures and advances the cursor.
+One search covers the final blocks that are unread and all newer blocks, for as many addresses as
+the endpoint accepts. Two endpoints must report the same final transfers, unless the chain has only
+one. One transaction stores final transfers, applies their captures and advances the cursor.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,6 +21,7 @@ from payintent.evm.port import (
     Block,
     BlockRangeTooLargeError,
     ChainHeads,
+    TooManyRecipientsError,
     TransferLog,
     log_position,
 )
@@ -40,9 +41,8 @@ from payintent.payment_sessions.settle import settle_session
 from payintent.runtime.log import get_logger
 
 _log = get_logger("deposits")
-#: Addresses per search. Nodes accept at most 1,000 topics.
-CHUNK = 500
 _RANGES_MAX = 200  # per pass
+_SEARCHES_MAX = 20  # per endpoint and range of blocks
 _LOOK_MAX = 5_000  # addresses per pass
 _LOOK_EVERY, _LOOK_AGE = timedelta(minutes=10), timedelta(days=1)
 _LONG_LOOK_EVERY, _LONG_LOOK_AGE = timedelta(hours=1), timedelta(days=30)
@@ -57,6 +57,7 @@ class _Reading:
     """What the endpoints report between the cursor and the newest block."""
 
     final: Block
+    last: int  # the last block that was searched
     final_logs: Sequence[TransferLog]
     pending_logs: Sequence[TransferLog]
     times: Mapping[int, datetime]  # of the blocks of `final_logs`
@@ -193,18 +194,40 @@ class DepositWatcher:
     async def _read_at(
         self, name: str, blocks: "_Range", addresses: Sequence[DepositAddress]
     ) -> _Reading:
-        """Read a range at an endpoint, or as much of it as the endpoint's span allows."""
+        """Read a range at an endpoint, or as many of its final blocks as one search allows.
+
+        Newer blocks are read in up to `_SEARCHES_MAX` searches.
+        """
         tokens = [
             token.address
             for token in await chain_store.list_tokens(self.database, self.chain.slug)
             if token.address is not None and not token.native
         ]
+        reading = await self._search(name, blocks, tokens, addresses)
+        for _ in range(1, _SEARCHES_MAX):
+            if reading.final.number < blocks.final or reading.last == blocks.last:
+                break
+            newer = replace(blocks, first=reading.last + 1)
+            rest = await self._search(name, newer, tokens, addresses)
+            if rest.final.hash != reading.final.hash:
+                raise ChainUnavailableError(f"{name} replaced block {reading.final.number}")
+            pending_logs = [*reading.pending_logs, *rest.pending_logs]
+            reading = replace(reading, last=rest.last, pending_logs=pending_logs)
+        return reading
+
+    async def _search(
+        self,
+        name: str,
+        blocks: "_Range",
+        tokens: Sequence[bytes],
+        addresses: Sequence[DepositAddress],
+    ) -> _Reading:
+        """Search the beginning of a range, as far as the endpoint's span allows."""
         while True:
             end = min(blocks.first + self.reader.get_span(name) - 1, blocks.last)
+            part = _Range(blocks.first, min(blocks.final, end), end)
             try:
-                return await self._read_chunks(
-                    name, _Range(blocks.first, min(blocks.final, end), end), tokens, addresses
-                )
+                return await self._read_chunks(name, part, tokens, addresses)
             except BlockRangeTooLargeError:
                 if end == blocks.first:
                     raise
@@ -218,20 +241,29 @@ class DepositWatcher:
     ) -> _Reading:
         logs: list[TransferLog] = []
         final: Block | None = None
-        for first in range(0, len(addresses), CHUNK):
-            recipients = [item.address for item in addresses[first : first + CHUNK]]
-            block, transfers = await self.reader.search_transfers(
-                name, (blocks.first, blocks.final, blocks.last), tokens, recipients
-            )
+        count = 0  # addresses that have been searched
+        while count < len(addresses):
+            chunk = addresses[count : count + self.reader.get_recipients_max(name)]
+            try:
+                block, transfers = await self.reader.search_transfers(
+                    name,
+                    (blocks.first, blocks.final, blocks.last),
+                    tokens,
+                    [item.address for item in chunk],
+                )
+            except TooManyRecipientsError:
+                continue
             if final is not None and block.hash != final.hash:
                 raise ChainUnavailableError(f"{name} replaced block {block.number}")
             final = block
             logs += [log for log in transfers if log.amount]
+            count += len(chunk)
         assert final is not None  # noqa: S101 - there is at least one address
         logs.sort(key=log_position)
         final_logs = [log for log in logs if log.block_number <= final.number]
         return _Reading(
             final,
+            blocks.last,
             final_logs,
             [log for log in logs if log.block_number > final.number],
             await self._read_times(name, final_logs),
@@ -304,7 +336,7 @@ def _merge(reading: _Reading, agreeing: Sequence[_Reading]) -> _Reading:
     all_logs = {log for item in readings for log in (*item.final_logs, *item.pending_logs)}
     last = shortest.final.number
     pending = sorted((log for log in all_logs if log.block_number > last), key=log_position)
-    return _Reading(shortest.final, shortest.final_logs, pending, shortest.times)
+    return replace(shortest, pending_logs=pending)
 
 
 async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:

@@ -45,10 +45,21 @@ class DepositGround:
 
     async def transfer(self, session: Session, amount: int = TOTAL, token: str = "USDT") -> str:  # noqa: S107
         """Send a token from an ordinary wallet, as an exchange does."""
+        tx_hash = await self.post_transfer(session, amount, token)
+        await self.ground.chain.receipt(tx_hash)
+        return tx_hash
+
+    async def post_transfer(
+        self,
+        session: Session,
+        amount: int = TOTAL,
+        token: str = "USDT",  # noqa: S107
+    ) -> str:
+        """Send a token without waiting for a block."""
         recipient = bytes.fromhex(self.address(session)[2:]).rjust(32, b"\0")
         data = TRANSFER + recipient + amount.to_bytes(32, "big")
         step = {"to": self.ground.token(token), "value": "0x0", "data": f"0x{data.hex()}"}
-        return await self.ground.send(step)
+        return await self.ground.post_step(step)
 
     async def sweep(self, *sessions: Session, token: str = "USDT") -> str:  # noqa: S107
         """Sweep the sessions' addresses as anyone can."""

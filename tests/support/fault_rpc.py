@@ -60,6 +60,8 @@ class Faults:
     drop_logs: float = 0.0  # the chance of each log to be missing from a search
     forge_logs: float = 0.0  # the chance of a search to bring one log more
     range_max: int | None = None  # blocks of one search; more is a JSON-RPC error
+    topics_max: int | None = None  # at one position of a search; more is a JSON-RPC error
+    topics_text: str = "exceed max addresses or topics per search position"
     batch_max: int | None = None  # calls; more is one JSON-RPC error
     null_blocks: float = 0.0  # the chance of each block to be unknown
     null_receipts: float = 0.0  # and transactions, and each log of a single block
@@ -166,7 +168,7 @@ class FaultyNode:
         answers = {one["id"]: one for one in told}
         return [
             await self._said(call, answers.get(call["id"]), head)
-            if (refusal := self._refusal(call)) is None
+            if (refusal := self._topics_refusal(call) or self._refusal(call)) is None
             else refusal
             for call in calls
         ]
@@ -201,6 +203,16 @@ class FaultyNode:
         if self.faults.no_finalized and params[:1] == ["finalized"]:
             return _error(call["id"], "unknown tag")
         return None
+
+    def _topics_refusal(self, call: dict[str, Any]) -> dict[str, Any] | None:
+        """Refuse a search with too many topics as geth does, also the search of a single block."""
+        topics_max = self.faults.topics_max
+        if topics_max is None or call["method"] != "eth_getLogs":
+            return None
+        if all(len(one or []) <= topics_max for one in call["params"][0]["topics"]):
+            return None
+        self.done["refused_topics"] += 1
+        return _error(call["id"], self.faults.topics_text)
 
     async def _said(
         self, call: dict[str, Any], answer: dict[str, Any] | None, head: int

@@ -70,6 +70,12 @@ class ChainWorld:
 
     async def send(self, step: dict[str, Any], sender: str = "") -> str:
         """Send one of a session's steps, mined or reverted; gives its hash."""
+        tx_hash = await self.post_step(step, sender)
+        await self.chain.receipt(tx_hash)
+        return tx_hash
+
+    async def post_step(self, step: dict[str, Any], sender: str = "") -> str:
+        """Send a step without waiting for a block."""
         asked = {
             "from": sender or self.payer,
             "to": step["to"],
@@ -77,9 +83,7 @@ class ChainWorld:
             "data": step["data"],
             "gas": hex(3_000_000),
         }
-        tx_hash = await self.chain.ask("eth_sendTransaction", asked)
-        await self.chain.receipt(tx_hash)
-        return tx_hash
+        return await self.chain.ask("eth_sendTransaction", asked)
 
     async def pay(self, session: Session) -> str:
         """Do what a wallet does; gives the payment's hash."""
