@@ -27,22 +27,24 @@ from payintent.evm.port import (
 )
 from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import deposits_store, pending_deposits_store
-from payintent.onchain.deposit_rules import decide_captures
+from payintent.onchain.deposit_rules import DepositCapture, decide_captures
 from payintent.onchain.deposits_store import (
     DepositAddress,
     DepositCursor,
     LookSchedule,
     NewDeposit,
+    SessionDeposits,
 )
 from payintent.onchain.log_proof import VOTES_NEEDED
 from payintent.onchain.pending_deposits_store import PendingDeposit
 from payintent.onchain.sweep_watcher import SweepWatcher
-from payintent.payment_sessions.settle import settle_session
+from payintent.payment_sessions.settle import ReportedSession, settle_sessions
 from payintent.runtime.log import get_logger
 
 _log = get_logger("deposits")
 _RANGES_MAX = 200  # per pass
 _SEARCHES_MAX = 20  # per endpoint and range of blocks
+_SETTLED_MAX = 1_000  # sessions at a time
 _LOOK_MAX = 5_000  # addresses per pass
 _LOOK_EVERY, _LOOK_AGE = timedelta(minutes=10), timedelta(days=1)
 _LONG_LOOK_EVERY, _LONG_LOOK_AGE = timedelta(hours=1), timedelta(days=30)
@@ -340,27 +342,38 @@ def _merge(reading: _Reading, agreeing: Sequence[_Reading]) -> _Reading:
 
 
 async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:
-    """Apply the captures that the sessions' deposits amount to."""
-    for session_id in sorted(session_ids):
-        # A capture can end the payment, and the remaining deposits are then late, so decide again.
-        while await _apply_captures(tx, session_id):
-            pass
+    """Apply the captures that the sessions' deposits amount to, at most one per payment at a time.
+
+    A capture can end the payment, and its remaining deposits are then late, so sessions are decided
+    again until they have no capture left.
+    """
+    remaining = sorted(session_ids)
+    while remaining:
+        batch, remaining = remaining[:_SETTLED_MAX], remaining[_SETTLED_MAX:]
+        deposits = await deposits_store.get_deposits(tx, batch)
+        decided: dict[UUID, tuple[SessionDeposits, list[DepositCapture]]] = {}  # by payment
+        for session_id in batch:
+            if (item := deposits.get(session_id)) and (captures := decide_captures(item.evidence)):
+                decided.setdefault(item.payment_id, (item, captures))
+        await _apply_captures(tx, list(decided.values()))
+        remaining = [
+            item.session_id for item in deposits.values() if item.payment_id in decided
+        ] + remaining
 
 
-async def _apply_captures(tx: Tx, session_id: UUID) -> bool:
-    deposits = (await deposits_store.get_deposits(tx, [session_id])).get(session_id)
-    if deposits is None:
-        return False
-    captures = decide_captures(deposits.evidence)
-    for capture in captures:
-        report = capture.report
-        assert report.capture is not None  # noqa: S101 - `decide_captures` reports only captures
-        await settle_session(tx, deposits.payment_id, session_id, report)
-        await deposits_store.link_capture(
+async def _apply_captures(
+    tx: Tx, decided: Sequence[tuple[SessionDeposits, list[DepositCapture]]]
+) -> None:
+    """Apply the captures of sessions of different payments, each session's in their order."""
+    for number in range(max((len(captures) for _, captures in decided), default=0)):
+        chosen = [(item, captures[number]) for item, captures in decided if number < len(captures)]
+        await settle_sessions(
             tx,
-            deposits.account_id,
-            report.capture.reference,
-            capture.last_id,
-            capture.deposit_ids,
+            [
+                ReportedSession(item.payment_id, item.session_id, capture.report)
+                for item, capture in chosen
+            ],
         )
-    return bool(captures)
+        await deposits_store.link_captures(
+            tx, [(item.account_id, capture) for item, capture in chosen]
+        )

@@ -9,7 +9,7 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.evm.port import TransferLog
 from payintent.onchain import sweeps_store
-from payintent.onchain.deposit_rules import DepositEvidence, FinalDeposit
+from payintent.onchain.deposit_rules import DepositCapture, DepositEvidence, FinalDeposit
 
 _ADDRESSES_MAX = 50_000
 _ADDRESS = """
@@ -312,28 +312,38 @@ async def list_decidable_sessions(database: Executor, chain: str, until: datetim
     return [row["id"] for row in rows]
 
 
-async def link_capture(
-    tx: Tx, account_id: int, reference: str, last_id: UUID, deposit_ids: Sequence[UUID]
-) -> None:
-    """Link a capture with the deposit that completed it, and with the deposits that it includes."""
+async def link_captures(tx: Tx, captures: Sequence[tuple[int, DepositCapture]]) -> None:
+    """Link captures of accounts with the deposits that complete them, and that they include."""
+    if not captures:
+        return
     await tx.fetch(
         """
         WITH linked AS (
-            UPDATE capture
-            SET receipt_id = $3
-            WHERE account_id = $1 AND reference = $2
-            RETURNING id
+            UPDATE capture c
+            SET receipt_id = n.last_id
+            FROM unnest($1::bigint[], $2::text[], $3::uuid[])
+                AS n (account_id, reference, last_id)
+            WHERE c.account_id = n.account_id AND c.reference = n.reference
+            RETURNING c.id, c.account_id, c.reference
         )
         UPDATE chain_receipt r
         SET deposit_capture_id = linked.id
-        FROM linked
-        WHERE r.id = ANY($4::uuid[])
+        FROM unnest($4::bigint[], $5::text[], $6::uuid[]) AS d (account_id, reference, id)
+        JOIN linked ON linked.account_id = d.account_id AND linked.reference = d.reference
+        WHERE r.id = d.id
         """,
-        account_id,
-        reference,
-        last_id,
-        deposit_ids,
+        [account_id for account_id, _ in captures],
+        [_reference(capture) for _, capture in captures],
+        [capture.last_id for _, capture in captures],
+        [account_id for account_id, capture in captures for _ in capture.deposit_ids],
+        [_reference(capture) for _, capture in captures for _ in capture.deposit_ids],
+        [deposit_id for _, capture in captures for deposit_id in capture.deposit_ids],
     )
+
+
+def _reference(capture: DepositCapture) -> str:
+    assert capture.report.capture is not None  # noqa: S101 - a deposit capture reports money
+    return capture.report.capture.reference
 
 
 @dataclass(frozen=True, slots=True)
