@@ -36,7 +36,8 @@ class DepositEvidence:
     is_current: bool  # its payment is PROCESSING and uses this session
     #: Time of the last final block read for this address; None until all its blocks are read.
     read_until: datetime | None
-    has_pending: bool  # a transfer in a block that is not final
+    has_pending: bool  # a transfer in a block that is not final, or an unproven transfer
+    has_unproven: bool  # a transfer in a final block that too few endpoints report
     was_pending: bool  # a transfer was pending and is proven to be gone
     deposits: tuple[FinalDeposit, ...] = ()  # in the order in which they were stored
 
@@ -100,7 +101,9 @@ def decide_deposit_session(evidence: DepositEvidence) -> SessionReport:
 
 
 def _is_deadline_final(evidence: DepositEvidence) -> bool:
-    return evidence.read_until is not None and evidence.read_until > evidence.deadline
+    """Return whether all transfers until the deadline are known."""
+    is_read = evidence.read_until is not None and evidence.read_until > evidence.deadline
+    return is_read and not evidence.has_unproven
 
 
 def _pay(

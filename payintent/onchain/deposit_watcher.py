@@ -1,8 +1,9 @@
 """Reads the transfers to deposit addresses, and settles their sessions.
 
 One search covers the final blocks that are unread and all newer blocks, for as many addresses as
-the endpoint accepts. Two endpoints must report the same final transfers, unless the chain has only
-one. One transaction stores final transfers, applies their captures and advances the cursor.
+the endpoint accepts. Two endpoints must report a final transfer, unless the chain has only one. One
+transaction stores final transfers, applies their captures, sets unproven transfers aside and
+advances the cursor.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +26,6 @@ from payintent.evm.port import (
     TransferLog,
     log_position,
 )
-from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import deposits_store, pending_deposits_store
 from payintent.onchain.deposit_rules import DepositCapture, decide_captures
 from payintent.onchain.deposits_store import (
@@ -35,8 +35,13 @@ from payintent.onchain.deposits_store import (
     NewDeposit,
     SessionDeposits,
 )
-from payintent.onchain.log_proof import VOTES_NEEDED
+from payintent.onchain.endpoint_votes import Agreement, Reading, read_at_endpoints
 from payintent.onchain.pending_deposits_store import PendingDeposit
+from payintent.onchain.pending_transfers import (
+    can_set_aside,
+    close_proven_cases,
+    open_unproven_cases,
+)
 from payintent.onchain.sweep_watcher import SweepWatcher
 from payintent.payment_sessions.settle import ReportedSession, settle_sessions
 from payintent.runtime.log import get_logger
@@ -46,23 +51,13 @@ _RANGES_MAX = 200  # per pass
 _SEARCHES_MAX = 20  # per endpoint and range of blocks
 _SETTLED_MAX = 1_000  # sessions at a time
 _LOOK_MAX = 5_000  # addresses per pass
+_RECHECKS_MAX = 10  # blocks with unproven deposits, per pass
 _LOOK_EVERY, _LOOK_AGE = timedelta(minutes=10), timedelta(days=1)
 _LONG_LOOK_EVERY, _LONG_LOOK_AGE = timedelta(hours=1), timedelta(days=30)
 _LOOK_BACK = timedelta(hours=1)
 
 DEPOSITS = Counter("payintent_deposits_total", "Final transfers to deposit addresses", ["chain"])
 ADDRESSES = Gauge("payintent_deposit_addresses", "Addresses of unfinished sessions", ["chain"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What the endpoints report between the cursor and the newest block."""
-
-    final: Block
-    last: int  # the last block that was searched
-    final_logs: Sequence[TransferLog]
-    pending_logs: Sequence[TransferLog]
-    times: Mapping[int, datetime]  # of the blocks of `final_logs`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +75,11 @@ class DepositWatcher:
             cursor = await deposits_store.get_deposit_cursor(self.database, self.chain.slug)
             if cursor is None or not await self._read_range(cursor, chain_cursor, heads):
                 break
-        await self._look_again(heads)
+        try:
+            await self._recheck_unproven(heads)
+            await self._look_again(heads)
+        except ChainUnavailableError as error:
+            _log.warning("second_look_deferred", chain=self.chain.slug, why=str(error))
 
     async def _look_again(self, heads: Sequence[ChainHeads]) -> None:
         """Continue or begin a second look at final blocks, at most `_LOOK_MAX` addresses at a time.
@@ -96,24 +95,42 @@ class DepositWatcher:
         addresses = await deposits_store.list_addresses(
             self.database, slug, look.address_id, _LOOK_MAX
         )
-        logs: list[TransferLog] = []
-        times: dict[int, datetime] = {}
         first = look.first
         while addresses and first <= look.last:
-            blocks_left = _Range(first, look.last, look.last)
-            reading = await self._read_at_endpoints(blocks_left, heads, addresses)
-            logs += reading.final_logs
-            times |= reading.times
-            first = reading.final.number + 1
+            end = await self._read_known_blocks(
+                _Range(first, look.last, look.last), heads, addresses
+            )
+            first = end + 1
+        progress = addresses[-1].id if len(addresses) == _LOOK_MAX else None
         async with self.database.transaction() as tx:
-            progress = addresses[-1].id if len(addresses) == _LOOK_MAX else None
-            if await deposits_store.advance_second_look(tx, slug, look, progress):
-                by_address = {item.address: item for item in addresses}
-                count = await self._settle(tx, logs, times, by_address)
-                DEPOSITS.labels(slug).inc(count)
+            await deposits_store.advance_second_look(tx, slug, look, progress)
         if progress is None:
             sweeps = SweepWatcher(database=self.database, reader=self.reader, chain=self.chain)
             await sweeps.read_again(look.first, look.last, heads)
+
+    async def _recheck_unproven(self, heads: Sequence[ChainHeads]) -> None:
+        """Read the blocks of a few unproven deposits again."""
+        unproven = await pending_deposits_store.list_unproven(
+            self.database, self.chain.slug, _RECHECKS_MAX
+        )
+        for block, session_ids in unproven.items():
+            addresses = await deposits_store.get_addresses(self.database, session_ids)
+            await self._read_known_blocks(_Range(block, block, block), heads, addresses)
+
+    async def _read_known_blocks(
+        self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[DepositAddress]
+    ) -> int:
+        """Read final blocks that were read before, and return the last block that was read."""
+        deposits = await self._read_at_endpoints(blocks, heads, addresses)
+        if not await can_set_aside(self.database, self.chain.slug, len(deposits.unproven)):
+            deposits = replace(deposits, unproven={})
+        async with self.database.transaction() as tx:
+            current = await chain_store.lock_cursor(tx, self.chain.slug)
+            if current is not None and not current.halted:
+                known_blocks = (blocks.first, deposits.end.number)
+                count = await self._settle(tx, known_blocks, deposits, addresses)
+                DEPOSITS.labels(self.chain.slug).inc(count)
+        return deposits.end.number
 
     async def _read_range(
         self, cursor: DepositCursor, chain_cursor: ChainCursor, heads: Sequence[ChainHeads]
@@ -132,31 +149,23 @@ class DepositWatcher:
         if newest < start:
             return False
         blocks = _Range(start, chain_cursor.block, newest)
-        reading = await self._read_at_endpoints(blocks, heads, addresses)
-        by_address = {item.address: item for item in addresses}
+        deposits = await self._read_at_endpoints(blocks, heads, addresses)
+        if not await can_set_aside(self.database, slug, len(deposits.unproven)):
+            raise ChainUnavailableError(f"{slug}: too many deposits cannot be proven")
         async with self.database.transaction() as tx:
             is_current = await deposits_store.advance_deposit_cursor(
-                tx, slug, cursor, reading.final.number, reading.final.at
+                tx, slug, cursor, deposits.end.number, deposits.end.at
             )
             if not is_current:
                 return False
-            count = await self._settle(tx, reading.final_logs, reading.times, by_address)
+            count = await self._settle(tx, (start, newest), deposits, addresses)
             await deposits_store.mark_covered(
                 tx, [item.session_id for item in addresses if not item.covered]
             )
-            decidable = await deposits_store.list_decidable_sessions(tx, slug, reading.final.at)
+            decidable = await deposits_store.list_decidable_sessions(tx, slug, deposits.end.at)
             await settle_deposits(tx, decidable)
         DEPOSITS.labels(slug).inc(count)
-        await pending_deposits_store.replace_pending(
-            self.database,
-            slug,
-            [item.session_id for item in addresses],
-            [
-                PendingDeposit(by_address[log.recipient].session_id, log)
-                for log in reading.pending_logs
-            ],
-        )
-        return reading.final.number < chain_cursor.block
+        return deposits.end.number < chain_cursor.block
 
     async def _skip_blocks(self, cursor: DepositCursor, chain_cursor: ChainCursor) -> None:
         """Advance the cursor without reading, because no address awaits a transfer."""
@@ -169,145 +178,70 @@ class DepositWatcher:
 
     async def _read_at_endpoints(
         self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[DepositAddress]
-    ) -> _Reading:
-        """Read a range at two endpoints, or at the only one, and compare their final transfers."""
-        latest = {head.endpoint: head.latest.number for head in heads}
-        needed = min(VOTES_NEEDED, len(self.reader.names))
-        readings: list[_Reading] = []
-        for name in self.reader.names:
-            if latest.get(name, 0) < max(blocks.first, blocks.final):
-                continue
-            visible = replace(blocks, last=min(blocks.last, latest[name]))
-            try:
-                reading = await self._read_at(name, visible, addresses)
-            except ChainUnavailableError:
-                continue
-            agreeing = [item for item in readings if _agree(item, reading)]
-            readings.append(reading)
-            if len(agreeing) + 1 >= needed:
-                return _merge(reading, agreeing)
-        if len(readings) >= needed:
-            WRONG_RESPONSES.labels(self.chain.slug, "deposits").inc()
-            _log.error("deposits_disputed", chain=self.chain.slug, block=blocks.first)
-        raise ChainUnavailableError(
-            f"{self.chain.slug}: too few endpoints agree on deposits from block {blocks.first} on"
-        )
-
-    async def _read_at(
-        self, name: str, blocks: "_Range", addresses: Sequence[DepositAddress]
-    ) -> _Reading:
-        """Read a range at an endpoint, or as many of its final blocks as one search allows.
-
-        Newer blocks are read in up to `_SEARCHES_MAX` searches.
-        """
+    ) -> "Deposits":
         tokens = [
             token.address
             for token in await chain_store.list_tokens(self.database, self.chain.slug)
             if token.address is not None and not token.native
         ]
-        reading = await self._search(name, blocks, tokens, addresses)
-        for _ in range(1, _SEARCHES_MAX):
-            if reading.final.number < blocks.final or reading.last == blocks.last:
-                break
-            newer = replace(blocks, first=reading.last + 1)
-            rest = await self._search(name, newer, tokens, addresses)
-            if rest.final.hash != reading.final.hash:
-                raise ChainUnavailableError(f"{name} replaced block {reading.final.number}")
-            pending_logs = [*reading.pending_logs, *rest.pending_logs]
-            reading = replace(reading, last=rest.last, pending_logs=pending_logs)
-        return reading
-
-    async def _search(
-        self,
-        name: str,
-        blocks: "_Range",
-        tokens: Sequence[bytes],
-        addresses: Sequence[DepositAddress],
-    ) -> _Reading:
-        """Search the beginning of a range, as far as the endpoint's span allows."""
-        while True:
-            end = min(blocks.first + self.reader.get_span(name) - 1, blocks.last)
-            part = _Range(blocks.first, min(blocks.final, end), end)
-            try:
-                return await self._read_chunks(name, part, tokens, addresses)
-            except BlockRangeTooLargeError:
-                if end == blocks.first:
-                    raise
-
-    async def _read_chunks(
-        self,
-        name: str,
-        blocks: "_Range",
-        tokens: Sequence[bytes],
-        addresses: Sequence[DepositAddress],
-    ) -> _Reading:
-        logs: list[TransferLog] = []
-        final: Block | None = None
-        count = 0  # addresses that have been searched
-        while count < len(addresses):
-            chunk = addresses[count : count + self.reader.get_recipients_max(name)]
-            try:
-                block, transfers = await self.reader.search_transfers(
-                    name,
-                    (blocks.first, blocks.final, blocks.last),
-                    tokens,
-                    [item.address for item in chunk],
-                )
-            except TooManyRecipientsError:
-                continue
-            if final is not None and block.hash != final.hash:
-                raise ChainUnavailableError(f"{name} replaced block {block.number}")
-            final = block
-            logs += [log for log in transfers if log.amount]
-            count += len(chunk)
-        assert final is not None  # noqa: S101 - there is at least one address
-        logs.sort(key=log_position)
-        final_logs = [log for log in logs if log.block_number <= final.number]
-        return _Reading(
-            final,
-            blocks.last,
-            final_logs,
-            [log for log in logs if log.block_number > final.number],
-            await self._read_times(name, final_logs),
+        latest = {head.endpoint: head.latest.number for head in heads}
+        source = _DepositSource(self.reader, blocks, latest, tokens, addresses)
+        block = max(blocks.first, blocks.final)
+        return await read_at_endpoints(
+            self.reader, source, heads, block, self.chain.slug, "deposits"
         )
-
-    async def _read_times(self, name: str, logs: Sequence[TransferLog]) -> dict[int, datetime]:
-        """Read the times of the logs' blocks, and check that the endpoint still has the blocks.
-
-        A single endpoint must also return the logs when it searches their blocks one by one.
-        """
-        if len(self.reader.names) == 1 and not await self.reader.has_transfers(name, logs):
-            raise ChainUnavailableError(f"{name} does not confirm a log")
-        hashes = {log.block_number: log.block_hash for log in logs}
-        blocks = await self.reader.fetch_blocks(name, list(hashes))
-        times = {
-            block.number: block.at
-            for block in blocks
-            if block is not None and hashes[block.number] == block.hash
-        }
-        if len(times) < len(hashes):
-            raise ChainUnavailableError(f"{name} lacks the block of a log")
-        return times
 
     async def _settle(
         self,
         tx: Tx,
-        logs: Sequence[TransferLog],
-        times: Mapping[int, datetime],
-        by_address: Mapping[bytes, DepositAddress],
+        blocks: tuple[int, int],
+        deposits: "Deposits",
+        addresses: Sequence[DepositAddress],
     ) -> int:
-        """Store final transfers and apply the captures that they complete."""
-        new_logs = await deposits_store.filter_new(tx, self.chain.slug, logs)
-        deposits = [
+        """Store the deposits in the blocks, first and last, and apply the captures.
+
+        Returns the number of new final deposits.
+        """
+        slug = self.chain.slug
+        by_address = {item.address: item for item in addresses}
+        new_logs = await deposits_store.filter_new(
+            tx, slug, sorted(deposits.facts, key=log_position)
+        )
+        new_deposits = [
             NewDeposit(
-                tx.id_generator.new_id(), by_address[log.recipient], log, times[log.block_number]
+                tx.id_generator.new_id(), by_address[log.recipient], log, deposits.facts[log]
             )
             for log in new_logs
         ]
-        await deposits_store.add_deposits(tx, self.chain.slug, deposits)
-        await pending_deposits_store.delete_final_pending(tx, self.chain.slug, logs)
-        await settle_deposits(tx, {deposit.address.session_id for deposit in deposits})
-        return len(deposits)
+        await deposits_store.add_deposits(tx, slug, new_deposits)
+        await close_proven_cases(tx, slug, new_logs)
+        await pending_deposits_store.delete_final_pending(tx, slug, deposits.facts)
+        unproven = await deposits_store.filter_new(tx, slug, list(deposits.unproven))
+        pending = [
+            PendingDeposit(by_address[log.recipient].session_id, log)
+            for log in (*unproven, *deposits.newer)
+        ]
+        session_ids = [item.session_id for item in addresses]
+        await pending_deposits_store.replace_pending(tx, slug, blocks, session_ids, pending)
+        await self._set_aside(tx, {log: deposits.unproven[log] for log in unproven}, by_address)
+        await settle_deposits(tx, {deposit.address.session_id for deposit in new_deposits})
+        return len(new_deposits)
+
+    async def _set_aside(
+        self,
+        tx: Tx,
+        unproven: Mapping[TransferLog, str],
+        by_address: Mapping[bytes, DepositAddress],
+    ) -> None:
+        sessions = {log: by_address[log.recipient].session_id for log in unproven}
+        origins = await pending_deposits_store.get_origins(tx, set(sessions.values()))
+        await open_unproven_cases(
+            tx, self.chain.slug, unproven, {log: origins[sessions[log]] for log in unproven}
+        )
+
+
+#: Final transfers with the times of their blocks.
+Deposits = Agreement[TransferLog, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,26 +253,99 @@ class _Range:
     last: int
 
 
-def _agree(first: _Reading, second: _Reading) -> bool:
-    """Return whether two endpoints report the same transfers in the blocks that both have."""
-    last = min(first.final.number, second.final.number)
-    if first.final.number == second.final.number and first.final.hash != second.final.hash:
-        return False
-    return _logs_up_to(first, last) == _logs_up_to(second, last)
+@dataclass(frozen=True, slots=True)
+class _DepositSource:
+    """Reads transfers to addresses, with the times of their blocks."""
 
+    reader: RpcChainReader
+    blocks: _Range
+    latest: Mapping[str, int]  # the newest block of each endpoint
+    tokens: Sequence[bytes]
+    addresses: Sequence[DepositAddress]
 
-def _logs_up_to(reading: _Reading, last: int) -> set[TransferLog]:
-    return {log for log in reading.final_logs if log.block_number <= last}
+    async def read_range(self, name: str) -> Reading[TransferLog, datetime]:
+        """Read a range at an endpoint, or as many of its final blocks as one search allows.
 
+        Newer blocks are read in up to `_SEARCHES_MAX` searches.
+        """
+        blocks = replace(self.blocks, last=min(self.blocks.last, self.latest[name]))
+        reading, last = await self._search(name, blocks)
+        for _ in range(1, _SEARCHES_MAX):
+            if reading.end.number < blocks.final or last == blocks.last:
+                break
+            rest, last = await self._search(name, replace(blocks, first=last + 1))
+            if rest.end.hash != reading.end.hash:
+                raise ChainUnavailableError(f"{name} replaced block {reading.end.number}")
+            reading = replace(reading, newer=[*reading.newer, *rest.newer])
+        return reading
 
-def _merge(reading: _Reading, agreeing: Sequence[_Reading]) -> _Reading:
-    """Return the final transfers that all report, and the pending transfers that any reports."""
-    readings = (reading, *agreeing)
-    shortest = min(readings, key=lambda item: item.final.number)
-    all_logs = {log for item in readings for log in (*item.final_logs, *item.pending_logs)}
-    last = shortest.final.number
-    pending = sorted((log for log in all_logs if log.block_number > last), key=log_position)
-    return replace(shortest, pending_logs=pending)
+    async def _search(
+        self, name: str, blocks: _Range
+    ) -> tuple[Reading[TransferLog, datetime], int]:
+        """Search a range as far as the endpoint's span allows, and return the last block."""
+        while True:
+            end = min(blocks.first + self.reader.get_span(name) - 1, blocks.last)
+            part = _Range(blocks.first, min(blocks.final, end), end)
+            try:
+                return await self._read_chunks(name, part, self.addresses), end
+            except BlockRangeTooLargeError:
+                if end == blocks.first:
+                    raise
+
+    async def _read_chunks(
+        self, name: str, blocks: _Range, addresses: Sequence[DepositAddress]
+    ) -> Reading[TransferLog, datetime]:
+        logs: list[TransferLog] = []
+        final: Block | None = None
+        count = 0  # addresses that have been searched
+        while count < len(addresses):
+            chunk = addresses[count : count + self.reader.get_recipients_max(name)]
+            try:
+                block, transfers = await self.reader.search_transfers(
+                    name,
+                    (blocks.first, blocks.final, blocks.last),
+                    self.tokens,
+                    [item.address for item in chunk],
+                )
+            except TooManyRecipientsError:
+                continue
+            if final is not None and block.hash != final.hash:
+                raise ChainUnavailableError(f"{name} replaced block {block.number}")
+            final = block
+            logs += [log for log in transfers if log.amount]
+            count += len(chunk)
+        assert final is not None  # noqa: S101 - there is at least one address
+        final_logs = [log for log in logs if log.block_number <= final.number]
+        times = await self._read_times(name, final_logs)
+        return Reading(
+            name,
+            final,
+            {log: times[log.block_number] for log in final_logs},
+            [log for log in logs if log.block_number > final.number],
+        )
+
+    async def _read_times(self, name: str, logs: Sequence[TransferLog]) -> dict[int, datetime]:
+        """Read the times of the logs' blocks, and check that the endpoint still has the blocks."""
+        hashes = {log.block_number: log.block_hash for log in logs}
+        blocks = await self.reader.fetch_blocks(name, list(hashes))
+        times = {
+            block.number: block.at
+            for block in blocks
+            if block is not None and hashes[block.number] == block.hash
+        }
+        if len(times) < len(hashes):
+            raise ChainUnavailableError(f"{name} lacks the block of a log")
+        return times
+
+    async def confirm(self, name: str, facts: Mapping[TransferLog, datetime]) -> bool:
+        return await self.reader.has_transfers(name, list(facts))
+
+    async def read_block(
+        self, name: str, number: int, logs: Sequence[TransferLog]
+    ) -> Reading[TransferLog, datetime]:
+        recipients = {log.recipient for log in logs}
+        addresses = [item for item in self.addresses if item.address in recipients]
+        return await self._read_chunks(name, _Range(number, number, number), addresses)
 
 
 async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:

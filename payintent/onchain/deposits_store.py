@@ -85,6 +85,20 @@ async def list_open_addresses(database: Executor, chain: str) -> list[DepositAdd
     return [DepositAddress(**row) for row in rows]
 
 
+async def get_addresses(database: Executor, session_ids: Sequence[UUID]) -> list[DepositAddress]:
+    rows = await database.fetch(
+        f"""
+        SELECT {_ADDRESS}
+        FROM deposit_address a
+        JOIN session s ON s.id = a.session_id
+        WHERE a.session_id = ANY($1::uuid[])
+        ORDER BY a.id
+        """,
+        session_ids,
+    )
+    return [DepositAddress(**row) for row in rows]
+
+
 async def get_deposit_cursor(database: Executor, chain: str) -> DepositCursor | None:
     row = await database.row(
         """
@@ -373,6 +387,9 @@ async def get_deposits(
             CASE WHEN a.covered THEN k.deposit_at END AS read_until,
             EXISTS (SELECT FROM chain_sighting g
                 WHERE g.session_id = s.id AND g.gone_at IS NULL) AS has_pending,
+            EXISTS (SELECT FROM chain_sighting g
+                WHERE g.session_id = s.id AND g.gone_at IS NULL
+                    AND g.block <= k.deposit_block) AS has_unproven,
             EXISTS (SELECT FROM chain_sighting g
                 WHERE g.session_id = s.id AND g.gone_at IS NOT NULL) AS was_pending
         FROM deposit_address a

@@ -1,11 +1,12 @@
 """Store transfers to deposit addresses that are not final, and list a session's transfers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from payintent.db.database import Executor, Tx
 from payintent.evm.port import TransferLog
+from payintent.payments.captures_store import MoneyOrigin
 
 _TRANSFERS_MAX = 100  # shown on a page
 
@@ -21,10 +22,16 @@ class PendingDeposit:
 async def replace_pending(
     database: Executor,
     chain: str,
+    blocks: tuple[int, int],
     session_ids: Sequence[UUID],
     deposits: Sequence[PendingDeposit],
 ) -> None:
-    """Store the pending deposits of sessions. Deposits that are no longer seen are gone."""
+    """Store the pending and unproven deposits of sessions.
+
+    Deposits in the blocks, first and last, that are no longer seen are gone.
+    """
+    by_position = {(item.log.tx_hash, item.log.log_index): item for item in deposits}
+    deposits = list(by_position.values())
     logs = [deposit.log for deposit in deposits]
     await database.fetch(
         """
@@ -36,6 +43,7 @@ async def replace_pending(
             UPDATE chain_sighting g
             SET gone_at = clock()
             WHERE g.chain = $1 AND g.gone_at IS NULL AND g.session_id = ANY($7::uuid[])
+                AND g.block BETWEEN $9 AND $10
                 AND NOT EXISTS (SELECT FROM seen
                     WHERE seen.tx_hash = g.tx_hash AND seen.log_index = g.log_index)
         )
@@ -57,7 +65,44 @@ async def replace_pending(
         [str(log.amount) for log in logs],
         session_ids,
         [log.token for log in logs],
+        *blocks,
     )
+
+
+async def list_unproven(
+    database: Executor, chain: str, blocks_max: int
+) -> dict[int, Sequence[UUID]]:
+    """List a random choice of blocks with unproven deposits, and the sessions of the deposits."""
+    rows = await database.fetch(
+        """
+        SELECT g.block, array_agg(DISTINCT g.session_id) AS session_ids
+        FROM chain_sighting g
+        JOIN chain_cursor k ON k.chain = g.chain
+        WHERE g.chain = $1 AND g.gone_at IS NULL AND g.token IS NOT NULL
+            AND g.block <= k.deposit_block
+        GROUP BY g.block
+        ORDER BY random()
+        LIMIT $2
+        """,
+        chain,
+        blocks_max,
+    )
+    return {row["block"]: row["session_ids"] for row in rows}
+
+
+async def get_origins(database: Executor, session_ids: Collection[UUID]) -> dict[UUID, MoneyOrigin]:
+    if not session_ids:
+        return {}
+    rows = await database.fetch(
+        """
+        SELECT p.merchant_id, p.id AS payment_id, s.id AS session_id
+        FROM session s
+        JOIN payment p ON p.id = s.payment_id
+        WHERE s.id = ANY($1::uuid[])
+        """,
+        list(session_ids),
+    )
+    return {row["session_id"]: MoneyOrigin(**row) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +141,7 @@ async def list_session_transfers(database: Executor, session_id: UUID) -> list[S
     ]
 
 
-async def delete_final_pending(tx: Tx, chain: str, logs: Sequence[TransferLog]) -> None:
+async def delete_final_pending(tx: Tx, chain: str, logs: Collection[TransferLog]) -> None:
     """Delete pending deposits that are stored as final now."""
     if logs:
         await tx.fetch(

@@ -112,12 +112,12 @@ async def save_pending(
 async def list_pending_up_to(
     database: Executor, chain: str, block: int, limit: int
 ) -> list[PendingTransfer]:
-    """List pending transfers up to a block, except transfers proven to be gone."""
+    """List pending payments to contracts up to a block, except payments proven to be gone."""
     rows = await database.fetch(
         """
         SELECT tx_hash, log_index, session_id, exact, block
         FROM chain_sighting
-        WHERE chain = $1 AND block <= $2 AND gone_at IS NULL
+        WHERE chain = $1 AND block <= $2 AND gone_at IS NULL AND token IS NULL
         ORDER BY block, tx_hash, log_index
         LIMIT $3
         """,
@@ -130,7 +130,10 @@ async def list_pending_up_to(
 
 async def delete_finalized(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> None:
     await tx.fetch(
-        "DELETE FROM chain_sighting WHERE chain = $1 AND tx_hash = ANY($2::bytea[])",
+        """
+        DELETE FROM chain_sighting
+        WHERE chain = $1 AND tx_hash = ANY($2::bytea[]) AND token IS NULL
+        """,
         chain,
         tx_hashes,
     )
@@ -141,7 +144,7 @@ async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) 
         """
         UPDATE chain_sighting
         SET gone_at = clock()
-        WHERE chain = $1 AND tx_hash = ANY($2::bytea[]) AND gone_at IS NULL
+        WHERE chain = $1 AND tx_hash = ANY($2::bytea[]) AND gone_at IS NULL AND token IS NULL
         """,
         chain,
         tx_hashes,

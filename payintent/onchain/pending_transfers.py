@@ -8,6 +8,7 @@ the log, and its session stays open until the log is confirmed.
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from prometheus_client import Counter, Gauge
 
@@ -25,6 +26,7 @@ from payintent.evm.port import (
     BlockRangeTooLargeError,
     CallRevertedError,
     ChainHeads,
+    ChainLog,
     ChainTransaction,
     ContractLog,
     LogBatch,
@@ -42,7 +44,7 @@ from payintent.onchain.settlement_rules import (
 )
 from payintent.onchain.transfers_store import ReferencedSession
 from payintent.payment_sessions.inquire import escalate_to_operator
-from payintent.payments.captures_store import UNKNOWN_ORIGIN
+from payintent.payments.captures_store import UNKNOWN_ORIGIN, MoneyOrigin
 from payintent.runtime.log import get_logger
 
 _WINDOW_ENDPOINTS = 2  # that must return all newest logs to prove that a log is missing
@@ -56,6 +58,7 @@ OPEN_CASES_MAX = 100
 
 _log = get_logger("set_aside")
 _overdue_log = get_logger("overdue")
+Log = TypeVar("Log", bound=ChainLog)
 DisputedLogs = dict[ContractLog, str]  # logs and the endpoints that reported them
 
 SET_ASIDE = Counter(
@@ -298,11 +301,18 @@ async def set_logs_aside(
         return
     paid_logs = [log for log in logs if isinstance(log, PaidLog)]
     sessions = await save_pending_payments(tx, chain, paid_logs, contracts)
+    await open_unproven_cases(tx, chain, logs, {log: sessions[log].origin for log in sessions})
+
+
+async def open_unproven_cases(
+    tx: Tx, chain: str, logs: Mapping[Log, str], origins: Mapping[Log, MoneyOrigin]
+) -> None:
+    """Open a case for each log. `logs` maps logs to the endpoints that reported them."""
     new_cases = {
         log: NewCase(
             id=tx.id_generator.new_id(),
             kind=CaseKind.RECONCILIATION,
-            origin=sessions[log].origin if log in sessions else UNKNOWN_ORIGIN,
+            origin=origins.get(log, UNKNOWN_ORIGIN),
             subject=_subject(chain, log),
         )
         for log in logs
@@ -315,12 +325,12 @@ async def set_logs_aside(
             _log.error("log_set_aside", chain=chain, tx=tx_hash, endpoint=endpoint)
 
 
-async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
+async def close_proven_cases(tx: Tx, chain: str, logs: Sequence[ChainLog]) -> None:
     if logs:
         await case_store.dismiss_proven_transfers(tx, [_subject(chain, log) for log in logs])
 
 
-def _subject(chain: str, log: ContractLog) -> str:
+def _subject(chain: str, log: ChainLog) -> str:
     return f"{_SUBJECT_PREFIX} {chain} 0x{log.tx_hash.hex()} {log.log_index}"
 
 

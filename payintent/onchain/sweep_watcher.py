@@ -1,7 +1,8 @@
 """Reads the sweeps of deposit addresses from final blocks, whoever sends them.
 
-Two endpoints must report the same sweeps, unless the chain has only one. A sweep never changes a
-payment. It moves money from a deposit address to the receiver in the ledger.
+Two endpoints must report a sweep, unless the chain has only one. A sweep never changes a payment.
+It moves money from a deposit address to the receiver in the ledger. An unproven sweep is skipped:
+the second look or the daily comparison of the address finds it.
 
 A factory logs the sweeps that it makes. A direct call of an address (`flush`, or the receiver's
 `execute`) has no such log. It is read from the token's transfer to the receiver.
@@ -18,31 +19,21 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
-    Block,
     BlockRangeTooLargeError,
     ChainHeads,
     SweepLog,
     TransferLog,
     log_position,
 )
-from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import sweeps_store
-from payintent.onchain.log_proof import VOTES_NEEDED
+from payintent.onchain.endpoint_votes import Agreement, Reading, read_at_endpoints
 from payintent.onchain.sweeps_store import FinalSweep
-from payintent.runtime.log import get_logger
 
-_log = get_logger("sweeps")
 _RANGES_MAX = 200  # per pass
 
 SWEEPS = Counter(
     "payintent_deposit_sweeps_total", "Final sweeps of deposit addresses", ["chain", "result"]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    end: Block
-    sweeps: frozenset[FinalSweep]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +60,7 @@ class SweepWatcher:
                 )
                 if not is_current:
                     return
-                results = await sweeps_store.add_sweeps(tx, slug, _in_order(reading.sweeps))
+                results = await sweeps_store.add_sweeps(tx, slug, _to_sweeps(reading.facts))
             self._count(results)
 
     async def read_again(self, first: int, last: int, heads: Sequence[ChainHeads]) -> None:
@@ -78,12 +69,12 @@ class SweepWatcher:
         while receivers and first <= last:
             reading = await self._read_at_endpoints(first, last, heads, receivers)
             first = reading.end.number + 1
-            if not reading.sweeps:
+            if not reading.facts:
                 continue
             async with self.database.transaction() as tx:
                 await chain_store.lock_cursor(tx, self.chain.slug)
                 results = await sweeps_store.add_sweeps(
-                    tx, self.chain.slug, _in_order(reading.sweeps)
+                    tx, self.chain.slug, _to_sweeps(reading.facts)
                 )
             self._count(results)
 
@@ -97,80 +88,79 @@ class SweepWatcher:
         return {factory.address: factory.receiver for factory in factories}
 
     async def _read_at_endpoints(
-        self,
-        first: int,
-        last: int,
-        heads: Sequence[ChainHeads],
-        receivers: Mapping[bytes, bytes],
-    ) -> _Reading:
-        """Read a range at two endpoints, or at the only one, and compare their sweeps."""
-        latest = {head.endpoint: head.latest.number for head in heads}
-        needed = min(VOTES_NEEDED, len(self.reader.names))
-        readings: list[_Reading] = []
-        for name in self.reader.names:
-            if latest.get(name, 0) < last:
-                continue
-            try:
-                reading = await self._read_at(name, first, last, receivers)
-            except ChainUnavailableError:
-                continue
-            agreeing = [item for item in readings if _agree(item, reading)]
-            readings.append(reading)
-            if len(agreeing) + 1 >= needed:
-                return min((reading, *agreeing), key=lambda item: item.end.number)
-        if len(readings) >= needed:
-            WRONG_RESPONSES.labels(self.chain.slug, "sweeps").inc()
-            _log.error("sweeps_disputed", chain=self.chain.slug, block=first)
-        raise ChainUnavailableError(
-            f"{self.chain.slug}: too few endpoints agree on sweeps from block {first} on"
-        )
-
-    async def _read_at(
-        self, name: str, first: int, last: int, receivers: Mapping[bytes, bytes]
-    ) -> _Reading:
-        """Read a range at an endpoint, or as much of it as the endpoint's span allows.
-
-        Transfers of unsupported tokens are not read, because anyone can deploy a token.
-        """
+        self, first: int, last: int, heads: Sequence[ChainHeads], receivers: Mapping[bytes, bytes]
+    ) -> Agreement[SweepLog, "_Received"]:
         tokens = [
             token.address
             for token in await chain_store.list_tokens(self.database, self.chain.slug)
             if token.address is not None and not token.native
         ]
+        source = _SweepSource(self, first, last, receivers, tokens)
+        return await read_at_endpoints(self.reader, source, heads, last, self.chain.slug, "sweeps")
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """What the receiver got of a sweep, and the transfer that is the sweep, if it has no log."""
+
+    amount: int
+    transfer: TransferLog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _SweepSource:
+    """Reads sweeps, with what the receivers got.
+
+    Transfers of unsupported tokens are not read, because anyone can deploy a token.
+    """
+
+    watcher: SweepWatcher
+    first: int
+    last: int
+    receivers: Mapping[bytes, bytes]  # by factory
+    tokens: Sequence[bytes]
+
+    async def read_range(self, name: str) -> Reading[SweepLog, _Received]:
+        """Read a range at an endpoint, or as much of it as the endpoint's span allows."""
         while True:
-            end = min(first + self.reader.get_span(name) - 1, last)
+            end = min(self.first + self.watcher.reader.get_span(name) - 1, self.last)
             try:
-                block, logs, transfers = await self.reader.search_sweeps(
-                    name, first, end, receivers, tokens
-                )
+                return await self._read(name, self.first, end)
             except BlockRangeTooLargeError:
-                if end == first:
+                if end == self.first:
                     raise
-                continue
-            sweeps, other_transfers = match_transfers(logs, transfers, receivers, tokens)
-            flushed = await sweeps_store.list_flushed(
-                self.database, self.chain.slug, other_transfers
-            )
-            await self._check_blocks(name, logs, list(flushed.values()))
-            sweeps += [FinalSweep(log, transfer.amount) for log, transfer in flushed.items()]
-            return _Reading(block, frozenset(sweeps))
 
-    async def _check_blocks(
-        self, name: str, logs: Sequence[SweepLog], transfers: Sequence[TransferLog]
-    ) -> None:
-        """Check that the endpoint still has the logs' blocks.
+    async def _read(self, name: str, first: int, end: int) -> Reading[SweepLog, _Received]:
+        block, logs, transfers = await self.watcher.reader.search_sweeps(
+            name, first, end, self.receivers, self.tokens
+        )
+        sweeps, other_transfers = match_transfers(logs, transfers, self.receivers, self.tokens)
+        flushed = await sweeps_store.list_flushed(
+            self.watcher.database, self.watcher.chain.slug, other_transfers
+        )
+        facts = {sweep.log: _Received(sweep.received) for sweep in sweeps}
+        facts |= {log: _Received(log.amount, transfer) for log, transfer in flushed.items()}
+        await self._check_blocks(name, list(facts))
+        return Reading(name, block, facts)
 
-        A single endpoint must also return the logs when it searches their blocks one by one.
-        """
-        if len(self.reader.names) == 1 and not (
-            await self.reader.has_sweeps(name, logs)
-            and await self.reader.has_transfers(name, transfers)
-        ):
-            raise ChainUnavailableError(f"{name} does not confirm a log")
-        hashes = {log.block_number: log.block_hash for log in (*logs, *transfers)}
-        for block in await self.reader.fetch_blocks(name, list(hashes)):
+    async def _check_blocks(self, name: str, logs: Sequence[SweepLog]) -> None:
+        """Check that the endpoint still has the logs' blocks."""
+        hashes = {log.block_number: log.block_hash for log in logs}
+        for block in await self.watcher.reader.fetch_blocks(name, list(hashes)):
             if block is None or hashes[block.number] != block.hash:
                 raise ChainUnavailableError(f"{name} lacks the block of a log")
+
+    async def confirm(self, name: str, facts: Mapping[SweepLog, _Received]) -> bool:
+        reader = self.watcher.reader
+        logs = [log for log, received in facts.items() if received.transfer is None]
+        transfers = [item.transfer for item in facts.values() if item.transfer is not None]
+        return await reader.has_sweeps(name, logs) and await reader.has_transfers(name, transfers)
+
+    async def read_block(
+        self, name: str, number: int, logs: Sequence[SweepLog]
+    ) -> Reading[SweepLog, _Received]:
+        del logs
+        return await self._read(name, number, number)
 
 
 def match_transfers(
@@ -208,17 +198,5 @@ def _take_amount(transfers: list[TransferLog], amount: int) -> int:
     return min(received, amount)
 
 
-def _agree(first: _Reading, second: _Reading) -> bool:
-    """Return whether two endpoints report the same sweeps in the blocks that both have."""
-    last = min(first.end.number, second.end.number)
-    if first.end.number == second.end.number and first.end.hash != second.end.hash:
-        return False
-    return _up_to(first, last) == _up_to(second, last)
-
-
-def _up_to(reading: _Reading, last: int) -> set[FinalSweep]:
-    return {sweep for sweep in reading.sweeps if sweep.log.block_number <= last}
-
-
-def _in_order(sweeps: frozenset[FinalSweep]) -> list[FinalSweep]:
-    return sorted(sweeps, key=lambda sweep: (sweep.log.block_number, sweep.log.log_index))
+def _to_sweeps(received: Mapping[SweepLog, _Received]) -> list[FinalSweep]:
+    return [FinalSweep(log, received[log].amount) for log in sorted(received, key=log_position)]

@@ -39,6 +39,7 @@ def evidence(*deposits: FinalDeposit, **changes: Any) -> DepositEvidence:
         "is_current": True,
         "read_until": BEFORE,
         "has_pending": False,
+        "has_unproven": False,
         "was_pending": False,
         "deposits": deposits,
     }
@@ -76,6 +77,8 @@ READ = {"read_until": AFTER, "now": AFTER}
         (evidence(deposit(1, 99), tolerance=1), [("pays", 99, "USDT")]),
         (evidence(deposit(1, 98), tolerance=1), []),
         (evidence(deposit(1, 98), tolerance=1, **READ), [("case", 98, "USDT")]),
+        (evidence(deposit(1, 98), has_unproven=True, **READ), []),
+        (evidence(deposit(1, 100), has_unproven=True, **READ), [("pays", 100, "USDT")]),
         (evidence(deposit(1, 104)), [("pays", 104, "USDT")]),
         (evidence(deposit(1, 105)), [("pays", 100, "USDT"), ("surplus", 5, "USDT")]),
         (evidence(deposit(1, 60), deposit(2, 40, at=AFTER)), []),
@@ -105,16 +108,16 @@ def test_captures_follow_the_table(
 def test_a_session_ends_only_when_its_deadline_is_final_and_no_deposit_awaits_a_capture() -> None:
     times = (None, BEFORE, DEADLINE, AFTER)
     flags = (False, True)
-    for read_until, now, pending, gone, current, paid in itertools.product(
-        times, (BEFORE, AFTER), flags, flags, flags, ((), (deposit(1, 1),))
+    for read_until, now, pending, unproven, gone, current, paid in itertools.product(
+        times, (BEFORE, AFTER), flags, flags, flags, flags, ((), (deposit(1, 1),))
     ):
         facts = evidence(
-            *paid, read_until=read_until, now=now, has_pending=pending, was_pending=gone,
-            is_current=current,
+            *paid, read_until=read_until, now=now, has_pending=pending, has_unproven=unproven,
+            was_pending=gone, is_current=current,
         )  # fmt: skip
         report = decide_deposit_session(facts)
         assert report.capture is None
-        if read_until != AFTER:
+        if read_until != AFTER or unproven:
             waits = pending or bool(paid) or now == AFTER
             expected = GatewaySessionState.AUTHORISING if waits else GatewaySessionState.OPEN
             assert report == SessionReport(state=expected), facts

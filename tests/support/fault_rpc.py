@@ -65,6 +65,8 @@ class Faults:
     batch_max: int | None = None  # calls; more is one JSON-RPC error
     null_blocks: float = 0.0  # the chance of each block to be unknown
     null_receipts: float = 0.0  # and transactions, and each log of a single block
+    hidden: Collection[str] = ()  # transactions whose logs are in no search
+    invented: Sequence[dict[str, Any]] = ()  # logs that are in every search they match
     refused_blocks: Collection[str] = ()  # by hash: a search of one of them is a JSON-RPC error
     large_receipts: bool = False  # a receipt is larger than anybody reads: a JSON-RPC error
     network_id: int | None = None  # another one than the upstream's
@@ -247,6 +249,8 @@ class FaultyNode:
     async def _searched(
         self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
     ) -> list[dict[str, Any]]:
+        logs = [one for one in logs if one["transactionHash"] not in self.faults.hidden]
+        logs += [one for one in self.faults.invented if _matches(search, one)]
         if "blockHash" in search:
             return [one for one in logs if not self._happens(self.faults.null_receipts)]
         kept = [one for one in logs if not self._happens(self.faults.drop_logs)]
@@ -338,6 +342,21 @@ def _as_of(call: dict[str, Any], head: int, final: int) -> dict[str, Any] | None
 def _number(tag: str, head: int, final: int) -> int:
     named = {"latest": head, "pending": head, "safe": final, "finalized": final, "earliest": 0}
     return named[tag] if tag in named else int(tag, 16)
+
+
+def _matches(search: dict[str, Any], log: dict[str, Any]) -> bool:
+    """Find whether a search is for a log."""
+    if "blockHash" in search:
+        is_there = search["blockHash"] == log["blockHash"]
+    else:
+        start, end = int(search["fromBlock"], 16), int(search["toBlock"], 16)
+        is_there = start <= int(log["blockNumber"], 16) <= end
+    options = zip(search["topics"], log["topics"], strict=False)
+    return (
+        is_there
+        and log["address"] in search["address"]
+        and all(option is None or topic in option for option, topic in options)
+    )
 
 
 def _invented(search: dict[str, Any]) -> dict[str, Any]:

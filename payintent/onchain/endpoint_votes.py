@@ -1,0 +1,207 @@
+"""Compares what endpoints report about final deposits and sweeps.
+
+A log counts if two endpoints report it with the same facts, such as the time of its block. If the
+endpoints differ, each is asked for the block of a doubtful log alone. A log that two endpoints lack
+is dropped. A log that only one reports, and that no two lack, is unproven: the cursor advances, and
+the caller sets the log aside. A single endpoint must return each log again when it searches the
+log's block alone.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from payintent.core.errors import ChainUnavailableError
+from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.port import Block, BlockId, ChainHeads, SweepLog, TransferLog
+from payintent.evm.rpc import WRONG_RESPONSES
+from payintent.onchain.log_proof import VOTES_NEEDED
+from payintent.runtime.log import get_logger
+
+_ATTEMPTS_MAX = 4  # to prove a log, because an endpoint's servers may be out of sync
+_PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
+_log = get_logger("votes")
+Log = TypeVar("Log", TransferLog, SweepLog)
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[Log, Fact]):
+    """The logs that an endpoint reports: up to block `end` with their facts, and newer logs."""
+
+    endpoint: str
+    end: Block
+    facts: Mapping[Log, Fact]
+    newer: Sequence[Log] = field(default_factory=list[Log])
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement(Generic[Log, Fact]):
+    """What enough endpoints report up to block `end`, and what any of them reports after it.
+
+    `unproven` maps logs to an endpoint that reports them.
+    """
+
+    end: Block
+    facts: Mapping[Log, Fact]
+    newer: Sequence[Log]
+    unproven: Mapping[Log, str] = field(default_factory=dict[Log, str])
+
+
+class LogSource(Protocol[Log, Fact]):
+    """Reads a range of blocks, or the blocks of given logs, at an endpoint."""
+
+    async def read_range(self, name: str) -> Reading[Log, Fact]: ...
+
+    async def read_block(
+        self, name: str, number: int, logs: Sequence[Log]
+    ) -> Reading[Log, Fact]: ...
+
+    async def confirm(self, name: str, facts: Mapping[Log, Fact]) -> bool:
+        """Return whether searches of the logs' blocks alone find all logs too."""
+        ...
+
+
+async def read_at_endpoints(
+    reader: RpcChainReader,
+    source: LogSource[Log, Fact],
+    heads: Sequence[ChainHeads],
+    block: int,
+    chain: str,
+    what: str,
+) -> Agreement[Log, Fact]:
+    """Read a range at endpoints that have `block` until enough of them agree, or judge each log.
+
+    Raises `ChainUnavailableError` if too few endpoints can be read, or if they disagree about the
+    last block itself.
+    """
+    needed = min(VOTES_NEEDED, len(reader.names))
+    latest = {head.endpoint: head.latest.number for head in heads}
+    readings: list[Reading[Log, Fact]] = []
+    for name in reader.names:
+        if latest.get(name, 0) < block:
+            continue
+        try:
+            reading = await source.read_range(name)
+        except ChainUnavailableError:
+            continue
+        agreeing = [item for item in readings if _agree(item, reading)]
+        readings.append(reading)
+        if needed > 1 and len(agreeing) + 1 >= needed:
+            return _merge([reading, *agreeing])
+    if needed == 1 and readings and await _is_confirmed(source, readings[0]):
+        return _merge(readings)
+    if len(readings) < needed:
+        raise ChainUnavailableError(f"{chain}: too few endpoints report {what} of block {block}")
+    merged = _merge(readings)
+    if needed > 1:
+        WRONG_RESPONSES.labels(chain, what).inc()
+        _log.error("logs_disputed", chain=chain, what=what, block=merged.end.number)
+    return await _prove(reader, source, merged, readings)
+
+
+async def _is_confirmed(source: LogSource[Log, Fact], reading: Reading[Log, Fact]) -> bool:
+    try:
+        return await source.confirm(reading.endpoint, reading.facts)
+    except ChainUnavailableError:
+        return False
+
+
+def _agree(first: Reading[Log, Fact], second: Reading[Log, Fact]) -> bool:
+    """Return whether two endpoints report the same logs in the blocks that both have."""
+    last = min(first.end.number, second.end.number)
+    if first.end.number == second.end.number and first.end != second.end:
+        return False
+    return _facts_up_to(first, last) == _facts_up_to(second, last)
+
+
+def _facts_up_to(reading: Reading[Log, Fact], last: int) -> dict[Log, Fact]:
+    return {log: fact for log, fact in reading.facts.items() if log.block_number <= last}
+
+
+def _merge(readings: Sequence[Reading[Log, Fact]]) -> Agreement[Log, Fact]:
+    """Return the facts of the shortest reading, and the newer logs of all readings."""
+    shortest = min(readings, key=lambda item: item.end.number)
+    last = shortest.end.number
+    newer = {
+        (log.tx_hash, log.log_index): log
+        for item in readings
+        for log in (*item.facts, *item.newer)
+        if log.block_number > last
+    }
+    return Agreement(shortest.end, shortest.facts, list(newer.values()))
+
+
+@dataclass(slots=True)
+class _Votes(Generic[Log, Fact]):
+    needed: int
+    reporters: dict[Log, dict[str, Fact]] = field(default_factory=dict[Log, dict[str, Fact]])
+    deniers: dict[Log, set[str]] = field(default_factory=dict[Log, set[str]])
+
+    def proven_fact(self, log: Log) -> tuple[Fact] | None:
+        """Return the fact that enough endpoints report, in a tuple."""
+        facts = list(self.reporters[log].values())
+        return next(((fact,) for fact in facts if facts.count(fact) >= self.needed), None)
+
+    def is_denied(self, log: Log) -> bool:
+        return len(self.deniers[log]) >= VOTES_NEEDED
+
+    def list_doubtful(self) -> list[Log]:
+        return [log for log in self.reporters if self.proven_fact(log) is None]
+
+    def count_block(self, name: str, logs: Iterable[Log], facts: Mapping[Log, Fact]) -> None:
+        """Count an endpoint's answer for the block of these logs."""
+        for log in logs:
+            if log in facts:
+                self.reporters[log][name] = facts[log]
+                self.deniers[log].discard(name)
+            else:
+                self.deniers[log].add(name)
+
+
+async def _prove(
+    reader: RpcChainReader,
+    source: LogSource[Log, Fact],
+    merged: Agreement[Log, Fact],
+    readings: Sequence[Reading[Log, Fact]],
+) -> Agreement[Log, Fact]:
+    last = merged.end.number
+    if any(item.end != merged.end for item in readings if item.end.number == last):
+        raise ChainUnavailableError(f"endpoints disagree about block {last}")
+    votes: _Votes[Log, Fact] = _Votes(min(VOTES_NEEDED, len(reader.names)))
+    supplier: dict[Log, str] = {}
+    for reading in readings:
+        for log, fact in _facts_up_to(reading, last).items():
+            reporters = votes.reporters.setdefault(log, {})
+            votes.deniers.setdefault(log, set())
+            supplier.setdefault(log, reading.endpoint)
+            if votes.needed > 1:
+                reporters[reading.endpoint] = fact
+    await _ask_for_blocks(reader, source, votes)
+    return Agreement(
+        merged.end,
+        {log: fact[0] for log in votes.reporters if (fact := votes.proven_fact(log)) is not None},
+        merged.newer,
+        {log: supplier[log] for log in votes.list_doubtful() if not votes.is_denied(log)},
+    )
+
+
+async def _ask_for_blocks(
+    reader: RpcChainReader, source: LogSource[Log, Fact], votes: _Votes[Log, Fact]
+) -> None:
+    """Ask every endpoint for the blocks of doubtful logs, a few times."""
+    for attempt in range(_ATTEMPTS_MAX):
+        await asyncio.sleep(_PAUSE_S * attempt if votes.list_doubtful() else 0)
+        for name in reader.names:
+            by_block: dict[BlockId, list[Log]] = {}
+            for log in votes.list_doubtful():
+                block = BlockId(log.block_number, log.block_hash)
+                by_block.setdefault(block, []).append(log)
+            if not by_block:
+                return
+            for block, logs in by_block.items():
+                with contextlib.suppress(ChainUnavailableError):
+                    reading = await source.read_block(name, block.number, logs)
+                    votes.count_block(name, logs, reading.facts)
