@@ -16,6 +16,7 @@ _OLD_CODES = {"in": "id"}  # the former code for Indonesian, still sent by Java
 #: Subtags that indicate simplified Chinese; our Chinese translation is traditional.
 _SIMPLIFIED = frozenset({"hans", "cn", "my", "sg"})
 _HEADER_CHARS_MAX = 500
+_MINUTE_S = 60
 _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 
 
@@ -44,6 +45,13 @@ class Language:
     def money(self, text: str, currency: str) -> str:
         """Format an amount with its currency code, because symbols such as $ are ambiguous."""
         return f"{self.number(text)}\u00a0{currency}"
+
+    def duration(self, seconds: int) -> str:
+        """Describe how long a network usually takes until a transfer is final."""
+        minutes = round(seconds / _MINUTE_S)
+        if seconds < _MINUTE_S:
+            return self.t("usual_soon")
+        return self.t("usual_minutes", minutes=minutes) if minutes > 1 else self.t("usual_one")
 
 
 @cache

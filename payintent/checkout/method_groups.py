@@ -11,7 +11,6 @@ from typing import Any
 from markupsafe import Markup
 
 from payintent.checkout.languages import Language
-from payintent.checkout.steps import describe_duration
 
 # Original artwork; contains no trademarks.
 _OUTLINE = 'fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round"'
@@ -165,7 +164,7 @@ def _chain_choice(quote: dict[str, Any], language: Language) -> Choice:
 
 
 def _duration(quote: Mapping[str, Any], language: Language) -> str:
-    return describe_duration(quote["typical_s"], language) if "typical_s" in quote else ""
+    return language.duration(quote["typical_s"]) if "typical_s" in quote else ""
 
 
 def choose_icon(kind: str, label: str) -> str:

@@ -33,7 +33,6 @@ from payintent.checkout.steps import (
     api_url,
     card_step,
     describe_deposit,
-    describe_duration,
     wallet_step,
 )
 from payintent.checkout.visits import CheckoutVisit
@@ -286,7 +285,6 @@ def _selected_fields(
     is_deposit = isinstance(wallet, DepositStep)
     return {
         "deposit_status": describe_deposit(wallet.session, language) if is_deposit else "",
-        "describe_duration": describe_duration,
         "can_change": not (wallet and wallet.is_detected),
         "selected_icon": draw_quote_icon(quote) if quote else "",
         "chain_icon": draw_chain_icon(wallet.session["chain"]["slug"]) if wallet else "",

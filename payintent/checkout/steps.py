@@ -16,7 +16,6 @@ from payintent.http.middleware import ScriptSources
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.runtime.settings import Settings
 
-_MINUTE_S = 60
 _OWN_API = "/v1"
 
 
@@ -118,14 +117,6 @@ def card_step(action: dict[str, Any]) -> CardStep | None:
         return None
     card: dict[str, str] = action["embedded_card"]
     return CardStep(card["script_url"], card["publishable_key"], card["client_secret"])
-
-
-def describe_duration(seconds: int, language: Language) -> str:
-    """Describe how long a network usually takes until a transfer is final."""
-    minutes = round(seconds / _MINUTE_S)
-    if seconds < _MINUTE_S:
-        return language.t("usual_soon")
-    return language.t("usual_minutes", minutes=minutes) if minutes > 1 else language.t("usual_one")
 
 
 def describe_deposit(session: Mapping[str, Any], language: Language) -> str:

@@ -13,7 +13,6 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.checkout.codes import _qr_response
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.checkout.method_groups import cheapest_first, group_methods
-from payintent.checkout.steps import describe_duration
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.payments.model import Payment, Session
@@ -300,6 +299,6 @@ def test_networks_are_listed_cheapest_first_then_fastest_first() -> None:
 @pytest.mark.parametrize("locale", LOCALES)
 def test_a_duration_is_rounded_to_minutes(locale: str) -> None:
     language = load_language(locale)
-    assert describe_duration(59, language) == language.t("usual_soon")
-    assert describe_duration(89, language) == language.t("usual_one")
-    assert "15" in describe_duration(900, language)
+    assert language.duration(59) == language.t("usual_soon")
+    assert language.duration(89) == language.t("usual_one")
+    assert "15" in language.duration(900)

@@ -98,6 +98,7 @@ async def _named(api: Api) -> dict[str, str]:
         "session_id": str(uuid4()),
         "event_id": str(uuid4()),
         "provider": "fake",
+        "code": "A" * 44,  # of no refund
         "account_id": str(api.world.account_id),
     }
 

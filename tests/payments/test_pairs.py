@@ -65,6 +65,7 @@ MANNERS = {
     "ecpay": Manners(closes=False),
     "2c2p": Manners(closes=False),
     "gateway_contract": Manners(closes=False, calls_back=False),
+    "onchain": Manners(closes=False, calls_back=False),
 }
 
 
