@@ -141,7 +141,8 @@ async def test_the_page_says_why_a_payment_failed(api: Api, reason: str) -> None
 async def test_a_status_that_nobody_knows_is_told_as_one(api: Api) -> None:
     payment = replace(await payment_of(api, await api.create()), status="TRANSFORMED")  # type: ignore[arg-type]
     merchant = (await api.world.service.merchants.get(payment.merchant_id)).merchant
-    assert page_result(payment, merchant, load_language("en")).title == "unknown_state"
+    result = page_result(payment, merchant, load_language("en"), is_deposit=False)
+    assert result.title == "unknown_state"
 
 
 async def test_a_merchants_texts_cannot_become_markup(api: Api) -> None:
