@@ -41,7 +41,7 @@ async def post_refund_address(request: Request) -> Response:
     """`POST /c/refund/{code}`: set the address, or correct it once."""
     context = get_checkout_context(request)
     refund = await _load(request, context)
-    address = (await read_form_fields(request)).get("address", "").strip()
+    address = "".join((await read_form_fields(request)).get("address", "").split())
     try:
         async with context.database.transaction() as tx:
             await enter_buyer_address(tx, refund.id, address)

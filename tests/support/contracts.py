@@ -69,6 +69,11 @@ async def offer_deposits(world: World, chain: str = "native", label: str = "USDT
     if not await chain_store.list_contracts(world.database, chain):
         await add_contract(world, chain)
     await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT, enabled=True))
+    return await _offer(world, await register_factory(world, chain), "USDT", label)
+
+
+async def register_factory(world: World, chain: str) -> int:
+    """Add a deposit factory; gives its account's id."""
     factory = await world.perform(
         AddFactory(
             chain=chain,
@@ -78,7 +83,7 @@ async def offer_deposits(world: World, chain: str = "native", label: str = "USDT
             deployed_block=1,
         )
     )
-    return await _offer(world, factory.account_id, "USDT", label)
+    return factory.account_id
 
 
 async def add_contract(world: World, chain: str) -> int:

@@ -14,6 +14,7 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.db import migrations_runner
+from payintent.evm.refund_sender import RpcRefundSender
 from payintent.fraud.operations import AddFraudRule
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.port import (
@@ -32,10 +33,12 @@ from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil
-from tests.support.contracts import add_contract, contract_service
+from tests.support.contracts import add_contract, contract_service, register_factory
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.refunding import RefundWorld
+from tests.support.refunding import refunding as open_refunding
 from tests.support.serving import serving
 from tests.support.world import ALL_FIAT, World, free_port, make_world
 from tests.web.beside import beside
@@ -43,7 +46,7 @@ from tests.web.beside import beside
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _PAY = "https://bank.example/pay"
 BANNED = "banned-buyer"
-_HALF_AN_HOUR_S = 1800
+_MOVED_S = 1801  # the clock, past the time of the payments before
 PRODUCT = (
     '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","detail":"Paperback, first edition",'
     '"vendor":"Penguin","quantity":2,"image":"%s/picture.png"}}'
@@ -115,17 +118,19 @@ class Gallery:
     _ground: list[ChainWorld] = field(default_factory=list)
     _everything: list[World] = field(default_factory=list)
     _deposits: list[DepositGround] = field(default_factory=list)
+    _refunds: list[RefundWorld] = field(default_factory=list)
+    _refund_senders: dict[str, RpcRefundSender] = field(default_factory=dict)
 
     async def everything(self) -> World:
-        """Give a merchant with eight ways to pay; one token is taken on two chains."""
+        """Give a merchant with ten ways to pay; one token is taken on two chains, in both ways."""
         if not self._everything:
             ground = await self.ground()
             world = await _other(self.plain, "Nimbus Bazaar")
             await _face(world, self.origin, "US")
             await _ways_of_every_sort(world, self.shop)
             for slug, name in (("ethereum", "Ethereum"), ("bsc", "BNB Smart Chain")):
-                account_id = await add_contract(world, slug)
-                await _offer_token(world, account_id, "USDT", name)
+                await _offer_token(world, await add_contract(world, slug), "USDT", name)
+                await _offer_token(world, await register_factory(world, slug), "USDT", name)
             await _offer_token(world, ground.account_id, "NATIVED", "Native")
             self._everything.append(world)
         return self._everything[0]
@@ -134,9 +139,17 @@ class Gallery:
         """Give a merchant who is paid at addresses on the same chain."""
         if not self._deposits:
             world = await _other(self.plain, "Nimbus Deposits")
-            ground = replace(await self.ground(), world=world, methods={})
+            ground = replace(await self.ground(), world=world, methods={}, moved_s=_MOVED_S)
             self._deposits.append(await add_factory(ground, "USDT"))
         return self._deposits[0]
+
+    async def refunds(self) -> RefundWorld:
+        """Send the refunds of those deposits."""
+        if not self._refunds:
+            ground = (await self.deposits()).ground
+            opened = open_refunding(ground, self._refund_senders)
+            self._refunds.append(await self._stack.enter_async_context(opened))
+        return self._refunds[0]
 
     async def ground(self) -> ChainWorld:
         """Give a merchant who takes tokens on a chain; it starts when it is first asked for."""
@@ -163,9 +176,13 @@ async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
         port = free_port()
         settings = gallery_settings(database_url, f"http://127.0.0.1:{port}")
         gateway = StagedGateway(origin)
-        service = await stack.enter_async_context(contract_service(settings, gateway))
+        refund_senders: dict[str, RpcRefundSender] = {}
+        service = await stack.enter_async_context(
+            contract_service(settings, gateway, refund_senders)
+        )
         await stack.enter_async_context(serving(settings, service, port))
-        yield await _fill(await make_world(service, gateway), origin, stack)
+        gallery = await _fill(await make_world(service, gateway), origin, stack)
+        yield replace(gallery, _refund_senders=refund_senders)
 
 
 async def _fill(plain: World, origin: str, stack: AsyncExitStack) -> Gallery:
@@ -198,7 +215,7 @@ async def _overdue(world: World) -> dict[str, Payment]:
     waiting = await world.create()
     started = await world.create()
     await world.select(started)
-    await world.move_clock(_HALF_AN_HOUR_S + 1)
+    await world.move_clock(_MOVED_S)
     return {"waiting": waiting, "started": started}
 
 

@@ -1,8 +1,6 @@
 """Every page and state of the checkout, each by a name, and how a browser comes to see it."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 from uuid import uuid4
@@ -14,11 +12,16 @@ from payintent.payments.model import Payment
 from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.model import RefundStatus
-from tests.support.deposits import TOTAL
 from tests.support.fakes import captured, declined
 from tests.support.patience import until
 from tests.support.world import World
+from tests.web import deposit_states
 from tests.web.gallery import BANNED, PRODUCT, Gallery
+from tests.web.state_registry import STATES, Visit, state
+from tests.web.state_registry import embedded as _embedded
+from tests.web.state_registry import visit_of as _of
+
+__all__ = ["MAIN", "STATES", "Visit", "deposit_states"]
 
 _LEASE_S = 60.0
 _EMAIL = "mai@example.com"
@@ -35,32 +38,11 @@ _LONG = json.dumps(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """What a browser does to see a state."""
-
-    path: str  # and query
-    status: int = 200
-    ready: str = "main"  # what is to be seen there, a CSS selector, once the page is complete
-    posts: bool = False  # it is what answers the page's form
-    wallet: bool = False  # the browser has one
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    texts: tuple[str, ...] = ()  # keys of what the page says
-
-
-Arrange = Callable[[Gallery], Awaitable[Visit]]
-STATES: dict[str, Arrange] = {}
 #: Those that are looked at in every language and direction as well.
 MAIN = (
     *("choose-shop", "choose-taxed", "redirect", "wallet-none", "deposit-partial", "paid-shop"),
-    "receipt",
+    *("refund-address-invalid", "receipt"),
 )
-
-
-def state(arrange: Arrange) -> Arrange:
-    """Keep a state under its function's name."""
-    STATES[arrange.__name__.replace("_", "-")] = arrange
-    return arrange
 
 
 # What to pay, and how
@@ -93,7 +75,7 @@ async def choose_tokens(gallery: Gallery) -> Visit:
 
 @state
 async def choose_everything(gallery: Gallery) -> Visit:
-    """Eight ways to pay of all sorts; one token on two chains."""
+    """Ten ways to pay of all sorts; one token on two chains, in both ways."""
     world = await gallery.everything()
     return _of(await world.create(**_USD), texts=("group_onchain", "group_bank", "choose_chain"))
 
@@ -127,7 +109,7 @@ async def choose_embedded(gallery: Gallery) -> Visit:
 async def problem(gallery: Gallery) -> Visit:
     """A choice that led to nothing."""
     payment = await gallery.broken.create()
-    return _of(payment, status=502, posts=True, texts=("problem_upstream",))
+    return _of(payment, status=502, posts="form.methods > button", texts=("problem_upstream",))
 
 
 # On the way
@@ -224,55 +206,6 @@ async def wallet_seen(gallery: Gallery) -> Visit:
     await ground.pay(session)
     await ground.look()
     return _of(bill, ready="[data-status]:not(:empty)")
-
-
-@state
-async def deposit(gallery: Gallery) -> Visit:
-    """Nothing has arrived at the address."""
-    deposits = await gallery.deposits()
-    bill, _ = await deposits.bill()
-    return _of(bill, ready=".address", texts=("deposit_none", "deposit_send"))
-
-
-@state
-async def deposit_partial(gallery: Gallery) -> Visit:
-    """Half of the amount is in a block that is not final."""
-    deposits = await gallery.deposits()
-    bill, session = await deposits.bill()
-    await deposits.transfer(session, TOTAL // 2)
-    await deposits.ground.look()
-    return _of(bill, ready=".address", texts=("deposit_send", "wallet_open"))
-
-
-@state
-async def deposit_enough(gallery: Gallery) -> Visit:
-    """All of it is in a block that is not final."""
-    deposits = await gallery.deposits()
-    bill, session = await deposits.bill()
-    await deposits.transfer(session)
-    await deposits.ground.look()
-    return _of(bill, texts=("deposit_time",))
-
-
-@state
-async def deposit_late(gallery: Gallery) -> Visit:
-    """Some of it has arrived, and too little time is left for the rest."""
-    deposits = await gallery.deposits()
-    bill, session = await deposits.bill()
-    await deposits.transfer(session, TOTAL // 2)
-    await deposits.ground.look()
-    await deposits.ground.world.rows(
-        "UPDATE payment SET expires_at = clock() + interval '55 seconds' WHERE id = $1", bill.id
-    )
-    return _of(bill, texts=("deposit_late",))
-
-
-@state
-async def deposit_embedded(gallery: Gallery) -> Visit:
-    """An address needs no wallet in the page, so that a frame shows it."""
-    deposits = await gallery.deposits()
-    bill, _ = await deposits.bill()
-    return _of(bill, _embedded(gallery), ready=".address")
 
 
 # How it ended
@@ -390,14 +323,6 @@ async def too_many(gallery: Gallery) -> Visit:
 
 
 _USD: dict[str, Any] = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"}
-
-
-def _of(payment: Payment, more: str = "", **fields: Any) -> Visit:
-    return Visit(path=f"/c/{payment.checkout_id}{more}", **fields)
-
-
-def _embedded(gallery: Gallery) -> str:
-    return f"?embed_origin={gallery.origin}&nonce=n1"
 
 
 async def _under_way(gallery: Gallery, way: str, more: str = "", **fields: Any) -> Visit:

@@ -34,7 +34,7 @@ async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserConte
 #: A state of each template; the fullest, since what it lacks is not looked at.
 _ONE_OF_EACH = (
     "choose-everything", "problem", "redirect-taxed", "card", "wallet-found", "deposit-partial",
-    "time-over",
+    "time-over", "refund-address-invalid",
     "paid-shop", "failed-declined", "receipt-refunded", "not-found",
 )  # fmt: skip
 
@@ -100,12 +100,18 @@ async def test_everybody_can_use_it_where_lines_begin_at_the_right(
     assert look.troubles == []
 
 
+_IN_EVERY_LANGUAGE = (
+    *("choose-taxed", "choose-everything", "wallet-none", "deposit-partial", "deposit-failed"),
+    *("refund-address-invalid", "refund-address-sent", "receipt-taxed"),
+)
+
+
 @pytest.mark.parametrize("lang", LOCALES)
 async def test_every_language_fits_a_small_screen(
     gallery: Gallery, desk: BrowserContext, lang: str
 ) -> None:
     found: dict[str, list[str]] = {}
-    for name in ("choose-taxed", "wallet-none", "deposit-partial", "receipt-taxed"):
+    for name in _IN_EVERY_LANGUAGE:
         look = await look_at(desk, gallery, name, lang)
         async with look.page as page:
             await page.set_viewport_size(_SMALL)

@@ -44,10 +44,12 @@ async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, l
             async with client.get(url, headers=visit.headers) as answer:
                 status, page = answer.status, await answer.text()
             if visit.posts:
-                choice = _CHOICE.search(page)
-                assert choice is not None
-                form = {"method": html.unescape(choice[1])}
-                async with client.post(url.replace("?", "/select?"), data=form) as answer:
+                form = {"address": visit.entry}
+                target = url
+                if choice := _CHOICE.search(page):
+                    form = {"method": html.unescape(choice[1])}
+                    target = url.replace("?", "/select?")
+                async with client.post(target, data=form) as answer:
                     status, page = answer.status, await answer.text()
             if status == visit.status:
                 return page

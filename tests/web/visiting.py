@@ -75,8 +75,10 @@ async def _go(page: Page, url: str, visit: Visit) -> None:
         while answer is None or answer.status != visit.status:
             answer = await page.goto(url)
             if visit.posts:
+                if visit.entry:
+                    await page.fill("main textarea", visit.entry)
                 async with page.expect_navigation() as posted:
-                    await page.click("form.methods > button")
+                    await page.click(visit.posts)
                 answer = await posted.value
             if answer is not None and visit.status not in {answer.status, 429}:
                 raise AssertionError(f"{url} answers {answer.status}")
