@@ -97,6 +97,7 @@ _CLASSES: Mapping[str, str] = {
     "payment.refund": "payintent.refunds.operations.RefundPayment",
     "payment.end": "payintent.payment_sessions.operations.EndPayment",
     "refund.list": "payintent.refunds.operations.ListRefunds",
+    "refund.address-link": "payintent.refunds.operations.ShowAddressLink",
     "refund.show": "payintent.refunds.operations.ShowRefund",
     "refund.approve": "payintent.refunds.approval_operations.ApproveRefund",
     "refund.reject": "payintent.refunds.approval_operations.RejectRefund",

@@ -14,7 +14,7 @@ from payintent.accounting.close_statements import close_due_days
 from payintent.callbacks import store as callback_store
 from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.chains.checks import open_configured_reader
-from payintent.checkout.receipt_mail import compose_receipt
+from payintent.checkout.buyer_mails import compose_receipt, compose_refund_address
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.db.locks import STEP_FAILURES, LeasedTaskRunner
@@ -22,6 +22,7 @@ from payintent.fraud import store as fraud_store
 from payintent.gateway_accounts import calls as gateway_calls
 from payintent.gateway_accounts.calls import FLUSH_EVERY_S
 from payintent.mail import store as mail_store
+from payintent.mail.message import MailKind
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.merchants import access_store
@@ -41,6 +42,7 @@ from payintent.reconciliation.movements import MovementComparison, compare_movem
 from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.sources import FileSource, FolderSource, open_s3_source
 from payintent.refunds import store as refund_store
+from payintent.refunds.address_links import RefundAddressLinks
 from payintent.refunds.store import DueRefund
 from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
@@ -177,7 +179,14 @@ def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
         service.encryption,
         smtp,
         service.settings.smtp_from,
-        partial(compose_receipt, service.database),
+        {
+            MailKind.RECEIPT: partial(compose_receipt, service.database),
+            MailKind.REFUND_ADDRESS: partial(
+                compose_refund_address,
+                service.database,
+                RefundAddressLinks(service.encryption, service.settings.pages_base),
+            ),
+        },
     )
 
 

@@ -17,16 +17,13 @@ from payintent.checkout.rendering import (
 from payintent.checkout.static_files import page_style
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.languages import LOCALES
-from payintent.core.money import format_smallest_units
 from payintent.evm.abi import parse_address, to_checksum_address
 from payintent.http.middleware import content_security_policy
 from payintent.http.pages.forms import read_form_fields
 from payintent.refunds import address_store
 from payintent.refunds.address_store import RefundAddressRequest
 from payintent.refunds.destination import enter_buyer_address
-from payintent.refunds.model import RefundStatus, RefundStep
-
-_CHANGEABLE = {RefundStep.ADDRESS, RefundStep.APPROVAL, RefundStep.QUEUED}
+from payintent.refunds.model import RefundStatus
 
 
 @with_error_pages
@@ -72,19 +69,15 @@ async def _render(
     merchant = (await context.merchants.get(refund.merchant_id)).merchant
     language = page_language(request, merchant.locale)
     style = page_style(merchant.accent_colour)
-    amount = format_smallest_units(
-        refund.amount_minor, refund.token, refund.decimals, on_chain=True
-    )
-    can_enter = refund.step in _CHANGEABLE and refund.sent_at is None and refund.entries < 2  # noqa: PLR2004
     fields: dict[str, Any] = common_fields(language) | {
         "title": f"{language.t('refund_address')} · {merchant.name}",
         "merchant": merchant,
-        "amount": language.money(amount or "0", refund.token),
+        "amount": language.money(refund.amount, refund.token),
         "chain": refund.chain_name,
         "address": refund.destination and _format_address(refund.destination),
         "is_done": refund.status is RefundStatus.SUCCEEDED,
         "has_failed": refund.status is RefundStatus.FAILED,
-        "can_enter": can_enter,
+        "can_enter": refund.can_enter,
         "invalid": invalid,
         "style": style,
         "transaction": refund.reference,

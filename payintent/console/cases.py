@@ -21,10 +21,10 @@ from payintent.core.access import Role
 from payintent.db.database import get_current_time
 from payintent.disputes.operations import ListDisputes
 from payintent.operators.operation import ChangeOperation
-from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
+from payintent.refunds.approval_operations import ApproveRefund, RejectRefund, is_rejectable
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.model import RefundStatus, RefundStep
-from payintent.refunds.operations import ListRefunds, ResendRefund, ShowRefund
+from payintent.refunds.operations import ListRefunds, ResendRefund, ShowAddressLink, ShowRefund
 from payintent.refunds.resolve_case import ResolveCase
 
 #: Explanation of each case kind.
@@ -126,7 +126,9 @@ def _list_refund_actions(visit: OperatorVisit, refund: RefundDetails) -> list[di
     if refund.step == RefundStep.APPROVAL and refund.requested_by != visit.actor.name:
         operations.append(ApproveRefund)
     is_unsent = refund.step == RefundStep.QUEUED and refund.sent_at is None
-    if refund.step == RefundStep.APPROVAL or is_unsent:
+    if refund.can_enter_address:
+        operations.append(ShowAddressLink)
+    if is_rejectable(refund.step, refund.sent_at):
         operations.append(RejectRefund)
     if refund.step == RefundStep.SENT or is_unsent:
         operations.append(ResendRefund)

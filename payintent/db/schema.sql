@@ -792,9 +792,8 @@ CREATE TABLE public.mail (
     attempts integer DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     next_at timestamp with time zone DEFAULT public.clock() NOT NULL,
-    CONSTRAINT mail_attempts CHECK ((attempts >= 0)),
-    CONSTRAINT mail_content CHECK ((((kind = 'receipt'::text) = (payment_id IS NOT NULL)) AND ((kind = 'receipt'::text) = (sealed IS NULL)))),
-    CONSTRAINT mail_kind CHECK ((kind = ANY (ARRAY['invitation'::text, 'receipt'::text])))
+    refund_id uuid,
+    CONSTRAINT mail_attempts CHECK ((attempts >= 0))
 );
 
 CREATE TABLE public.member (
@@ -1584,6 +1583,12 @@ ALTER TABLE public.ledger_entry
 ALTER TABLE ONLY public.ledger_entry
     ADD CONSTRAINT ledger_entry_pkey PRIMARY KEY (fact_id, fact, leg);
 
+ALTER TABLE public.mail
+    ADD CONSTRAINT mail_content CHECK ((((kind = 'receipt'::text) = (payment_id IS NOT NULL)) AND ((kind = 'refund_address'::text) = (refund_id IS NOT NULL)) AND ((kind = ANY (ARRAY['receipt'::text, 'refund_address'::text])) = (sealed IS NULL)))) NOT VALID;
+
+ALTER TABLE public.mail
+    ADD CONSTRAINT mail_kind CHECK ((kind = ANY (ARRAY['invitation'::text, 'receipt'::text, 'refund_address'::text]))) NOT VALID;
+
 ALTER TABLE ONLY public.mail
     ADD CONSTRAINT mail_pkey PRIMARY KEY (id);
 
@@ -2137,6 +2142,9 @@ ALTER TABLE ONLY public.gateway_payout
 
 ALTER TABLE ONLY public.mail
     ADD CONSTRAINT mail_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);
+
+ALTER TABLE ONLY public.mail
+    ADD CONSTRAINT mail_refund FOREIGN KEY (refund_id) REFERENCES public.refund(id) NOT VALID;
 
 ALTER TABLE ONLY public.member_link
     ADD CONSTRAINT member_link_member_id_fkey FOREIGN KEY (member_id) REFERENCES public.member(id) ON DELETE CASCADE;

@@ -23,6 +23,7 @@ _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_60
 class MailKind(StrEnum):
     INVITATION = "invitation"
     RECEIPT = "receipt"
+    REFUND_ADDRESS = "refund_address"
 
 
 def retry_delay_s(attempts_made: int) -> int | None:

@@ -1,6 +1,6 @@
 """Deliver due mail. Mail is deleted once it is sent or abandoned."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from email.message import EmailMessage
 from uuid import UUID
 
@@ -20,8 +20,8 @@ _log = get_logger("mail")
 _BATCH_SIZE = 10
 _LEASE_S = 900  # enough for ten mails, each with at most four server round trips
 MAILS = Counter("payintent_mails_total", "Attempts to send a mail", ["kind", "outcome"])
-#: Composes the receipt for a payment. Returns None if there is no recipient.
-ComposeReceipt = Callable[[UUID], Awaitable[Mail | None]]
+#: Composes the mail about a payment or refund. Returns None if there is no recipient.
+ComposeMail = Callable[[UUID], Awaitable[Mail | None]]
 
 
 class MailSender:
@@ -33,13 +33,13 @@ class MailSender:
         encryption: Encryption,
         client: SmtpClient,
         sender: str,
-        compose_receipt: ComposeReceipt,
+        composers: Mapping[MailKind, ComposeMail],
     ) -> None:
         self._database = database
         self._encryption = encryption
         self._client = client
         self._sender = sender
-        self._compose_receipt = compose_receipt
+        self._composers = composers
 
     async def step(self) -> bool:
         """Send a batch; return whether more mail may be due."""
@@ -74,9 +74,9 @@ class MailSender:
             return SendResult(SendOutcome.RETRY, type(error).__name__)
 
     async def _load_mail(self, record: MailRecord) -> Mail | None:
-        if record.kind is MailKind.RECEIPT:
-            assert record.payment_id is not None  # noqa: S101 - the constraint `mail_content`
-            return await self._compose_receipt(record.payment_id)
+        subject_id = record.payment_id or record.refund_id
+        if subject_id is not None:
+            return await self._composers[record.kind](subject_id)
         assert record.sealed is not None  # noqa: S101 - the constraint `mail_content`
         content = self._encryption.decrypt(record.sealed, make_mail_context(record.id))
         return msgspec.json.decode(content, type=Mail)

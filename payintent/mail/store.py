@@ -13,11 +13,16 @@ from payintent.runtime.encryption import Encryption, make_mail_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailRecord:
-    """An unsent mail. Receipts refer to their payment. All other mail has encrypted content."""
+    """An unsent mail.
+
+    Mail to buyers is composed from its payment or refund when it is sent. Invitations have
+    encrypted content.
+    """
 
     id: UUID
     kind: MailKind
     payment_id: UUID | None
+    refund_id: UUID | None
     sealed: bytes | None = field(repr=False)
     attempts: int  # includes the current attempt
 
@@ -36,7 +41,7 @@ async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRe
             LIMIT $1
             FOR UPDATE SKIP LOCKED
         )
-        RETURNING id, kind, payment_id, sealed, attempts
+        RETURNING id, kind, payment_id, refund_id, sealed, attempts
         """,
         limit,
         lease_s,
@@ -88,7 +93,7 @@ async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]
     """Lock and return a batch of mails with encrypted content, in id order."""
     rows = await tx.fetch(
         """
-        SELECT id, kind, payment_id, sealed, attempts
+        SELECT id, kind, payment_id, refund_id, sealed, attempts
         FROM mail
         WHERE id > $1 AND sealed IS NOT NULL
         ORDER BY id

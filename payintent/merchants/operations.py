@@ -215,7 +215,8 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
     ] = None
     auto_refund: Annotated[bool | None, _AUTO_REFUND] = None
     mail_receipts: Annotated[
-        bool | None, option("Mail receipts to buyers whose e-mail address is known.")
+        bool | None,
+        option("Mail receipts and refund links to buyers with an e-mail address."),
     ] = None
     time_zone: Annotated[
         str | None, option("The time zone of statements, such as Asia/Bangkok.")

@@ -1,14 +1,18 @@
 """Store the addresses that buyers enter for refunds of deposits."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
+from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor, Tx
 from payintent.db.lists import build
 from payintent.refunds.model import RefundStatus, RefundStep
 
-_ADDRESS_ENTRIES_MAX = 2  # by the buyer: the address, and one correction
+#: Condition: the buyer can enter the address for a refund of a deposit, or correct it once.
+CAN_ENTER_ADDRESS: LiteralString = """
+    (step IN ('address', 'approval', 'queued') AND sent_at IS NULL AND address_entries < 2)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,25 +21,25 @@ class RefundAddressRequest:
 
     id: UUID
     merchant_id: int
-    amount_minor: int  # in the token's smallest unit
+    payment_id: UUID | None
+    amount: str  # in tokens
     token: str
-    decimals: int
     chain_name: str
     destination: str | None
     entries: int  # how often the buyer has entered an address
     status: RefundStatus
-    step: RefundStep
-    sent_at: datetime | None
+    can_enter: bool  # whether the buyer can enter or correct the address
     reference: str | None  # the hash of the last transaction
 
 
 async def get_request(database: Executor, refund_id: UUID) -> RefundAddressRequest | None:
     """Return a refund of a deposit; None for any other refund."""
     row = await database.row(
-        """
-        SELECT r.id, r.merchant_id, r.amount_minor::text AS amount_minor, t.symbol AS token,
-            t.decimals, h.name AS chain_name, r.destination, r.address_entries AS entries, r.status,
-            r.step, r.sent_at, r.reference
+        f"""
+        SELECT r.id, r.merchant_id, r.payment_id, r.amount_minor::text AS amount_minor,
+            t.symbol AS token, t.decimals, h.name AS chain_name, r.destination,
+            r.address_entries AS entries, r.status, {CAN_ENTER_ADDRESS} AS can_enter,
+            r.reference
         FROM refund r
         JOIN capture c ON c.id = r.capture_id
         JOIN chain_receipt d ON d.id = c.receipt_id AND d.disposition = 'deposit'
@@ -47,12 +51,14 @@ async def get_request(database: Executor, refund_id: UUID) -> RefundAddressReque
     )
     if row is None:
         return None
+    amount = format_smallest_units(
+        int(row["amount_minor"]), row["token"], row["decimals"], on_chain=True
+    )
     return build(
         RefundAddressRequest,
         row,
-        amount_minor=int(row["amount_minor"]),
+        amount=amount or "0",
         status=RefundStatus(row["status"]),
-        step=RefundStep(row["step"]),
     )
 
 
@@ -77,18 +83,16 @@ async def list_steps(database: Executor, payment_id: UUID) -> dict[UUID, RefundS
 async def set_buyer_address(tx: Tx, refund_id: UUID, destination: str, step: RefundStep) -> bool:
     """Set or change the destination of an unsent refund; return False if it was changed before."""
     row = await tx.row(
-        """
+        f"""
         UPDATE refund
-        SET destination = $2, step = $3, address_entries = address_entries + 1,
+        SET destination = $2, step = $3, address_entries = address_entries + 1, approved_by = NULL,
             next_at = CASE WHEN $3 = 'queued' THEN clock() END, updated_at = clock()
-        WHERE id = $1 AND address_entries < $4 AND step IN ('address', 'approval', 'queued')
-            AND sent_at IS NULL
+        WHERE id = $1 AND {CAN_ENTER_ADDRESS}
         RETURNING id
         """,
         refund_id,
         destination,
         step,
-        _ADDRESS_ENTRIES_MAX,
     )
     return row is not None
 

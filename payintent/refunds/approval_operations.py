@@ -1,5 +1,6 @@
 """Operations that approve and reject refunds."""
 
+from datetime import datetime
 from typing import Annotated, ClassVar
 
 from payintent.core.access import Role
@@ -49,10 +50,17 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         return await read_details(tx, self.refund_id)
 
 
-class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Reject a refund that needs approval or was never sent, and release its amount.
+def is_rejectable(step: str, sent_at: datetime | None) -> bool:
+    """Return whether a refund waits for an address or approval, or was never sent."""
+    return step in {RefundStep.ADDRESS, RefundStep.APPROVAL} or (
+        step == RefundStep.QUEUED and sent_at is None
+    )
 
-    The requester can use this operation to withdraw the refund.
+
+class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
+    """Reject a refund that waits for an address or approval, or was never sent.
+
+    Its amount is released. The requester can use this operation to withdraw the refund.
     """
 
     action: ClassVar[str] = "refund.reject"
@@ -68,8 +76,7 @@ class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         refund, now = await lock_by_id(tx, self.refund_id)
-        is_unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
-        if not is_unsent and refund.step is not RefundStep.APPROVAL:
+        if not is_rejectable(refund.step, refund.sent_at):
             raise ConflictError(f"the refund cannot be rejected: it is {describe_refund(refund)}")
         await refund_store.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, now)
         await refund_lists.add_note(tx, refund.id, self.note)

@@ -39,7 +39,8 @@ async def choose_destination_and_step(
             raise UnprocessableError(
                 "destination is required, because the payer's address is no longer stored"
             )
-        needs_approval = destination != payer or await _exceeds_chain_limit(
+        is_payer = destination == payer and not capture.is_deposit  # an exchange may have sent it
+        needs_approval = not is_payer or await _exceeds_chain_limit(
             tx, capture, capture.chain, amount_minor
         )
     return destination, RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
@@ -59,7 +60,9 @@ async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
     destination = _parse_address(address)
     if await address_store.is_own_address(tx, capture.chain, bytes.fromhex(destination[2:])):
         raise BadRequestError("destination is the address of a contract, not of a wallet")
-    needs_approval = await _exceeds_chain_limit(tx, capture, capture.chain, refund.amount_minor)
+    needs_approval = await _exceeds_chain_limit(
+        tx, capture, capture.chain, refund.amount_minor, except_refund=refund_id
+    )
     step = RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
     if not await address_store.set_buyer_address(tx, refund_id, destination, step):
         raise ConflictError("the address of this refund was already changed once")
@@ -79,7 +82,11 @@ async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: i
 
 
 async def _exceeds_chain_limit(
-    tx: Tx, capture: LockedCapture, chain: str, amount_minor: int
+    tx: Tx,
+    capture: LockedCapture,
+    chain: str,
+    amount_minor: int,
+    except_refund: UUID | None = None,
 ) -> bool:
     """Return whether the refund exceeds the merchant's daily limit of unapproved refunds.
 
@@ -90,7 +97,9 @@ async def _exceeds_chain_limit(
         return True
     if amount_minor > capture.approval_above_minor:
         return True
-    tokens = await refund_lists.sum_unapproved_on_chain(tx, capture.merchant_id, chain)
+    tokens = await refund_lists.sum_unapproved_on_chain(
+        tx, capture.merchant_id, chain, except_refund
+    )
     return amount_minor + tokens * 10**capture.token_decimals > capture.approval_above_minor
 
 

@@ -12,6 +12,7 @@ from payintent.core.money import format_smallest_units
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import LAST_ID, SCANNED_MAX, KeysetList, build
 from payintent.refunds import store as refund_store
+from payintent.refunds.address_store import CAN_ENTER_ADDRESS
 from payintent.refunds.model import OUTSIDE_REQUESTER, Refund
 
 
@@ -34,6 +35,8 @@ class RefundDetails:
     chain: str | None
     payer: str | None  # the sender's on-chain address
     destination: str | None
+    address_entries: int  # of a deposit: how often the buyer has entered the destination
+    can_enter_address: bool  # of a deposit: whether the buyer can enter or correct it
     reason: str | None
     requested_by: str
     approved_by: str | None
@@ -62,12 +65,14 @@ class RefundFilter:
     last: UUID | None = None  # the last refund of the previous page
 
 
-_SELECT_DETAILS = """
+_SELECT_DETAILS = f"""
     SELECT f.id, f.status, f.step, f.failure_reason, f.merchant_id, f.payment_id, f.case_id,
         c.account_id, a.provider, c.reference AS capture_reference,
         c.currency AS capture_currency, f.amount_text AS amount, f.currency,
         f.amount_minor::text AS amount_minor, r.chain, '0x' || encode(r.payer, 'hex') AS payer,
-        f.destination, f.reason, f.requested_by, f.approved_by, f.note, f.reference, f.inquiries,
+        f.destination, f.address_entries,
+        r.disposition = 'deposit' AND {CAN_ENTER_ADDRESS} AS can_enter_address, f.reason,
+        f.requested_by, f.approved_by, f.note, f.reference, f.inquiries,
         f.sent_at, f.created_at, f.updated_at,
         t.symbol AS token_symbol, t.decimals AS token_decimals
     FROM refund f
@@ -169,6 +174,7 @@ def _from_row(row: Row) -> RefundDetails:
         id=ids.format_id(ids.REFUND, row["id"]),
         payment_id=row["payment_id"] and ids.format_id(ids.PAYMENT, row["payment_id"]),
         case_id=row["case_id"] and ids.format_id(ids.CASE, row["case_id"]),
+        can_enter_address=bool(row["can_enter_address"]),
         goes_back=None if amount is None else f"{amount} {currency}",
     )
 
@@ -192,8 +198,12 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
 
 
-async def sum_unapproved_on_chain(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
+async def sum_unapproved_on_chain(
+    tx: Tx, merchant_id: int | None, chain: str, except_refund: UUID | None = None
+) -> Decimal:
     """Return a merchant's total of unapproved refunds on a chain in the last day, in tokens.
+
+    A refund of a deposit counts from the day when its buyer enters the address.
 
     Takes a lock, so that no concurrent transaction can add to the total. Tokens that are no longer
     configured do not count, since their refunds always need a second operator.
@@ -211,11 +221,13 @@ async def sum_unapproved_on_chain(tx: Tx, merchant_id: int | None, chain: str) -
         JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
         WHERE (f.merchant_id = $1 OR f.merchant_id IS NULL AND $1::bigint IS NULL)
             AND r.chain = $2 AND f.destination IS NOT NULL AND f.approved_by IS NULL
-            AND f.created_at > clock() - interval '1 day'
-            AND f.step <> 'approval' AND f.status <> 'FAILED'
+            AND f.updated_at > clock() - interval '1 day'
+            AND (f.created_at > clock() - interval '1 day' OR f.address_entries > 0)
+            AND f.step <> 'approval' AND f.status <> 'FAILED' AND f.id IS DISTINCT FROM $3
         """,
         merchant_id,
         chain,
+        except_refund,
     )
 
 

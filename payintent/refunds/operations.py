@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from uuid import UUID
 
 from payintent.cases import store as case_store
+from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ConflictError, NotFoundError, UnprocessableError
@@ -31,8 +32,11 @@ from payintent.operators.operation import (
 from payintent.payments.operations import OrderFilter, PaymentId, describe_payment
 from payintent.payments.search_store import find_order_payments
 from payintent.payments.store import require_payment
+from payintent.refunds import address_store
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds import store as refund_store
+from payintent.refunds.address_links import RefundAddressLinks
+from payintent.refunds.address_store import RefundAddressRequest
 from payintent.refunds.create import CreateRefundRequest, RefundCreator
 from payintent.refunds.list_store import RefundDetails, RefundFilter
 from payintent.refunds.model import Refund, RefundStatus, RefundStep
@@ -107,11 +111,62 @@ class ShowRefund(ReadOperation[RefundDetails], frozen=True, kw_only=True):
         return await read_details(context.database, self.refund_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundAddressLink:
+    refund_id: str
+    merchant_id: int
+    link: str
+
+
+class ShowAddressLink(ChangeOperation[RefundAddressLink], frozen=True, kw_only=True):
+    """Show the link to the page where the buyer enters the address for a refund of a deposit.
+
+    A second operator must approve, because anyone who has the link can enter the address.
+    """
+
+    action: ClassVar[str] = "refund.address-link"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    refund_id: RefundId
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        return True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        refund = await read_details(context.database, self.refund_id)
+        return [
+            f"the approver sees the buyer's link for refund {self.refund_id} of {refund.goes_back}",
+            "whoever has the link can enter the address to which the refund is sent",
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        await self._get_request(context.database)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundAddressLink:
+        request = await self._get_request(tx)
+        links = RefundAddressLinks(context.encryption, context.settings.pages_base)
+        return RefundAddressLink(
+            refund_id=self.refund_id,
+            merchant_id=request.merchant_id,
+            link=links.build_url(request.id),
+        )
+
+    async def _get_request(self, database: Executor) -> RefundAddressRequest:
+        """Return the refund; raises `UNPROCESSABLE` or `CONFLICT` if it has no usable link."""
+        refund = await _require_refund(database, self.refund_id)
+        request = await address_store.get_request(database, refund.id)
+        if request is None:
+            raise UnprocessableError("only the refund of a deposit waits for the buyer's address")
+        if not request.can_enter:
+            raise ConflictError("the address of this refund can no longer be entered")
+        return request
+
+
 class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     """Refund a payment in full or in part on behalf of its merchant. A worker sends the refund.
 
     On a chain, a second operator must approve if the refund exceeds the threshold or its
-    destination is not the payer's address.
+    destination is not the payer's address. A refund of a deposit waits until the buyer enters an
+    address, because an exchange may have sent the deposit.
     """
 
     action: ClassVar[str] = "payment.refund"
@@ -123,17 +178,21 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     ] = None
     reason: Annotated[str | None, option("The reason shown to the merchant.")] = None
     destination: Annotated[
-        str | None, option("On-chain address to refund to; defaults to the payer's address.")
+        str | None,
+        option("On-chain address to refund to; default: the payer's, or as the buyer enters."),
     ] = None
     key: Annotated[
         UUID | None, option("Idempotency key; repeating a request within 24 hours has no effect.")
     ] = None
 
     async def changes(self, context: OperationContext) -> list[str]:
-        payment = (await require_payment(context.database, self.payment_id)).payment
+        snapshot = await require_payment(context.database, self.payment_id)
         amount = self.amount or "the remaining amount"
-        destination = self.destination or "the original source"
-        return [f"{describe_payment(payment)}: refund {amount}", f"to {destination}"]
+        session = snapshot.session
+        is_deposit = session is not None and session.quote.provider == DEPOSIT_PROVIDER
+        source = "the address that the buyer enters" if is_deposit else "the original source"
+        destination = self.destination or source
+        return [f"{describe_payment(snapshot.payment)}: refund {amount}", f"to {destination}"]
 
     async def check(self, context: OperationContext) -> None:
         check_optional_text("reason", self.reason, _REASON_MAX)

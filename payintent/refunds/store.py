@@ -77,6 +77,9 @@ class RefundResendState:
 async def add(tx: Tx, new_refund: NewRefund) -> Refund:
     """Store a refund, reserve its amount and write a ledger entry.
 
+    If the refund waits for the buyer's address and the merchant mails receipts, a mail with the
+    link is queued.
+
     The capture and the payment must be locked.
     """
     row = await tx.row(
@@ -98,6 +101,13 @@ async def add(tx: Tx, new_refund: NewRefund) -> Refund:
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
             CASE WHEN $12 IN ('queued', 'sent') THEN $14::timestamptz END, $15)
         RETURNING *
+        ), mailed AS (
+            INSERT INTO mail (kind, refund_id)
+            SELECT 'refund_address', r.id
+            FROM r
+            JOIN merchant m ON m.id = r.merchant_id AND m.mail_receipts
+            JOIN payment p ON p.id = r.payment_id AND p.payer_email IS NOT NULL
+            WHERE r.step = 'address'
         )
         SELECT"""
         + COLUMNS

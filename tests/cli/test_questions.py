@@ -31,6 +31,7 @@ _HARMLESS = {
     *("method.enable", "provider.enable", "provider.rename", "tax.set", "restriction.add"),
     *("restriction.lift", "fraud.add", "limit.set", "chain.set", "chain.set-token"),
     *("chain.add-contract", "chain.add-factory", "chain.sweep-now", "chain.resume"),
+    "refund.address-link",
     "webhooks.replay",
 }
 _COUNT = 2 * BATCH + 1

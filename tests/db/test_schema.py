@@ -228,6 +228,7 @@ ADD_CONSOLE_SESSION = """
     VALUES (gen_random_uuid(), NULL, '', '', clock())
 """
 ADD_MAIL = "INSERT INTO mail (kind, payment_id, sealed, attempts) VALUES ({}, {}, {}, {})"
+ADD_REFUND_MAIL = "INSERT INTO mail (kind, refund_id, sealed) VALUES ({}, {}, {})"
 ADD_MEMBER = """
     INSERT INTO member (id, merchant_id, email, role, invited_by)
     VALUES (gen_random_uuid(), :merchant_id, {}, {}, {})
@@ -740,6 +741,10 @@ BROKEN: list[tuple[str, str]] = [
     ("mail_content", ADD_MAIL.format("'invitation'", ":payment_id", "''", 0)),
     ("mail_content", ADD_MAIL.format("'receipt'", "NULL", "NULL", 0)),
     ("mail_content", ADD_MAIL.format("'receipt'", ":payment_id", "''", 0)),
+    ("mail_content", ADD_REFUND_MAIL.format("'refund_address'", "NULL", "NULL")),
+    ("mail_content", ADD_REFUND_MAIL.format("'refund_address'", "gen_random_uuid()", "''")),
+    ("mail_content", ADD_REFUND_MAIL.format("'invitation'", "gen_random_uuid()", "''")),
+    ("mail_refund", ADD_REFUND_MAIL.format("'refund_address'", "gen_random_uuid()", "NULL")),
     ("mail_receipt_once", ";".join([
         ADD_MAIL.format("'receipt'", ":payment_id", "NULL", 0)] * 2)),
     ("gateway_call_request", ADD_GATEWAY_CALL.format("'steal', :session_id, 'unknown', ''")),

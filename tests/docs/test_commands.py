@@ -29,6 +29,7 @@ from tests.docs.reading import blocks, examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway, captured
+from tests.support.stage import PAID_BY_DEPOSIT
 from tests.support.terminal import Said, Terminal
 from tests.support.world import Api, World
 
@@ -80,6 +81,7 @@ _TWO_PEOPLE = {
     "chain.add-factory",
 }
 _TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
+_TWO_PEOPLE |= {"refund.address-link"}
 #: Options that need two people anywhere.
 _FOR_TWO = {"--refunder", "--sweeper", "--credentials", "--base-url"}
 #: What needs two people once the page's merchant is in service.
@@ -311,6 +313,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "case.show": "SELECT id FROM money_case",
         "case.resolve": "SELECT id FROM money_case WHERE status = 'OPEN'",
         "refund.show": "SELECT id FROM refund WHERE step = 'approval'",
+        "refund.address-link": "SELECT id FROM refund WHERE step = 'address'",
         "refund.approve": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.reject": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.resend": "SELECT id FROM refund WHERE step = 'queued'",
@@ -343,6 +346,7 @@ _FAILED_RUN = """
 """
 #: What is so when a command is run, by its operation.
 _BEFORE = {
+    "refund.address-link": PAID_BY_DEPOSIT,
     "operator.block": _SIGN_IN,
     "payout.record": _OWED,
     "statement.list": _STATEMENT,

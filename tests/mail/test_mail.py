@@ -15,7 +15,14 @@ from pydantic import SecretStr, ValidationError
 
 from payintent.core.addresses import is_mail_address
 from payintent.core.errors import RefusedError
-from payintent.mail.message import Mail, UnsendableMailError, compose, retry_delay_s, to_header_line
+from payintent.mail.message import (
+    Mail,
+    MailKind,
+    UnsendableMailError,
+    compose,
+    retry_delay_s,
+    to_header_line,
+)
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SendOutcome, SmtpClient
 from payintent.members.model import MemberRole
@@ -379,7 +386,9 @@ async def test_a_mail_that_cannot_be_written_holds_up_no_other(
 
     service = world.service
     client = SmtpClient(service.settings)
-    sender = MailSender(service.database, service.encryption, client, _SENDER, write)
+    sender = MailSender(
+        service.database, service.encryption, client, _SENDER, {MailKind.RECEIPT: write}
+    )
     await sender.step()
     assert {mail.get_content().strip() for mail in server.mails} == {
         str(payments[0]),

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +10,6 @@ import pytest
 from payintent.accounting.close_statements import close_due_days
 from payintent.checkout.static_files import static_url
 from payintent.core import ids
-from payintent.evm.port import TransferLog
 from payintent.gateways.port import (
     DisputeReport,
     DisputeState,
@@ -21,15 +19,12 @@ from payintent.gateways.port import (
 )
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
-from payintent.onchain import deposits_store
-from payintent.onchain.deposit_watcher import settle_deposits
-from payintent.onchain.deposits_store import NewDeposit
 from payintent.runtime.settings import Settings
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
 from tests.payments.test_expire import sweep
 from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.support.arrange import bring_to, callback, captured, payment_of, select
-from tests.support.contracts import TOKENS, USDT, offer_deposits, offer_tokens
+from tests.support.contracts import TOKENS, deposited, offer_deposits, offer_tokens
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
@@ -276,20 +271,13 @@ async def _refund_page(api: Api, created: Answer, **options: Any) -> Answer:
     del created
     created, selected = await _select_deposit(api)
     session_id = ids.parse_id(ids.SESSION, selected.json["session"]["id"])
-    world = api.world
-    async with world.database.transaction() as tx:
-        addresses = await deposits_store.list_open_addresses(tx, "native")
-        [address] = [item for item in addresses if item.session_id == session_id]
-        token, sender, tx_hash = bytes.fromhex(USDT[2:]), bytes(20), address.address.rjust(32)
-        log = TransferLog(token, sender, address.address, 255 * 10**17, 1, tx_hash, tx_hash, 0)
-        deposit = NewDeposit(tx.id_generator.new_id(), address, log, datetime.now(UTC))
-        await deposits_store.add_deposits(tx, "native", [deposit])
-        await settle_deposits(tx, {address.session_id})
+    assert session_id is not None
+    await deposited(api.world, session_id, 255 * 10**17)
     refund = await ask(api, created)
     assert refund.status == 201, refund.body
     refund_id = ids.parse_id(ids.REFUND, refund.json["id"])
     assert refund_id is not None
-    code = world.service.refund_address_links.create_code(refund_id)
+    code = api.world.service.refund_address_links.create_code(refund_id)
     return await api.send("POST" if options else "GET", f"/c/refund/{code}", **options)
 
 

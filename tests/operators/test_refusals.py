@@ -304,7 +304,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("case.resolve", {"resolution": "refund"}, _REFUSED, "no captured money is recorded"),
     *(
         (f"refund.{verb}", {"refund_id": "x"}, _UNKNOWN, "no refund 'x'")
-        for verb in ("show", "approve", "reject", "resend")
+        for verb in ("show", "approve", "reject", "resend", "address-link")
     ),
     ("refund.list", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
     ("refund.list", {"payment_id": f"pay_{22 * '0'}"}, _UNKNOWN, "no payment 'pay_"),

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 
-from payintent.checkout.receipt_mail import compose_receipt
+from payintent.checkout.buyer_mails import compose_receipt
 from payintent.core import ids
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.sealing import PayerSealing, find_order_id

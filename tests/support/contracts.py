@@ -3,8 +3,10 @@
 import secrets as chance
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
@@ -13,11 +15,14 @@ from payintent.chains.operations import AddContract, SetToken
 from payintent.chains.store import DEPOSIT_PROVIDER, PROVIDER
 from payintent.core import ids
 from payintent.db.database import Database
-from payintent.evm.port import PaidLog
+from payintent.evm.port import PaidLog, TransferLog
 from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateways.port import Gateway
 from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.onchain import deposits_store
 from payintent.onchain.deposit_gateway import DepositGateway
+from payintent.onchain.deposit_watcher import settle_deposits
+from payintent.onchain.deposits_store import NewDeposit
 from payintent.onchain.gateway import OnchainGateway
 from payintent.onchain.settle_logs import settle_transfers
 from payintent.payments.model import Payment, Session
@@ -144,6 +149,25 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
         "log_index": 0,
     }
     return PaidLog(**(fields | changes))
+
+
+async def deposited(world: World, session_id: UUID, amount: int, token: str = USDT) -> TransferLog:
+    """Let a final transfer arrive at a session's deposit address, with no chain behind it."""
+    async with world.database.transaction() as tx:
+        addresses = await deposits_store.list_addresses(tx, "native", 0, 1_000)
+        [address] = [item for item in addresses if item.session_id == session_id]
+        log = make_transfer(address.address, amount, token)
+        deposit = NewDeposit(tx.id_generator.new_id(), address, log, datetime.now(UTC))
+        await deposits_store.add_deposits(tx, "native", [deposit])
+        await settle_deposits(tx, {session_id})
+    return log
+
+
+def make_transfer(recipient: bytes, amount: int, token: str = USDT) -> TransferLog:
+    sender, tx_hash = bytes.fromhex(PAYER[2:]), chance.token_bytes(32)
+    return TransferLog(
+        bytes.fromhex(token[2:]), sender, recipient, amount, 7, bytes(32), tx_hash, 0
+    )
 
 
 async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None:

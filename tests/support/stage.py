@@ -247,6 +247,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "limit": 5,
     },
     "refund.show": {"refund_id": "$refund"},
+    "refund.address-link": {"refund_id": "$deposit_refund"},
     "refund.approve": {"refund_id": "$refund", "note": "the buyer asked for it by letter"},
     "refund.reject": {"refund_id": "$other_refund", "note": "asked for twice"},
     "refund.resend": {"refund_id": "$resting_refund", "note": "the gateway is back"},
@@ -329,6 +330,7 @@ TWO_PEOPLE = frozenset(
         "chain.add-contract",
         "chain.add-factory",
         "payment.end",
+        "refund.address-link",
         "refund.resend",
         "ledger.adjust",
         "payer.erase",
@@ -354,6 +356,7 @@ ABOUT = {
     "payment.cancel": "$old_merchant",
     "payment.refund": "$old_merchant",
     "payment.end": "$old_merchant",
+    "refund.address-link": "$old_merchant",
     "refund.approve": "$old_merchant",
     "refund.resend": "$old_merchant",
     "refund.reject": "$old_merchant",
@@ -465,6 +468,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "payout": str(await _payout(world, service)),
         "gateway_payout": str(await _gateway_payout(service, account.id)),
         "resting_refund": ids.format_id(ids.REFUND, await resting_refund(world)),
+        "deposit_refund": ids.format_id(ids.REFUND, await deposit_refund(world)),
     }
     return Stage(world, service, known, tokens)
 
@@ -519,6 +523,41 @@ async def _gateway_payout(service: Service, account_id: int) -> UUID:
     return (await service.run_operation(record, ADA)).id
 
 
+#: As if a deposit had paid what the newest pending refund returns.
+PAID_BY_DEPOSIT = """
+    WITH chosen AS (
+        SELECT id, capture_id
+        FROM refund
+        WHERE merchant_id IS NOT NULL AND status = 'PENDING' AND sent_at IS NULL
+        ORDER BY id DESC
+        LIMIT 1
+    ), receipt AS (
+        INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
+            uuid, payer, token, receiver, amount, session_id, disposition, final_at, mined_at)
+        SELECT gen_random_uuid(), k.chain, k.account_id, 7, n.word, n.word, 0,
+            substr(n.word, 1, 16), k.receiver, t.address, k.receiver, 90, c.session_id, 'deposit',
+            clock(), clock()
+        FROM chosen
+        JOIN capture c ON c.id = chosen.capture_id
+        CROSS JOIN chain_contract k
+        JOIN chain_token t ON t.chain = k.chain AND t.address IS NOT NULL
+        CROSS JOIN (SELECT decode(repeat('07', 32), 'hex') AS word) n
+        LIMIT 1
+        RETURNING id
+    ), linked AS (
+        UPDATE capture
+        SET receipt_id = receipt.id
+        FROM receipt, chosen
+        WHERE capture.id = chosen.capture_id
+    )
+    UPDATE refund
+    SET step = 'address', next_at = NULL
+    FROM chosen
+    WHERE refund.id = chosen.id
+    RETURNING refund.id
+"""
+
+
 async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
     """Let a payment of the first merchant be paid, and two refunds of it wait for a person."""
     payment = await world.create()
@@ -554,6 +593,13 @@ async def resting_refund(world: World) -> UUID:
     _, refund_id, _ = await waiting_refunds(world)
     await world.rows("UPDATE refund SET step = 'queued', next_at = NULL WHERE id = $1", refund_id)
     return refund_id
+
+
+async def deposit_refund(world: World) -> UUID:
+    """Let a refund of the first merchant wait for its buyer's address."""
+    await waiting_refunds(world)
+    [row] = await world.rows(PAID_BY_DEPOSIT)
+    return row["id"]
 
 
 async def _identity(service: Service) -> str:

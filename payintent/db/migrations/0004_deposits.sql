@@ -105,6 +105,20 @@ END $$;
 CREATE TRIGGER refund_of_deposit BEFORE INSERT OR UPDATE OF step ON refund
     FOR EACH ROW EXECUTE FUNCTION refund_of_deposit();
 
+-- A buyer with an e-mail address gets the link to the page for the address.
+ALTER TABLE mail
+    ADD COLUMN refund_id uuid,
+    DROP CONSTRAINT mail_kind,
+    DROP CONSTRAINT mail_content,
+    ADD CONSTRAINT mail_kind
+        CHECK (kind IN ('invitation', 'receipt', 'refund_address')) NOT VALID,
+    ADD CONSTRAINT mail_content CHECK (
+        (kind = 'receipt') = (payment_id IS NOT NULL)
+        AND (kind = 'refund_address') = (refund_id IS NOT NULL)
+        AND (kind IN ('receipt', 'refund_address')) = (sealed IS NULL)
+    ) NOT VALID,
+    ADD CONSTRAINT mail_refund FOREIGN KEY (refund_id) REFERENCES refund NOT VALID;
+
 -- The buyer may enter the address and change it once, until the refund is sent.
 CREATE OR REPLACE FUNCTION refund_frozen() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,4 +1,4 @@
-"""The receipt e-mail, with the content of the receipt page as plain text."""
+"""E-mails to buyers: receipts, and links to enter the address for a refund."""
 
 from typing import Any
 from uuid import UUID
@@ -13,13 +13,18 @@ from payintent.merchants.model import Merchant
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments import store as payment_store
 from payintent.payments.store import PaymentSnapshot
+from payintent.refunds import address_store
+from payintent.refunds.address_links import RefundAddressLinks
 from payintent.runtime.json_format import format_timestamp
 
 _NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # receipts contain no URLs
 
 
 async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
-    """Compose a receipt in the shop's language; None if unpaid or without an e-mail address."""
+    """Compose a receipt in the shop's language, with the content of the receipt page.
+
+    Returns None if the payment is unpaid or has no e-mail address.
+    """
     snapshot = await payment_store.get(database, payment_id)
     if snapshot is None or snapshot.payment.payer_email is None or snapshot.payment.paid_at is None:
         return None
@@ -31,6 +36,38 @@ async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
         recipient=snapshot.payment.payer_email,
         subject=f"{language.t('receipt')} · {merchant.name}",
         text=_compose_text(snapshot, merchant, language),
+        sender_name=merchant.name,
+    )
+
+
+async def compose_refund_address(
+    database: Database, links: RefundAddressLinks, refund_id: UUID
+) -> Mail | None:
+    """Compose a mail with a refund's link, in the shop's language.
+
+    Returns None if the address was entered, or if the payment has no e-mail address.
+    """
+    refund = await address_store.get_request(database, refund_id)
+    if refund is None or refund.payment_id is None or refund.entries or not refund.can_enter:
+        return None
+    snapshot = await payment_store.get(database, refund.payment_id)
+    merchant = await merchant_store.get(database, refund.merchant_id)
+    if snapshot is None or snapshot.payment.payer_email is None or merchant is None:
+        return None
+    language = load_language(negotiate_language(None, "", merchant.locale))
+    amount = language.money(refund.amount, refund.token)
+    paragraphs = [
+        language.t("refund_address_from", merchant=_join_lines(merchant.name)),
+        language.t("receipt_line", name=language.t("amount"), value=amount),
+        language.t("refund_address_how", chain=refund.chain_name),
+        f"{links.build_url(refund_id)}?lang={language.locale}",
+        language.t("refund_address_warning"),
+        *filter(None, [merchant.support_url]),
+    ]
+    return Mail(
+        recipient=snapshot.payment.payer_email,
+        subject=f"{language.t('refund_address')} · {merchant.name}",
+        text="\n\n".join(paragraphs) + "\n",
         sender_name=merchant.name,
     )
 
