@@ -76,7 +76,7 @@ async def expire_undecided(tx: Tx, session: Session, decision_timeout: timedelta
     if now - max(closing_at, payment.expires_at) < decision_timeout:
         return
     if chain is not None and not await session_store.is_chain_read_past(
-        tx, chain, payment.expires_at
+        tx, chain, session.id, payment.expires_at
     ):
         return
     await _expire_with_case(tx, payment, session, now)

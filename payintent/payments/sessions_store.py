@@ -203,19 +203,25 @@ async def mark_unresponsive(database: Executor, session_id: UUID) -> None:
     )
 
 
-async def is_chain_read_past(database: Executor, chain: str, time: datetime) -> bool:
-    """Return whether a chain is watched and has been read past a time.
+async def is_chain_read_past(
+    database: Executor, chain: str, session_id: UUID, time: datetime
+) -> bool:
+    """Return whether a session's chain is watched and has been read past a time.
 
-    A block is considered read if it is final or two endpoints agree on it.
+    A block is considered read if it is final or two endpoints agree on it. For a deposit session,
+    only final blocks that were searched for its address count.
     """
     row = await database.row(
         """
         SELECT k.chain
         FROM chain_cursor k
-        WHERE k.chain = $1 AND (k.window_at > $2 OR k.at > $2) AND"""
+        LEFT JOIN deposit_address a ON a.session_id = $3
+        WHERE k.chain = $1 AND CASE WHEN a.id IS NULL THEN k.window_at > $2 OR k.at > $2
+                ELSE a.covered AND k.deposit_at > $2 END AND"""
         + IS_WATCHED,
         chain,
         time,
+        session_id,
     )
     return row is not None
 
