@@ -146,12 +146,18 @@ CREATE FUNCTION public.refund_of_deposit() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF (NEW.destination IS NULL AND NEW.step NOT IN ('address', 'ended')
-            OR NEW.requested_by = 'policy:auto_refund') AND EXISTS (
+    IF EXISTS (
         SELECT
         FROM capture c
         JOIN chain_contract k ON k.account_id = c.account_id
         WHERE c.id = NEW.capture_id AND k.forwarder IS NOT NULL
+            AND (NEW.destination IS NULL AND NEW.step NOT IN ('address', 'ended')
+                OR NEW.requested_by = 'policy:auto_refund'
+                OR NEW.address_entries = 0 AND NEW.step <> 'ended' AND EXISTS (
+                    SELECT
+                    FROM chain_receipt r
+                    WHERE r.session_id = c.session_id
+                        AND '0x' || encode(r.payer, 'hex') = NEW.destination))
     ) THEN
         RAISE EXCEPTION 'a refund of a deposit needs an address that the buyer has entered'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_of_deposit';

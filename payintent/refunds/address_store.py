@@ -97,16 +97,35 @@ async def set_buyer_address(tx: Tx, refund_id: UUID, destination: str, step: Ref
     return row is not None
 
 
-async def is_own_address(database: Executor, chain: str, address: bytes) -> bool:
-    """Return whether an address is a token, one of our contracts or a deposit address."""
+async def is_own_address(database: Executor, address: bytes) -> bool:
+    """Return whether an address is a token, or one of our contracts, accounts or deposit addresses.
+
+    Addresses of all chains count, because buyers confuse chains.
+    """
     row = await database.row(
         """
         SELECT
-        WHERE EXISTS (SELECT FROM chain_token WHERE chain = $1 AND address = $2)
-            OR EXISTS (SELECT FROM chain_contract WHERE chain = $1 AND $2 IN (address, forwarder))
-            OR EXISTS (SELECT FROM deposit_address WHERE address = $2)
+        WHERE EXISTS (SELECT FROM chain_token WHERE address = $1)
+            OR EXISTS (SELECT FROM chain_contract WHERE $1 IN (address, receiver, forwarder))
+            OR EXISTS (SELECT FROM chain WHERE $1 = sweeper OR $1 = ANY(refunders))
+            OR EXISTS (SELECT FROM deposit_address WHERE address = $1)
         """,
-        chain,
+        address,
+    )
+    return row is not None
+
+
+async def is_deposit_sender(database: Executor, capture_id: UUID, address: bytes) -> bool:
+    """Return whether an address has sent a deposit to the capture's session."""
+    row = await database.row(
+        """
+        SELECT
+        FROM capture c
+        JOIN chain_receipt r ON r.session_id = c.session_id AND r.disposition = 'deposit'
+        WHERE c.id = $1 AND r.payer = $2
+        LIMIT 1
+        """,
+        capture_id,
         address,
     )
     return row is not None

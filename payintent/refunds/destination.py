@@ -21,8 +21,9 @@ async def choose_destination_and_step(
 
     On a chain, the default destination is the payer. A refund of a deposit waits until the buyer
     enters an address, because its sender may be an exchange. Gateways refund to the payment
-    method, so their destination is None. Raises `BAD_REQUEST` for an invalid address, and
-    `UNPROCESSABLE` for any address if the payment was made at a gateway.
+    method, so their destination is None. Raises `BAD_REQUEST` for an invalid address, and for an
+    address of ours or of the sender if the payment was a deposit. Raises `UNPROCESSABLE` for any
+    address if the payment was made at a gateway.
     """
     if capture.chain is None:
         if requested_address is not None:
@@ -34,7 +35,11 @@ async def choose_destination_and_step(
         return None, RefundStep.ADDRESS
     else:
         payer = f"0x{capture.payer.hex()}" if capture.payer else None
-        destination = payer if requested_address is None else _parse_address(requested_address)
+        destination = (
+            payer
+            if requested_address is None
+            else await _parse_requested_address(tx, capture, requested_address)
+        )
         if destination is None:
             raise UnprocessableError(
                 "destination is required, because the payer's address is no longer stored"
@@ -49,18 +54,17 @@ async def choose_destination_and_step(
 async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
     """Set the address that the buyer entered, and continue the refund.
 
-    The buyer can change it once, until the refund is sent. Raises `BAD_REQUEST` for an address that
-    is invalid or cannot be the buyer's, and `CONFLICT` if it can no longer be set.
+    The buyer can change it once, until the refund is sent. A second operator must approve a refund
+    to a sender of the deposits, which may be an exchange. Raises `BAD_REQUEST` for an address that
+    is invalid or ours, and `CONFLICT` if it can no longer be set.
     """
     _, refund, _ = await lock_refund(tx, refund_id)
     capture = await capture_store.lock(tx, refund.capture_id)
     is_unsent = refund.status is RefundStatus.PENDING and refund.sent_at is None
     if not capture.is_deposit or not is_unsent or capture.chain is None:
         raise ConflictError("the address of this refund can no longer be changed")
-    destination = _parse_address(address)
-    if await address_store.is_own_address(tx, capture.chain, bytes.fromhex(destination[2:])):
-        raise BadRequestError("destination is the address of a contract, not of a wallet")
-    needs_approval = await _exceeds_chain_limit(
+    destination = await _parse_wallet_address(tx, address)
+    needs_approval = await _is_sender(tx, capture, destination) or await _exceeds_chain_limit(
         tx, capture, capture.chain, refund.amount_minor, except_refund=refund_id
     )
     step = RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
@@ -101,6 +105,29 @@ async def _exceeds_chain_limit(
         tx, capture.merchant_id, chain, except_refund
     )
     return amount_minor + tokens * 10**capture.token_decimals > capture.approval_above_minor
+
+
+async def _parse_requested_address(tx: Tx, capture: LockedCapture, text: str) -> str:
+    if not capture.is_deposit:
+        return _parse_address(text)
+    destination = await _parse_wallet_address(tx, text)
+    if await _is_sender(tx, capture, destination):
+        raise BadRequestError(
+            "destination is the sender of a deposit, which may be an exchange; only the buyer can "
+            "enter this address"
+        )
+    return destination
+
+
+async def _parse_wallet_address(tx: Tx, text: str) -> str:
+    destination = _parse_address(text)
+    if await address_store.is_own_address(tx, bytes.fromhex(destination[2:])):
+        raise BadRequestError("destination is a token or an address of this service")
+    return destination
+
+
+async def _is_sender(tx: Tx, capture: LockedCapture, destination: str) -> bool:
+    return await address_store.is_deposit_sender(tx, capture.id, bytes.fromhex(destination[2:]))
 
 
 def _parse_address(text: str) -> str:

@@ -4,14 +4,18 @@ import asyncio
 import re
 from dataclasses import dataclass
 
+import asyncpg
 import pytest
 
+from payintent.core import ids
 from payintent.core.errors import BadRequestError, ConflictError
 from payintent.evm.abi import to_checksum_address
+from payintent.payment_sessions.expire import expire_stranded
 from payintent.payments.model import Payment
 from payintent.refunds.create import refund_case
 from payintent.refunds.destination import enter_buyer_address
 from payintent.refunds.model import Refund
+from payintent.refunds.resolve_case import ResolveCase
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.refunding import RefundWorld
 from tests.support.world import Api
@@ -88,7 +92,7 @@ async def test_two_entries_at_the_same_time_are_two_entries(stage: Stage) -> Non
 
 
 async def test_no_address_of_ours_and_no_invalid_address_is_accepted(stage: Stage) -> None:
-    refund = await stage.world.ask(stage.payment)
+    refund = await stage.world.ask(stage.payment, "20.00")
     [row] = await stage.world.ground.world.rows("SELECT address FROM deposit_address")
     ground = stage.world.ground
     for address in (
@@ -97,6 +101,8 @@ async def test_no_address_of_ours_and_no_invalid_address_is_accepted(stage: Stag
         ground.deployment.contract_address,
         stage.deposits.factory,
         stage.deposits.forwarder,
+        ground.deployment.receiver,
+        stage.world.refunder,
         "0x" + "0" * 40,
         BUYER[:-1],
         BUYER.replace("0x0", "0x1") + "1",
@@ -104,7 +110,73 @@ async def test_no_address_of_ours_and_no_invalid_address_is_accepted(stage: Stag
     ):
         with pytest.raises(BadRequestError):
             await stage.enter(refund, address)
+        if address.startswith("0x") and len(address) == len(BUYER):
+            with pytest.raises(BadRequestError):
+                await stage.world.ask(stage.payment, "1.00", destination=address)
     assert await stage.world.stands(refund) == WAITS_FOR_ADDRESS
+
+
+async def test_a_deposit_is_only_refunded_to_its_sender_if_buyer_and_operator_want_it(
+    stage: Stage,
+) -> None:
+    sender = stage.world.ground.payer
+    with pytest.raises(BadRequestError, match="may be an exchange"):
+        await stage.world.ask(stage.payment, destination=sender)
+    elsewhere = await stage.world.ask(stage.payment, "1.00", destination=OTHER)
+    assert await stage.world.stands(elsewhere) == NEEDS_APPROVAL
+    refund = await stage.world.ask(stage.payment, "2.00")
+    await stage.enter(refund, sender)
+    assert await stage.world.stands(refund) == NEEDS_APPROVAL
+    with pytest.raises(asyncpg.CheckViolationError, match="that the buyer has entered"):
+        await stage.world.ground.world.rows(
+            """
+            INSERT INTO refund (id, capture_id, case_id, currency, amount_minor, step,
+                requested_by, destination)
+            SELECT gen_random_uuid(), id, gen_random_uuid(), 'USDT', 1, 'approval', 'Ada', $1
+            FROM capture
+            """,
+            sender.lower(),
+        )
+
+
+async def test_no_case_of_a_deposit_is_refunded_without_the_buyers_address(stage: Stage) -> None:
+    """Let every kind of case arise that other payments refund at once, and resolve it."""
+    deposits, world = stage.deposits, stage.world.ground.world
+    ground = stage.world.ground
+    await world.rows("UPDATE merchant SET auto_refund = true")
+    await world.rows("UPDATE chain SET auto_refund_gas = 1000000000")
+    payment, replaced = await deposits.bill()
+    await world.select(payment, deposits.methods["USDT"])
+    late_payment, late = await deposits.bill()
+    undecided_payment, undecided = await deposits.bill()
+    small_payment, small = await deposits.bill()
+    await deposits.transfer(replaced)
+    await deposits.transfer(small, 7)
+    await ground.final()
+    await ground.world.rows("UPDATE chain_cursor SET watched_until = '-infinity'")
+    await deposits.expire(late_payment, look=False)
+    async with world.database.transaction() as tx:
+        await expire_stranded(tx, undecided_payment.id, ["onchain"])
+    for session in (late, undecided):
+        await deposits.transfer(session)
+    await ground.final()
+    await ground.final()
+    await ground.pass_time(601)
+    await ground.turn()
+    kinds = {"ORPHAN_CAPTURE", "LATE_PAYMENT", "AMOUNT_MISMATCH"}
+    assert kinds <= set(await ground.cases())
+    assert await ground.status(small_payment) == "FAILED"
+    assert await world.rows("SELECT FROM refund") == []
+    for case in await world.rows("SELECT id FROM money_case WHERE status = 'OPEN'"):
+        case_id = ids.format_id(ids.CASE, case["id"])
+        refused = ResolveCase(
+            case_id=case_id, resolution="refund", note="back", destination=ground.payer
+        )
+        with pytest.raises(BadRequestError, match="may be an exchange"):
+            await world.perform(refused)
+        await world.perform(ResolveCase(case_id=case_id, resolution="refund", note="back"))
+    rows = await world.rows("SELECT step, destination FROM refund")
+    assert {(row["step"], row["destination"]) for row in rows} == {("address", None)}
 
 
 async def test_a_refund_above_the_limit_still_needs_a_second_person(stage: Stage) -> None:
