@@ -66,10 +66,11 @@ def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
     """Return the captures that final transfers amount to now, in the order to apply them.
 
     A session that can still be paid collects transfers until they reach the amount or its deadline
-    is final. A session that cannot be paid any more reports each transfer as it arrives.
+    is final. A session that cannot be paid any more reports its transfers as they arrive. They are
+    added up per token, so that many small transfers cannot open as many cases.
     """
     if not evidence.is_current:
-        return [_capture([deposit]) for deposit in evidence.deposits]
+        return _capture_per_token(evidence.deposits)
     timely = [item for item in evidence.deposits if item.mined_at <= evidence.deadline]
     matching = [item for item in timely if item.currency == evidence.currency]
     total = sum(item.amount for item in matching)
@@ -79,10 +80,7 @@ def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
         return []
     if matching:
         return [_capture(matching)]
-    by_currency: dict[str, list[FinalDeposit]] = {}
-    for item in timely:
-        by_currency.setdefault(item.currency, []).append(item)
-    return [_capture(items) for items in by_currency.values()]
+    return _capture_per_token(timely)
 
 
 def decide_deposit_session(evidence: DepositEvidence) -> SessionReport:
@@ -126,6 +124,13 @@ def _pay(
             SessionReport(state=GatewaySessionState.CAPTURED, capture=surplus_capture), last.id
         ),
     ]
+
+
+def _capture_per_token(deposits: Sequence[FinalDeposit]) -> list[DepositCapture]:
+    by_currency: dict[str, list[FinalDeposit]] = {}
+    for item in deposits:
+        by_currency.setdefault(item.currency, []).append(item)
+    return [_capture(items) for items in by_currency.values()]
 
 
 def _capture(

@@ -7,7 +7,7 @@ from payintent.chains.store import DeployedContract, TokenRecord
 from payintent.core.money import format_smallest_units
 from payintent.evm.abi import to_checksum_address, to_hex
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
-from payintent.onchain.pending_deposits_store import SessionTransfer
+from payintent.onchain.pending_deposits_store import ReceivedAmounts, SessionTransfer
 from payintent.payments.model import Session
 
 
@@ -27,6 +27,7 @@ def build_deposit_fields(
     token: TokenRecord,
     network_id: int,
     factory: DeployedContract,
+    amounts: ReceivedAmounts,
     transfers: Sequence[SessionTransfer],
 ) -> dict[str, Any]:
     """Return the deposit address, and how much of the amount has arrived there.
@@ -37,15 +38,12 @@ def build_deposit_fields(
     uuid = bytes.fromhex((session.reference or "")[2:])
     init_hash = bytes.fromhex(factory_fields["init_code_hash"][2:])
     address = derive_deposit_address(factory.address, init_hash, uuid)
-    matching = [transfer for transfer in transfers if transfer.token == token.address]
-    final = sum(transfer.amount for transfer in matching if transfer.is_final)
-    pending = sum(transfer.amount for transfer in matching if not transfer.is_final)
-    remaining = max(0, session.quote.total_minor - final - pending)
+    remaining = max(0, session.quote.total_minor - amounts.final - amounts.pending)
     return {
         "deposit_address": to_checksum_address(address),
         **factory_fields,
-        "received": _amount_fields(final, token),
-        "pending": _amount_fields(pending, token),
+        "received": _amount_fields(amounts.final, token),
+        "pending": _amount_fields(amounts.pending, token),
         "remaining": _amount_fields(remaining, token),
         "links": {"eip681": _build_eip681_url(address, token, network_id, remaining)},
         "transactions": [
@@ -60,12 +58,12 @@ def build_deposit_fields(
     }
 
 
-def describe_deposit_status(transfers: Sequence[SessionTransfer], amount: int) -> str:
-    """Return a session's status: how much of `amount` has been seen, and whether it is final."""
-    if not transfers:
+def describe_deposit_status(amounts: ReceivedAmounts, total: int) -> str:
+    """Return a session's status: how much of `total` has been seen, and whether it is final."""
+    received = amounts.final + amounts.pending
+    if not received:
         return "awaiting_payment"
-    total = sum(transfer.amount for transfer in transfers)
-    return "confirming" if total >= amount else "partial"
+    return "confirming" if received >= total else "partial"
 
 
 def _amount_fields(amount: int, token: TokenRecord) -> dict[str, str]:

@@ -17,6 +17,7 @@ from payintent.chains import store as chain_store
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database, Tx
+from payintent.evm.abi import to_hex
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import (
     Block,
@@ -43,6 +44,7 @@ from payintent.onchain.pending_transfers import (
     open_unproven_cases,
 )
 from payintent.onchain.sweep_watcher import SweepWatcher
+from payintent.payment_sessions import store as settlement_store
 from payintent.payment_sessions.settle import ReportedSession, settle_sessions
 from payintent.runtime.log import get_logger
 
@@ -50,6 +52,7 @@ _log = get_logger("deposits")
 _RANGES_MAX = 200  # per pass
 _SEARCHES_MAX = 20  # per endpoint and range of blocks
 _SETTLED_MAX = 1_000  # sessions at a time
+_AMOUNT_LIMIT = 2**128  # in the smallest unit; the database can add up millions of such amounts
 _LOOK_MAX = 5_000  # addresses per pass
 _RECHECKS_MAX = 10  # blocks with unproven deposits, per pass
 _LOOK_EVERY, _LOOK_AGE = timedelta(minutes=10), timedelta(days=1)
@@ -158,12 +161,11 @@ class DepositWatcher:
             )
             if not is_current:
                 return False
-            count = await self._settle(tx, (start, newest), deposits, addresses)
             await deposits_store.mark_covered(
                 tx, [item.session_id for item in addresses if not item.covered]
             )
             decidable = await deposits_store.list_decidable_sessions(tx, slug, deposits.end.at)
-            await settle_deposits(tx, decidable)
+            count = await self._settle(tx, (start, newest), deposits, addresses, decidable)
         DEPOSITS.labels(slug).inc(count)
         return deposits.end.number < chain_cursor.block
 
@@ -174,7 +176,9 @@ class DepositWatcher:
         slug, at = self.chain.slug, chain_cursor.at
         async with self.database.transaction() as tx:
             await deposits_store.advance_deposit_cursor(tx, slug, cursor, chain_cursor.block, at)
-            await settle_deposits(tx, await deposits_store.list_decidable_sessions(tx, slug, at))
+            decidable = await deposits_store.list_decidable_sessions(tx, slug, at)
+            await settlement_store.lock_sessions(tx, decidable)
+            await settle_deposits(tx, decidable)
 
     async def _read_at_endpoints(
         self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[DepositAddress]
@@ -197,16 +201,23 @@ class DepositWatcher:
         blocks: tuple[int, int],
         deposits: "Deposits",
         addresses: Sequence[DepositAddress],
+        decidable_ids: Collection[UUID] = (),
     ) -> int:
         """Store the deposits in the blocks, first and last, and apply the captures.
 
-        Returns the number of new final deposits.
+        The sessions of new deposits and the decidable sessions are settled. Returns the number of
+        new final deposits.
         """
         slug = self.chain.slug
         by_address = {item.address: item for item in addresses}
         new_logs = await deposits_store.filter_new(
             tx, slug, sorted(deposits.facts, key=log_position)
         )
+        unproven = await deposits_store.filter_new(tx, slug, list(deposits.unproven))
+        new_ids = {by_address[log.recipient].session_id for log in new_logs}
+        unproven_ids = {by_address[log.recipient].session_id for log in unproven}
+        # The rows below reference sessions, which must not be locked before their payments.
+        await settlement_store.lock_sessions(tx, {*new_ids, *unproven_ids, *decidable_ids})
         new_deposits = [
             NewDeposit(
                 tx.id_generator.new_id(), by_address[log.recipient], log, deposits.facts[log]
@@ -216,7 +227,6 @@ class DepositWatcher:
         await deposits_store.add_deposits(tx, slug, new_deposits)
         await close_proven_cases(tx, slug, new_logs)
         await pending_deposits_store.delete_final_pending(tx, slug, deposits.facts)
-        unproven = await deposits_store.filter_new(tx, slug, list(deposits.unproven))
         pending = [
             PendingDeposit(by_address[log.recipient].session_id, log)
             for log in (*unproven, *deposits.newer)
@@ -224,7 +234,7 @@ class DepositWatcher:
         session_ids = [item.session_id for item in addresses]
         await pending_deposits_store.replace_pending(tx, slug, blocks, session_ids, pending)
         await self._set_aside(tx, {log: deposits.unproven[log] for log in unproven}, by_address)
-        await settle_deposits(tx, {deposit.address.session_id for deposit in new_deposits})
+        await settle_deposits(tx, {*new_ids, *decidable_ids})
         return len(new_deposits)
 
     async def _set_aside(
@@ -312,7 +322,7 @@ class _DepositSource:
             if final is not None and block.hash != final.hash:
                 raise ChainUnavailableError(f"{name} replaced block {block.number}")
             final = block
-            logs += [log for log in transfers if log.amount]
+            logs += [log for log in transfers if _is_possible(name, log)]
             count += len(chunk)
         assert final is not None  # noqa: S101 - there is at least one address
         final_logs = [log for log in logs if log.block_number <= final.number]
@@ -346,6 +356,13 @@ class _DepositSource:
         recipients = {log.recipient for log in logs}
         addresses = [item for item in self.addresses if item.address in recipients]
         return await self._read_chunks(name, _Range(number, number, number), addresses)
+
+
+def _is_possible(endpoint: str, log: TransferLog) -> bool:
+    """Return whether a transfer moves money. Larger sums than of real tokens are reported."""
+    if log.amount >= _AMOUNT_LIMIT:
+        _log.error("deposit_impossible", endpoint=endpoint, tx=to_hex(log.tx_hash))
+    return 0 < log.amount < _AMOUNT_LIMIT
 
 
 async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:

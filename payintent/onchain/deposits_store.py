@@ -380,7 +380,7 @@ async def get_deposits(
         """
         SELECT s.id AS session_id, s.payment_id, s.account_id, clock() AS now,
             p.expires_at AS deadline, s.currency, s.total_minor::text AS amount,
-            (s.total_minor * m.deposit_tolerance / 100)::numeric(78)::text AS tolerance,
+            trunc(s.total_minor * m.deposit_tolerance / 100)::text AS tolerance,
             ceil(t.surplus_from * 10::numeric ^ coalesce(s.token_decimals, t.decimals))::text
                 AS surplus_min,
             p.session_id = s.id AND p.status = 'PROCESSING' AS is_current,

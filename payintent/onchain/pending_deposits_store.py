@@ -20,7 +20,7 @@ class PendingDeposit:
 
 
 async def replace_pending(
-    database: Executor,
+    tx: Tx,
     chain: str,
     blocks: tuple[int, int],
     session_ids: Sequence[UUID],
@@ -28,12 +28,13 @@ async def replace_pending(
 ) -> None:
     """Store the pending and unproven deposits of sessions.
 
-    Deposits in the blocks, first and last, that are no longer seen are gone.
+    Deposits in the blocks, first and last, that are no longer seen are gone. The cursor must be
+    locked, because another process may have read newer blocks.
     """
     by_position = {(item.log.tx_hash, item.log.log_index): item for item in deposits}
     deposits = list(by_position.values())
     logs = [deposit.log for deposit in deposits]
-    await database.fetch(
+    await tx.fetch(
         """
         WITH seen AS MATERIALIZED (
             SELECT tx_hash, log_index, session_id, block, token, amount::numeric AS amount
@@ -116,18 +117,32 @@ class SessionTransfer:
     is_final: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ReceivedAmounts:
+    """The sums of a session's transfers in its token, in the token's smallest unit."""
+
+    final: int
+    pending: int
+
+
+_TRANSFERS = """
+    SELECT tx_hash, token, amount, block, true AS is_final, log_index
+    FROM chain_receipt
+    WHERE session_id = $1 AND disposition = 'deposit'
+    UNION ALL
+    SELECT tx_hash, token, amount, block, false, log_index
+    FROM chain_sighting
+    WHERE session_id = $1 AND gone_at IS NULL AND token IS NOT NULL
+"""
+
+
 async def list_session_transfers(database: Executor, session_id: UUID) -> list[SessionTransfer]:
-    """List a session's final and pending transfers, in the order of their blocks."""
+    """List a session's latest final and pending transfers, in the order of their blocks."""
     rows = await database.fetch(
-        """
-        SELECT tx_hash, token, amount::text AS amount, block, true AS is_final, log_index
-        FROM chain_receipt
-        WHERE session_id = $1 AND disposition = 'deposit'
-        UNION ALL
-        SELECT tx_hash, token, amount::text, block, false, log_index
-        FROM chain_sighting
-        WHERE session_id = $1 AND gone_at IS NULL AND token IS NOT NULL
-        ORDER BY block, log_index
+        f"""
+        SELECT tx_hash, token, amount::text AS amount, block, is_final
+        FROM ({_TRANSFERS}) t
+        ORDER BY block DESC, log_index DESC
         LIMIT $2
         """,
         session_id,
@@ -137,8 +152,25 @@ async def list_session_transfers(database: Executor, session_id: UUID) -> list[S
         SessionTransfer(
             row["tx_hash"], row["token"], int(row["amount"]), row["block"], row["is_final"]
         )
-        for row in rows
+        for row in reversed(rows)
     ]
+
+
+async def sum_session_transfers(
+    database: Executor, session_id: UUID, token: bytes
+) -> ReceivedAmounts:
+    row = await database.row(
+        f"""
+        SELECT coalesce(sum(amount) FILTER (WHERE is_final), 0)::text AS final,
+            coalesce(sum(amount) FILTER (WHERE NOT is_final), 0)::text AS pending
+        FROM ({_TRANSFERS}) t
+        WHERE token = $2
+        """,
+        session_id,
+        token,
+    )
+    assert row is not None  # noqa: S101 - an aggregate returns one row
+    return ReceivedAmounts(int(row["final"]), int(row["pending"]))
 
 
 async def delete_final_pending(tx: Tx, chain: str, logs: Collection[TransferLog]) -> None:

@@ -197,14 +197,16 @@ def _build_contract_view(
 async def _build_deposit_view(database: Database, snapshot: _Snapshot) -> dict[str, Any]:
     session, token = snapshot.session, snapshot.token
     transfers = await pending_deposits_store.list_session_transfers(database, session.id)
-    matching = [transfer for transfer in transfers if transfer.token == token.address]
-    status = describe_deposit_status(matching, session.quote.total_minor)
+    amounts = await pending_deposits_store.sum_session_transfers(
+        database, session.id, token.address or b""
+    )
+    status = describe_deposit_status(amounts, session.quote.total_minor)
     snapshot = replace(snapshot, transactions=[])  # a partial payment can be completed
     return {
         "status": status,
         **_payability_fields(snapshot),
         **build_deposit_fields(
-            session, token, snapshot.chain.network_id, snapshot.contract, transfers
+            session, token, snapshot.chain.network_id, snapshot.contract, amounts, transfers
         ),
         "confirmations": _confirmation_fields(snapshot),
     }

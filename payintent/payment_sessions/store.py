@@ -1,6 +1,6 @@
 """Lock the rows that settlements affect, and write captures, cases and sessions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -112,6 +112,16 @@ async def lock_records(
         },
         now=locked_payments.now,
     )
+
+
+async def lock_sessions(tx: Tx, session_ids: Collection[UUID]) -> None:
+    """Lock sessions after their payments, in the order in which everyone locks them."""
+    if not session_ids:
+        return
+    rows = await tx.fetch(
+        "SELECT payment_id FROM session WHERE id = ANY($1::uuid[])", list(session_ids)
+    )
+    await lock_records(tx, list({row["payment_id"] for row in rows}), dict.fromkeys(session_ids))
 
 
 async def count_transactions(database: Executor, session_id: UUID) -> int:

@@ -299,8 +299,8 @@ async def get_change_markers(database: Executor, payment_ids: Sequence[UUID]) ->
             WHERE session_id = s.id AND s.chain IS NOT NULL
         ) h ON true
         LEFT JOIN LATERAL (
-            SELECT string_agg(encode(tx_hash, 'hex') || (gone_at IS NULL), ',' ORDER BY tx_hash)
-                AS seen
+            SELECT md5(string_agg(encode(tx_hash, 'hex') || (gone_at IS NULL), ','
+                ORDER BY tx_hash)) AS seen
             FROM chain_sighting
             WHERE session_id = s.id AND s.chain IS NOT NULL
         ) g ON true

@@ -90,8 +90,8 @@ READ = {"read_until": AFTER, "now": AFTER}
         (evidence(deposit(1, 100, at=AFTER), **READ), []),
         (evidence(deposit(1, 100), **ENDED), [("pays", 100, "USDT")]),  # the core opens a case
         (
-            evidence(deposit(1, 1), deposit(2, 2), **ENDED),
-            [("case", 1, "USDT"), ("case", 2, "USDT")],
+            evidence(deposit(1, 1), deposit(2, 2), deposit(3, 5, "USDC"), **ENDED),
+            [("case", 3, "USDT"), ("case", 5, "USDC")],
         ),
         (evidence(), []),
         (evidence(**READ), []),

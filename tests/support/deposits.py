@@ -9,6 +9,7 @@ from payintent.chains.factory_operations import AddFactory
 from payintent.chains.operations import SetToken
 from payintent.evm.abi import encode_sweep_many
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.evm.event_logs import TRANSFER as LOGGED
 from payintent.payments.model import Payment, Session
 from payintent_sandbox.chains.contracts import (
     DEPOSIT_FACTORY,
@@ -21,6 +22,10 @@ from tests.support.onchain import ChainWorld, offer, pay_uuid
 
 TOTAL = 25_500_000_000_000_000_000  # 25.50 with 18 decimals
 TRANSFER = bytes.fromhex("a9059cbb")
+#: Code of a token that logs `count` transfers of any amount: `transfer(to, amount)` and the count.
+_FLOODING = (
+    f"6044355b602435600052600435337f{LOGGED.hex()}60206000a36001900380600357600160005260206000f3"
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,15 @@ class DepositGround:
         data = TRANSFER + recipient + amount.to_bytes(32, "big")
         step = {"to": self.ground.token(token), "value": "0x0", "data": f"0x{data.hex()}"}
         return await self.ground.post_step(step)
+
+    async def flood(self, session: Session, amount: int, count: int, token: str = "USDT") -> None:  # noqa: S107
+        """Make the token hostile: log so many transfers of money that does not exist."""
+        address = self.ground.token(token)
+        await self.ground.chain.ask("anvil_setCode", address, f"0x{_FLOODING}")
+        recipient = bytes.fromhex(self.address(session)[2:]).rjust(32, b"\0")
+        numbers = amount.to_bytes(32, "big") + count.to_bytes(32, "big")
+        data = TRANSFER + recipient + numbers
+        await self.ground.send({"to": address, "value": "0x0", "data": f"0x{data.hex()}"})
 
     async def sweep(self, *sessions: Session, token: str = "USDT") -> str:  # noqa: S107
         """Sweep the sessions' addresses as anyone can."""

@@ -1,0 +1,203 @@
+"""What can go wrong between a buyer's transfer and its payment, on a real chain."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from decimal import Decimal
+
+import pytest
+
+from payintent.accounting.ledger_check_store import find_differences
+from payintent.accounting.ledger_store import list_balances
+from payintent.core import ids
+from payintent.onchain.wallet_sessions import get_chain_view
+from payintent.payments.model import Session
+from payintent.refunds.resolve_case import ResolveCase
+from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.fault_rpc import Faults, FaultyNode
+from tests.support.onchain import ChainWorld, chain_world
+from tests.support.world import World
+
+HALF = TOTAL // 2
+USDT_TOTAL = 25_500_000  # 25.50 with 6 decimals
+
+
+@pytest.fixture
+async def deposits(ground: ChainWorld) -> DepositGround:
+    return await add_factory(ground, "USDT")
+
+
+@pytest.fixture
+async def usdt(ethereum: ChainWorld) -> DepositGround:
+    """A factory on a chain whose USDT can take a fee."""
+    return await add_factory(ethereum, "USDT")
+
+
+@pytest.fixture
+async def omitting(world: World, chain_url: str) -> AsyncIterator[tuple[DepositGround, FaultyNode]]:
+    """A factory on a chain that is read through one endpoint."""
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(FaultyNode(chain_url))
+        ground = await stack.enter_async_context(
+            chain_world(world, chain_url, endpoints=[node.url])
+        )
+        yield await add_factory(ground, "USDT"), node
+
+
+async def states(deposits: DepositGround, session: Session) -> list[str]:
+    view = await deposits.ground.view(session)
+    return [item["state"] for item in view["transactions"]]
+
+
+async def books(deposits: DepositGround) -> dict[str, int]:
+    """Return the balances of the accounts that are not empty, by kind, as credits minus debits."""
+    database = deposits.ground.world.database
+    assert await find_differences(database) == []
+    balances = await list_balances(database, None, None)
+    return {
+        item.account.split(":")[0]: -int(item.balance_minor)
+        for item in balances
+        if item.balance_minor != "0"
+    }
+
+
+async def test_a_transfer_that_a_reorganization_removes_does_not_count(
+    deposits: DepositGround,
+) -> None:
+    ground = deposits.ground
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, HALF)
+    await ground.final()
+    await deposits.transfer(session, TOTAL - HALF)
+    await ground.turn()
+    assert await states(deposits, session) == ["final", "sighted"]
+    await ground.reorg(1)
+    await ground.turn()
+    assert await states(deposits, session) == ["final"]
+    view = await ground.view(session)
+    assert (view["status"], view["remaining"]["amount"]) == ("partial", "12.75")
+    await ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    await deposits.transfer(session, TOTAL - HALF)
+    await ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await books(deposits) == {"chain_deposits": -TOTAL, "merchant_payable": TOTAL}
+
+
+async def test_a_fee_that_the_token_takes_is_missing_from_the_payment(usdt: DepositGround) -> None:
+    fee = USDT_TOTAL // 100
+    await usdt.call_token("set_fee", 100)  # 1 %
+    payment, session = await usdt.bill()
+    await usdt.transfer(session, USDT_TOTAL)
+    await usdt.ground.final(40)
+    assert await usdt.outcome(payment) == ("PROCESSING", None, [])
+    view = await usdt.ground.view(session)
+    assert view["remaining"]["amount_smallest_unit"] == str(fee)
+    await usdt.ground.world.rows("UPDATE merchant SET deposit_tolerance = 1")
+    other, session = await usdt.bill()
+    await usdt.transfer(session, USDT_TOTAL)
+    await usdt.ground.final(40)
+    assert await usdt.ground.status(other) == "PAID"
+
+
+async def test_a_tolerance_is_rounded_down(usdt: DepositGround) -> None:
+    await usdt.ground.world.rows("UPDATE merchant SET deposit_tolerance = 0.001")
+    payment, session = await usdt.bill(amount=Decimal("25.55"), amount_text="25.55")
+    tolerance = 255  # and a half
+    await usdt.transfer(session, session.quote.total_minor - tolerance - 1)
+    await usdt.ground.final(40)
+    assert await usdt.outcome(payment) == ("PROCESSING", None, [])
+    await usdt.transfer(session, 1)
+    await usdt.ground.final(40)
+    assert await usdt.outcome(payment) == ("PAID", None, [])
+
+
+async def test_an_omitted_transfer_is_found_by_the_second_look(
+    omitting: tuple[DepositGround, FaultyNode],
+) -> None:
+    deposits, node = omitting
+    payment, session = await deposits.bill()
+    node.faults = Faults(drop_logs=1.0)
+    await deposits.transfer(session)
+    await deposits.ground.final()
+    await deposits.ground.final()
+    assert node.done["dropped"]
+    node.faults = Faults()
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    await deposits.ground.pass_time(601)
+    await deposits.ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await books(deposits) == {"chain_deposits": -TOTAL, "merchant_payable": TOTAL}
+
+
+async def test_a_transfer_in_blocks_that_were_read_while_its_address_was_stored_is_found(
+    deposits: DepositGround,
+) -> None:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session)
+    await deposits.ground.mine(5)
+    # A watcher that could not see the address yet has read these blocks.
+    await deposits.ground.world.rows(
+        "UPDATE chain_cursor SET deposit_block = $1", await deposits.ground.height() - 2
+    )
+    await deposits.ground.turn()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+
+
+async def test_addresses_of_a_replaced_factory_stay_payable(deposits: DepositGround) -> None:
+    old_payment, old_session = await deposits.bill()
+    newer = await add_factory(deposits.ground, "USDT")
+    payment, session = await newer.bill()
+    database = deposits.ground.world.database
+    published = (await get_chain_view(database, deposits.ground.slug))["deposits"]
+    assert published["factory_address"].lower() == newer.factory
+    shown = await deposits.ground.view(old_session)
+    assert shown["factory_address"].lower() == deposits.factory
+    assert shown["deposit_address"].lower() == deposits.address(old_session)
+    await deposits.transfer(old_session)
+    await newer.transfer(session)
+    await deposits.ground.final()
+    assert await deposits.outcome(old_payment) == ("PAID", None, [])
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await books(deposits)
+
+
+async def test_merchants_hear_of_a_partial_payment_only_when_it_ends(
+    deposits: DepositGround,
+) -> None:
+    world = deposits.ground.world
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, 5)
+    await deposits.ground.final()
+    assert await world.events(payment) == []
+    await deposits.expire(payment)
+    assert await world.events(payment) == ["payment.failed"]
+    [row] = await world.rows("SELECT body FROM event")
+    assert "AMOUNT_MISMATCH" in row["body"]
+    assert deposits.address(session) not in row["body"].lower()
+
+
+async def test_the_books_have_what_arrived(deposits: DepositGround) -> None:
+    world = deposits.ground.world
+    await world.rows("UPDATE merchant SET deposit_tolerance = 1")
+    missing = TOTAL // 200
+    _, short = await deposits.bill()
+    await deposits.transfer(short, TOTAL - missing)
+    await deposits.ground.final()
+    arrived = TOTAL - missing
+    assert await books(deposits) == {"chain_deposits": -arrived, "merchant_payable": arrived}
+    _, long = await deposits.bill()
+    await deposits.transfer(long, TOTAL + HALF)
+    await deposits.ground.final()
+    arrived += TOTAL
+    assert await books(deposits) == {
+        "chain_deposits": -arrived - HALF,
+        "merchant_payable": arrived,
+        "suspense": HALF,
+    }
+    [case] = await world.rows("SELECT id FROM money_case")
+    await world.perform(
+        ResolveCase(case_id=ids.format_id(ids.CASE, case["id"]), resolution="accept", note="kept")
+    )
+    arrived += HALF
+    assert await books(deposits) == {"chain_deposits": -arrived, "merchant_payable": arrived}
