@@ -133,6 +133,7 @@ class ChainView:
     sweep_count: int
     sweep_after_s: int
     sweep_gas_price_max: Decimal  # in gwei; 0: no limit
+    transfer_fee_usd: Decimal
     unswept: list[UnsweptDeposits]
     block: int | None
     head: int | None

@@ -41,6 +41,7 @@ class ChainRecord:
     sweep_after_s: int  # the age at which a deposit is swept
     sweep_gas_price_max: Decimal  # in gwei; 0: no limit
     sweep_now_at: datetime | None  # deposits that were final then are swept at once
+    transfer_fee_usd: Decimal  # usual network fee of a token transfer; 0: buyers are not told
     updated_at: datetime
 
     @property
@@ -103,7 +104,7 @@ _CHAIN_COLUMNS = """
     slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
     block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
     refunders, refund_approval_above, auto_refund_gas, sweeper, sweep_count, sweep_after_s,
-    sweep_gas_price_max, sweep_now_at, updated_at
+    sweep_gas_price_max, sweep_now_at, transfer_fee_usd, updated_at
 """
 _COIN_ADDRESS = "decode(repeat('00', 20), 'hex')"
 _TOKEN_COLUMNS = f"""
@@ -304,7 +305,7 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
         SET finality = $2, confirmations = $3, instant_finality = $4, public_rpc_urls = $5,
             explorer_urls = $6, refunders = $7, refund_approval_above = $8, auto_refund_gas = $9,
             sweeper = $10, sweep_count = $11, sweep_after_s = $12, sweep_gas_price_max = $13,
-            sweep_now_at = $14, updated_at = clock()
+            sweep_now_at = $14, transfer_fee_usd = $15, updated_at = clock()
         WHERE slug = $1
         """,
         chain.slug,
@@ -321,6 +322,7 @@ async def save_chain(tx: Tx, chain: ChainRecord) -> None:
         chain.sweep_after_s,
         chain.sweep_gas_price_max,
         chain.sweep_now_at,
+        chain.transfer_fee_usd,
     )
 
 

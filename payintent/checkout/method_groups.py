@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from html import escape
 from typing import Any
@@ -54,6 +54,7 @@ class Choice:
     name: str
     icon: Markup
     duration: str = ""  # how long the network usually takes
+    network_fee: str = ""  # how much the network usually costs
 
     @property
     def value(self) -> str:
@@ -105,7 +106,10 @@ def group_methods(quotes: Iterable[dict[str, Any]], language: Language) -> list[
 
 
 def cheapest_first(quotes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Order each token's quotes by total, then by duration. Other quotes keep their places."""
+    """Order each token's quotes by total and network fee, then by duration.
+
+    Other quotes keep their places.
+    """
     by_token: dict[str, list[dict[str, Any]]] = {}
     for quote in quotes:
         if quote["kind"] == "onchain":
@@ -118,7 +122,8 @@ def cheapest_first(quotes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _cost(quote: Mapping[str, Any]) -> tuple[Decimal, int]:
-    return Decimal(quote["total_amount"]), quote.get("typical_s", 0)
+    """Return the cost in tokens, which are worth a US dollar, and the duration."""
+    return Decimal(quote["total_amount"]) + quote.get("network_fee", 0), quote.get("typical_s", 0)
 
 
 def draw_quote_icon(quote: dict[str, Any]) -> Markup:
@@ -148,7 +153,7 @@ def _note_key(option: MethodOption, language: Language, heading: str | None) -> 
 
 def _single_option(quote: dict[str, Any], language: Language) -> MethodOption:
     name, icon = quote["name"], draw_quote_icon(quote)
-    return MethodOption(name, icon, [Choice(quote, name, icon, _duration(quote, language))])
+    return MethodOption(name, icon, [_choice(quote, name, icon, language)])
 
 
 def _token_option(token: str, quotes: list[dict[str, Any]], language: Language) -> MethodOption:
@@ -160,11 +165,20 @@ def _token_option(token: str, quotes: list[dict[str, Any]], language: Language) 
 
 def _chain_choice(quote: dict[str, Any], language: Language) -> Choice:
     icon = draw_chain_icon(quote.get("chain") or "")
-    return Choice(quote, quote["chain_name"], icon, _duration(quote, language))
+    return _choice(quote, quote["chain_name"], icon, language)
 
 
-def _duration(quote: Mapping[str, Any], language: Language) -> str:
-    return language.duration(quote["typical_s"]) if "typical_s" in quote else ""
+def _choice(quote: dict[str, Any], name: str, icon: Markup, language: Language) -> Choice:
+    duration = language.duration(quote["typical_s"]) if "typical_s" in quote else ""
+    return Choice(quote, name, icon, duration, _describe_network_fee(quote, language))
+
+
+def _describe_network_fee(quote: Mapping[str, Any], language: Language) -> str:
+    fee: Decimal = quote.get("network_fee", Decimal(0))
+    if not fee:
+        return ""
+    cents = fee.quantize(Decimal("0.01"), ROUND_CEILING)
+    return language.t("network_fee", amount=language.money(f"{cents}", "USD"))
 
 
 def choose_icon(kind: str, label: str) -> str:

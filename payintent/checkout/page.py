@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from starlette.requests import Request
@@ -60,6 +61,8 @@ _STEP_SCRIPTS = {"wallet": ("onchain.js",), "deposit": ("deposit.js",), "card": 
 #: Scripts of the wallet and deposit steps, which are prefetched if a token is offered.
 _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
 _DEPOSIT_SCRIPTS = ("deposit.js", "derive.js")
+#: An approval and a payment use 126,204 gas; a transfer uses 57,692.
+_CONTRACT_GAS_RATIO = Decimal("2.2")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
 
@@ -336,13 +339,21 @@ async def _list_method_fields(
 
 
 def _method_fields(quote: Quote, chain: ChainRecord | None, language: Language) -> dict[str, Any]:
-    """Return a quote's fields with its name and, for tokens, the chain's usual duration."""
+    """Return a quote's fields with its name and, for tokens, the usual duration and cost."""
     fields = quote_fields(quote) | {
         "name": method_name(quote, language),
         "chain_name": chain_name(quote, chain, language),
         "is_deposit": quote.provider == DEPOSIT_PROVIDER,
     }
-    return fields | ({"typical_s": chain.typical_s} if chain else {})
+    if chain is None:
+        return fields
+    return fields | {"typical_s": chain.typical_s, "network_fee": _network_fee(quote, chain)}
+
+
+def _network_fee(quote: Quote, chain: ChainRecord) -> Decimal:
+    """Return the buyer's usual network fee in US dollars; 0 if it is unknown."""
+    needs_approval = quote.provider != DEPOSIT_PROVIDER and quote.token != chain.coin_symbol
+    return chain.transfer_fee_usd * (_CONTRACT_GAS_RATIO if needs_approval else 1)
 
 
 def _read_selection(visit: CheckoutVisit, form: dict[str, str]) -> QuoteSelection:

@@ -23,7 +23,14 @@ from payintent.runtime.settings import RetentionRule
 Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})?$")]
 _NUMBERS = (
     *("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from"),
-    *("sweep_gas_price_max", "sweep_value", "sweep_minimum", "surplus_from", "percent"),
+    *(
+        "sweep_gas_price_max",
+        "transfer_fee_usd",
+        "sweep_value",
+        "sweep_minimum",
+        "surplus_from",
+        "percent",
+    ),
 )
 
 
@@ -98,6 +105,7 @@ ChainEntry = _build_entry_type(
     omit=("refunder", "sweeper"),
     refund_approval_above=_OPTIONAL_NUMBER,
     sweep_gas_price_max=_OPTIONAL_NUMBER,
+    transfer_fee_usd=_OPTIONAL_NUMBER,
 )
 TokenEntry = _build_entry_type(
     SetToken,

@@ -112,6 +112,7 @@ async def _read_chains(context: OperationContext) -> list[InstalledEntry]:
                 explorer_urls=list(row.explorer_urls),
                 refund_approval_above=format_number(row.refund_approval_above),
                 sweep_gas_price_max=format_number(row.sweep_gas_price_max),
+                transfer_fee_usd=format_number(row.transfer_fee_usd),
             )
         )
         for row in await chain_store.list_chains(context.database)

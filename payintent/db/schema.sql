@@ -346,6 +346,7 @@ CREATE TABLE public.chain (
     sweep_after_s integer DEFAULT 86400 NOT NULL,
     sweep_gas_price_max numeric(38,9) DEFAULT 0 NOT NULL,
     sweep_now_at timestamp with time zone,
+    transfer_fee_usd numeric(12,6) DEFAULT 0 NOT NULL,
     CONSTRAINT chain_auto_refund_gas CHECK ((auto_refund_gas >= 0)),
     CONSTRAINT chain_confirmations CHECK (((confirmations >= 1) AND (confirmations <= 10000))),
     CONSTRAINT chain_finality CHECK ((finality = ANY (ARRAY['finalized'::text, 'confirmations'::text]))),
@@ -1501,6 +1502,9 @@ ALTER TABLE public.chain_token
 
 ALTER TABLE public.chain_token
     ADD CONSTRAINT chain_token_sweep CHECK (((sweep_value >= (0)::numeric) AND (sweep_minimum >= (0)::numeric))) NOT VALID;
+
+ALTER TABLE public.chain
+    ADD CONSTRAINT chain_transfer_fee CHECK ((transfer_fee_usd >= (0)::numeric)) NOT VALID;
 
 ALTER TABLE ONLY public.checkout
     ADD CONSTRAINT checkout_pkey PRIMARY KEY (id);

@@ -39,6 +39,7 @@ _GAS_MAX = 10**12
 _SWEEP_COUNT_MAX = 10_000
 _SWEEP_AFTER_MAX_S = 30 * 86_400
 _GWEI = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_FEE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 _INSTANT_FINALITY = "Trust nodes that report their latest block as final."
 _DIRECT_FIELDS = (
     "finality",
@@ -100,6 +101,10 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     sweep_gas_price_max: Annotated[
         str | None, option("Sweeps wait above this gas price, in gwei; 0: no limit.")
     ] = None
+    transfer_fee_usd: Annotated[
+        str | None,
+        option("Usual network fee of a token transfer that buyers see, in US dollars; 0: none."),
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return whether the change affects senders, weakens finality or redirects wallets."""
@@ -147,6 +152,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         chain = await require_chain(context.database, self.chain)
         self._parse_refund_settings()
         self._parse_sweep_settings()
+        self._parse_transfer_fee()
         if self.auto_refund_gas is not None and not 0 <= self.auto_refund_gas <= _GAS_MAX:
             raise BadRequestError(f"auto_refund_gas must be from 0 to {_GAS_MAX}")
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
@@ -174,7 +180,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
             await refund_log_store.reset_dispositions(tx, self.chain, refunder)
         if threshold is not None:
             changes["refund_approval_above"] = threshold
-        changes |= self._parse_sweep_settings()
+        changes |= self._parse_sweep_settings() | self._parse_transfer_fee()
         chain = replace(before, **changes)
         self._check_finality(chain)
         await chain_store.save_chain(tx, chain)
@@ -203,6 +209,13 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
                 raise BadRequestError("sweep_gas_price_max must be a number of gwei, such as 7.5")
             settings["sweep_gas_price_max"] = Decimal(self.sweep_gas_price_max)
         return settings
+
+    def _parse_transfer_fee(self) -> dict[str, Decimal]:
+        if self.transfer_fee_usd is None:
+            return {}
+        if not _FEE.fullmatch(self.transfer_fee_usd):
+            raise BadRequestError("transfer_fee_usd must be a number of US dollars, such as 0.25")
+        return {"transfer_fee_usd": Decimal(self.transfer_fee_usd)}
 
     def _parse_refund_settings(self) -> tuple[bytes | None, Decimal | None]:
         """Parse the refunder and the amount above which refunds need approval."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from decimal import Decimal
 from html import unescape
 from typing import Any
 
@@ -14,6 +15,7 @@ from payintent.checkout.codes import _qr_response
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.checkout.method_groups import cheapest_first, group_methods
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.onchain.operations import SetChain
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.payments.model import Payment, Session
 from payintent.runtime.settings import Settings
@@ -294,6 +296,32 @@ def test_networks_are_listed_cheapest_first_then_fastest_first() -> None:
         ("Cheap", "Usually about 15 minutes"),
         ("BNB Smart Chain", "Usually less than a minute"),
     ]
+
+
+def test_the_network_fee_counts_as_cost_and_is_shown_in_cents() -> None:
+    quotes = [
+        _quote("Ethereum", "25.5", 5, network_fee=Decimal("0.5")),
+        _quote("BNB Smart Chain", "25.5", 900, network_fee=Decimal("0.001")),
+    ]
+    [group] = group_methods(cheapest_first(quotes), load_language("en"))
+    assert [(choice.name, choice.network_fee) for choice in group.options[0].choices] == [
+        ("BNB Smart Chain", "Network fee about 0.01\u00a0USD"),
+        ("Ethereum", "Network fee about 0.50\u00a0USD"),
+    ]
+
+
+async def test_a_payment_that_needs_an_approval_costs_more_than_a_transfer(api: Api) -> None:
+    await offer_tokens(api.world)
+    await offer_deposits(api.world)
+    await api.world.perform(SetChain(chain="native", transfer_fee_usd="0.5"))
+    created = await api.create(currency="USD", amount="25.50")
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    fees = re.findall(r"Network fee about ([0-9.]+)", page)
+    assert sorted(fees) == [
+        "0.50",
+        "0.50",
+        "1.10",
+    ]  # a transfer, the coin, and a token with its approval
 
 
 @pytest.mark.parametrize("locale", LOCALES)

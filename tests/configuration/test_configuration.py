@@ -117,6 +117,7 @@ _CHANGES: list[ChangeOperation[Any]] = [
         sweep_count=20,
         sweep_after_s=43_200,
         sweep_gas_price_max="7.5",
+        transfer_fee_usd="0.25",
     ),
     SetToken(
         chain="ethereum",

@@ -860,6 +860,7 @@ BROKEN: list[tuple[str, str]] = [
     ("chain_sweep_policy", "UPDATE chain SET sweep_count = 0"),
     ("chain_sweep_policy", "UPDATE chain SET sweep_after_s = -1"),
     ("chain_sweep_policy", "UPDATE chain SET sweep_gas_price_max = -1"),
+    ("chain_transfer_fee", "UPDATE chain SET transfer_fee_usd = -1"),
     ("chain_token_sweep", "UPDATE chain_token SET sweep_value = -1"),
     ("chain_token_sweep", "UPDATE chain_token SET sweep_minimum = -1"),
     *[(constraint, ";".join([

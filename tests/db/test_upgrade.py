@@ -39,6 +39,7 @@ _NEW_COLUMNS: dict[str, dict[str, Any]] = {
         "sweep_after_s": 86_400,
         "sweep_gas_price_max": 0,
         "sweep_now_at": None,
+        "transfer_fee_usd": 0,
     },
     "chain_contract": {"forwarder": None, "refund_account_id": None},
     "chain_cursor": {

@@ -181,6 +181,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.set", {"sweep_count": 0}, _BAD, "sweep_count must be from 1"),
     ("chain.set", {"sweep_after_s": -1}, _BAD, "sweep_after_s must be from 0"),
     ("chain.set", {"sweep_gas_price_max": "-1"}, _BAD, "must be a number of gwei"),
+    ("chain.set", {"transfer_fee_usd": "1e3"}, _BAD, "must be a number of US dollars"),
     ("chain.set-token", {"sweep_value": "-1"}, _BAD, "sweep_value must be a number"),
     ("chain.set-token", {"sweep_minimum": "1e3"}, _BAD, "sweep_minimum must be a number"),
     ("chain.set", {"auto_refund_gas": 10**12 + 1}, _BAD, "auto_refund_gas must be from 0"),

@@ -192,6 +192,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "sweep_count": 50,
         "sweep_after_s": 3600,
         "sweep_gas_price_max": "7.5",
+        "transfer_fee_usd": "0.25",
     },
     "chain.sweep-now": {"chain": "native"},
     "chain.set-token": {

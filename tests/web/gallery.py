@@ -28,6 +28,7 @@ from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.model import FeeMode, TaxManager
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.merchants.taxes import SetTaxRate
+from payintent.onchain.operations import SetChain
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.anvil import Anvil
@@ -45,6 +46,7 @@ from tests.web.beside import beside
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _PAY = "https://bank.example/pay"
+_FEES_USD = {"ethereum": "0.5", "bsc": "0.004"}
 BANNED = "banned-buyer"
 _MOVED_S = 1801  # the clock, past the time of the payments before
 PRODUCT = (
@@ -131,6 +133,7 @@ class Gallery:
             for slug, name in (("ethereum", "Ethereum"), ("bsc", "BNB Smart Chain")):
                 await _offer_token(world, await add_contract(world, slug), "USDT", name)
                 await _offer_token(world, await register_factory(world, slug), "USDT", name)
+                await world.perform(SetChain(chain=slug, transfer_fee_usd=_FEES_USD[slug]))
             await _offer_token(world, ground.account_id, "NATIVED", "Native")
             self._everything.append(world)
         return self._everything[0]

@@ -215,6 +215,9 @@ ALTER TABLE chain
     ADD COLUMN sweep_after_s int NOT NULL DEFAULT 86400,
     ADD COLUMN sweep_gas_price_max numeric(38, 9) NOT NULL DEFAULT 0,  -- in gwei; 0: no limit
     ADD COLUMN sweep_now_at timestamptz,  -- deposits that were final then are swept at once
+    -- The usual network fee of a token transfer, in US dollars; 0: buyers are not told.
+    ADD COLUMN transfer_fee_usd numeric(12, 6) NOT NULL DEFAULT 0,
+    ADD CONSTRAINT chain_transfer_fee CHECK (transfer_fee_usd >= 0) NOT VALID,
     ADD CONSTRAINT chain_sweeper CHECK (octet_length(sweeper) = 20) NOT VALID,
     ADD CONSTRAINT chain_sweep_policy CHECK (
         sweep_count > 0 AND sweep_after_s >= 0 AND sweep_gas_price_max >= 0
