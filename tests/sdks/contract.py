@@ -6,6 +6,14 @@ from typing import Any
 
 from payintent.http.docs.documents import read_openapi_document
 
+#: Operations without a key that the SDKs have, to verify deposit addresses.
+_WITHOUT_KEY = {"getChain", "getOnchainSession"}
+#: What a page passes on to a wallet; servers do not read it.
+_FOR_WALLETS = {
+    *("CallArgument", "EthCall", "EventTopics", "NativeBalanceCall", "NativeCurrency"),
+    *("PayFunction", "WalletChain", "WalletChecks", "WalletCurrency", "WalletStep"),
+}
+
 
 def contract() -> dict[str, Any]:
     return read_openapi_document()
@@ -16,10 +24,13 @@ def snake(name: str) -> str:
 
 
 def operations() -> Iterator[dict[str, Any]]:
-    """Give the operations of the contract that need a merchant's key."""
+    """Give the operations of the contract for a merchant's server."""
     for path, methods in contract()["paths"].items():
         for operation in methods.values():
-            if isinstance(operation, dict) and {"merchantKey": []} in operation.get("security", []):
+            if not isinstance(operation, dict):
+                continue
+            has_key = {"merchantKey": []} in operation.get("security", [])
+            if has_key or operation.get("operationId") in _WITHOUT_KEY:
                 yield operation | {"parts": re.findall(r"\{(\w+)\}", path)}
 
 
@@ -46,7 +57,7 @@ def object_schemas() -> set[str]:
             if target is not None:
                 pending.append(target)
     names = {name.rpartition("/")[2] for name in found}
-    return {name for name in names if fields_of(name)}
+    return {name for name in names - _FOR_WALLETS if fields_of(name)}
 
 
 def resolved(reference: str) -> Any:

@@ -4,7 +4,7 @@ import inspect
 import json
 from dataclasses import fields, is_dataclass
 
-from payintent_sdk import AsyncClient, Client, calls, events, models
+from payintent_sdk import AsyncClient, Client, calls, events, models, onchain
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     }
     classes = {
         name: [field.name for field in fields(kind)]
-        for module in (models, events)
+        for module in (models, events, onchain)
         for name, kind in vars(module).items()
         if is_dataclass(kind) and isinstance(kind, type)
     }

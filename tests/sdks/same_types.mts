@@ -18,11 +18,17 @@ export interface Types {
   Catalog: sdk.Catalog;
   CatalogCountry: sdk.CatalogCountry;
   CatalogCurrency: sdk.CatalogCurrency;
+  Chain: sdk.Chain;
+  ChainFinality: sdk.ChainFinality;
+  ChainToken: sdk.ChainToken;
   CompletedPayment: sdk.CompletedPayment;
+  Confirmations: sdk.Confirmations;
   CreatePayment: sdk.CreatePayment;
   CreateRefund: sdk.CreateRefund;
   CreatedPayment: sdk.CreatedPayment;
   DeclineTestPayment: sdk.DeclineTestPayment;
+  DepositAmount: sdk.DepositAmount;
+  DepositFactory: sdk.DepositFactory;
   Dispute: sdk.Dispute;
   DisputeList: sdk.Page<sdk.Dispute>;
   DisputeTestPayment: sdk.DisputeTestPayment;
@@ -33,6 +39,7 @@ export interface Types {
   FeedEvent: sdk.FeedEvent;
   FraudDecision: sdk.FraudDecision;
   MovedTimes: sdk.MovedTimes;
+  OnchainSession: sdk.OnchainSession;
   PayTestPayment: sdk.PayTestPayment;
   Payment: sdk.Payment;
   PaymentCancelled: sdk.PaymentCancelled;
@@ -47,11 +54,15 @@ export interface Types {
   Refund: sdk.Refund;
   RefundList: sdk.Page<sdk.Refund>;
   ReplayedEvent: sdk.ReplayedEvent;
+  SessionChain: sdk.SessionChain;
+  SessionToken: sdk.SessionToken;
+  SessionTransaction: sdk.SessionTransaction;
   Statement: sdk.Statement;
   StatementLine: sdk.StatementLine;
   StatementList: sdk.Page<sdk.Statement>;
   StatementWithLines: sdk.StatementWithLines;
   TestClock: sdk.TestClock;
+  WalletLinks: sdk.WalletLinks;
 }
 
 /** The SDK's parameters of each operation that has a query. */

@@ -415,7 +415,7 @@ async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> No
     repository = str(Path(__file__).parents[2])
     path = f"{repository}:{environment(home)['PYTHONPATH']}"
     _, helped, _ = await ran(home, "--help", PYTHONPATH=path, **here)
-    for name in ("listen", "logs", "open", "trigger", "grade", "login", "logout"):
+    for name in ("listen", "logs", "open", "trigger", "verify-deposit", "grade", "login", "logout"):
         assert re.search(rf"^│? *{name} ", helped, re.MULTILINE), (name, helped)
     status, _, error = await ran(home, "open", "pay_1", PYTHONPATH=path, **here)
     assert (status, "there is no key" in error) == (2, True), error
@@ -427,6 +427,7 @@ def test_its_command_is_not_the_operators() -> None:
 
 
 def test_the_readme_and_the_guide_have_every_command() -> None:
-    for name in ("listen --forward-to", "logs tail", "open pay_", "trigger payment", "login"):
+    names = ("listen --forward-to", "logs tail", "open pay_", "trigger payment", "login")
+    for name in (*names, "verify-deposit pay_", "grade"):
         assert f"payintent-cli {name}" in _README
     assert "payintent-cli listen --forward-to" in _WEBHOOKS

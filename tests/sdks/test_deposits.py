@@ -1,44 +1,258 @@
-"""Deposit addresses recomputed by both SDKs: a changed one is refused."""
+"""Deposit addresses as both SDKs, the page's script, viem and the contract derive them."""
 
+import asyncio
 import json
 import random
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
-from eth_utils.address import to_checksum_address
-from eth_utils.crypto import keccak
 
+import payintent
+from payintent.core.ids import PAYMENT, SESSION, format_id
+from payintent.evm.abi import to_checksum_address
+from payintent.evm.deposits import init_code_hash
+from payintent.runtime.settings import Settings
+from payintent.service import Service
+from payintent_sandbox.chains.anvil_binary import npm
+from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, DEPOSIT_FORWARDER, load
+from payintent_sandbox.chains.deploy import create_contract
 from tests.sdks import python_sdk, typescript_sdk
+from tests.sdks.python_sdk import HERE
+from tests.sdks.test_cli import ran
+from tests.support.chain_fixtures import anvil, chain_url
+from tests.support.contracts import contract_service
+from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.fakes import FakeGateway
+from tests.support.onchain import ChainWorld, chain_world, session_path
+from tests.support.world import Api, World
+from tools.web.install import FOLDER
 
 pytestmark = pytest.mark.full
 
+__all__ = ["anvil", "chain_url"]
 
-def reference_address(uuid: bytes, factory: bytes, init_code_hash: bytes) -> str:
-    salt = uuid.ljust(32, b"\0")
-    digest = keccak(b"\xff" + factory + salt + init_code_hash)
-    return f"0x{digest[12:].hex()}"
+_PAGE = Path(payintent.__file__).parent / "checkout/static/derive.js"
+_VIEM = FOLDER / "node_modules/viem/_esm/index.js"
+_WRONG = "WrongDepositAddressError"
+_ATTACKER = "0x" + "ab" * 20
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+@pytest.fixture
+async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
+    async with chain_world(world, chain_url) as ground:
+        yield ground
+
+
+@pytest.fixture
+async def deposits(ground: ChainWorld) -> DepositGround:
+    return await add_factory(ground, "USDT")
+
+
+def use(language: str, facts: list[list[str]], sessions: list[Any]) -> tuple[list[str], list[str]]:
+    """Let an SDK derive addresses and verify sessions."""
+    text = json.dumps([facts, sessions])
+    if language == "python":
+        return json.loads(python_sdk.run_program("use_deposits.py", text=text))
+    return json.loads(typescript_sdk.run_program("use_deposits.mts", text=text))
+
+
+async def test_page_sdks_viem_and_contract_derive_the_same_addresses(
+    ground: ChainWorld, tmp_path: Path
+) -> None:
+    chance = random.Random(7)
+    factory_code = load(DEPOSIT_FACTORY)
+    cases: list[list[str]] = []
+    of_contract: list[str] = []
+    for receiver in (await ground.chain.ask("eth_accounts"))[:3]:
+        forwarder, _ = await create_contract(
+            ground.chain, ground.payer, DEPOSIT_FORWARDER, receiver
+        )
+        factory, _ = await create_contract(ground.chain, ground.payer, DEPOSIT_FACTORY, forwarder)
+        for _ in range(70):
+            uuid = chance.randbytes(16)
+            call = {"to": factory, "data": factory_code.call_data("address_of", uuid)}
+            word = await ground.chain.ask("eth_call", call, "latest")
+            cases.append([f"0x{uuid.hex()}", factory, forwarder])
+            of_contract.append(f"0x{word[-40:]}")
+    page = str(shutil.copy(_PAGE, tmp_path / "page.mjs"))
+    words = (npm()[0], str(HERE / "use_viem.mjs"), str(_VIEM), page)
+    derived = json.loads(typescript_sdk.run(*words, folder=tmp_path, text=json.dumps(cases)))
+    for addresses in ("create", "create2", "page"):
+        assert [one[addresses].lower() for one in derived] == of_contract
+    hashes = [f"0x{init_code_hash(bytes.fromhex(case[2][2:])).hex()}" for case in cases]
+    assert [one["code_hash"] for one in derived] == hashes
+    facts = [[*case[:2], code_hash] for case, code_hash in zip(cases, hashes, strict=True)]
+    for language in ("python", "typescript"):
+        assert use(language, facts, [])[0] == of_contract
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
-def test_the_address_of_every_payment_is_recomputed_and_any_other_is_refused(
-    language: str,
+def test_malformed_values_are_refused(language: str) -> None:
+    uuid, factory, code_hash = "0x" + "1" * 32, _ATTACKER, "0x" + "2" * 64
+    facts = [[uuid[:-1], factory, code_hash], [uuid, "0x", code_hash], [uuid, factory, "x"]]
+    error = "ValueError" if language == "python" else "TypeError"
+    assert use(language, facts, [])[0] == [error] * len(facts)
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def _replace(name: str, value: Any) -> Change:
+    return lambda session: session.update({name: value})
+
+
+def _move(session: dict[str, Any]) -> None:
+    session["chain"]["network_id"] = 1
+    _relink(session)
+
+
+def _relink(session: dict[str, Any], to: str | None = None, amount: str | None = None) -> None:
+    session["links"]["eip681"] = (
+        f"ethereum:{session['token']['address']}@{session['chain']['network_id']}/transfer"
+        f"?address={to or session['deposit_address']}"
+        f"&uint256={amount or session['remaining']['amount_smallest_unit']}"
+    )
+
+
+def _use_other_factory(session: dict[str, Any]) -> None:
+    """Change all facts in the same way, as a hijacked API does."""
+    forwarder = bytes.fromhex(_ATTACKER[2:])
+    facts = [session["pay_uuid"], _ATTACKER, f"0x{init_code_hash(forwarder).hex()}"]
+    [[address], _] = use("python", [facts], [])
+    names = ("factory_address", "forwarder_address", "receiver")
+    session.update(dict.fromkeys(names, _ATTACKER))
+    session.update({"deposit_address": address, "init_code_hash": facts[2]})
+    _relink(session)
+
+
+_TAMPERING: dict[str, Change] = {
+    "address": _replace("deposit_address", _ATTACKER),
+    "all facts": _use_other_factory,
+    "receiver": _replace("receiver", _ATTACKER),
+    "uuid": _replace("pay_uuid", "0x" + "0" * 32),
+    "network": _move,
+    "link": lambda session: _relink(session, to=_ATTACKER),
+    "amount of the link": lambda session: _relink(session, amount="1"),
+    "link without amount": lambda session: session.pop("remaining"),
+    "address is a number": _replace("deposit_address", 1),
+}
+
+
+@pytest.mark.parametrize("language", ["python", "typescript"])
+async def test_a_session_that_a_stored_chain_does_not_derive_is_refused(
+    api: Api, deposits: DepositGround, language: str
 ) -> None:
-    chance = random.Random(7)
-    cases: list[list[str]] = []
-    expected: list[str] = []
-    for _ in range(200):
-        facts = [chance.randbytes(size) for size in (16, 20, 32)]
-        texts = [f"0x{fact.hex()}" for fact in facts]
-        address = reference_address(*facts)
-        changed = f"0x{(int(address, 16) ^ 1 << chance.randrange(160)):040x}"
-        cases += [[address, *texts], [to_checksum_address(address), *texts], [changed, *texts]]
-        expected += [address, address, "WrongDepositAddressError"]
-    uuid, factory, code_hash = texts
-    for facts in ([uuid[:-1], factory, code_hash], [uuid, "0x", code_hash], [uuid, factory, "x"]):
-        cases.append([address, *facts])
-        expected.append("ValueError" if language == "python" else "TypeError")
-    text = json.dumps(cases)
+    _, session = await deposits.bill()
+    view = (await api.send("GET", session_path(session))).json
+    chain = (await api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json
+    address = view["deposit_address"]
+    other = chain | {"deposits": chain["deposits"] | {"factory_address": _ATTACKER}}
+    _, paid_to_contract = await deposits.ground.bill("USDT")
+    contract_session = (await api.send("GET", session_path(paid_to_contract))).json
+    error = "ValueError" if language == "python" else "TypeError"
+    cases: list[tuple[Any, list[Any], str]] = [
+        (view, [chain], address),
+        (view | {"deposit_address": address.lower()}, [chain], address.lower()),
+        (view, [other, chain], address),
+        (view, [], _WRONG),
+        (view, [other], _WRONG),
+        (view, [chain | {"deposits": None}], _WRONG),
+        (view, [chain | {"network_id": 1}], _WRONG),
+        (contract_session, [chain], error),
+        (view | {"pay_uuid": "0x1"}, [chain], error),
+    ]
+    for change in _TAMPERING.values():
+        tampered = deepcopy(view)
+        change(tampered)
+        assert tampered != view
+        cases.append((tampered, [chain], _WRONG))
+    _, found = use(language, [], [case[:2] for case in cases])
+    assert found == [expected for *_, expected in cases]
+
+
+_CALLS = {
+    "python": """{}
+
+import sys
+with Client(*sys.argv[1:3]) as client:
+    print(deposit(client, *sys.argv[3:]))
+""",
+    "typescript": """{}
+import {{ Client as Made }} from "payintent-sdk";
+import {{ readFileSync }} from "node:fs";
+const [apiKey, baseUrl, id, file] = process.argv.slice(2);
+const stored = JSON.parse(readFileSync(file, "utf8"));
+console.log(await deposit(new Made({{ apiKey, baseUrl }}), id, stored));
+""",
+}
+
+
+@pytest.mark.parametrize("language", ["python", "typescript"])
+async def test_the_readmes_example_runs_as_printed(
+    api: Api, deposits: DepositGround, language: str, tmp_path: Path
+) -> None:
+    _, session = await deposits.bill()
+    chain = tmp_path / "chain.json"
+    chain.write_bytes((await api.send("GET", f"/v1/chains/{deposits.ground.slug}")).body)
+    readme = (python_sdk.ROOT / f"sdks/{language}/README.md").read_text()
+    [example] = re.findall(rf"```{language}\n([^`]*[vV]erify_?[dD]eposit.*?)```", readme, re.DOTALL)
+    program = _CALLS[language].format(example)
+    words = (api.world.api_key, api.base, format_id(SESSION, session.id), str(chain))
     if language == "python":
-        answer = python_sdk.run_program("use_deposits.py", text=text)
+        (tmp_path / "example.py").write_text(program)
+        run = partial(python_sdk.run_program, str(tmp_path / "example.py"), *words)
     else:
-        answer = typescript_sdk.run_program("use_deposits.mts", text=text)
-    assert json.loads(answer) == expected
+        (typescript_sdk.installed() / "example.mts").write_text(program)
+        run = partial(typescript_sdk.run_program, "example.mts", *words)
+    address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
+    assert (await asyncio.to_thread(run)).endswith(f"to {address}\n")
+
+
+async def test_the_command_verifies_a_payments_address_and_fails_if_it_is_wrong(
+    api: Api, deposits: DepositGround, tmp_path: Path
+) -> None:
+    payment, session = await deposits.bill()
+    await deposits.transfer(session, TOTAL // 2)
+    await deposits.ground.turn()
+    chain = (await api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json
+    address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
+    stored, other = tmp_path / "stored.json", tmp_path / "other.json"
+    stored.write_text(json.dumps(chain))
+    false = chain["deposits"] | {"init_code_hash": "0x" + "1" * 64}
+    other.write_text(json.dumps(chain | {"deposits": false}))
+    payment_id, session_id = format_id(PAYMENT, payment.id), format_id(SESSION, session.id)
+
+    async def verify(id_: str, *words: str) -> tuple[int, str, str]:
+        known = {"PAYINTENT_API_KEY": api.world.api_key, "PAYINTENT_URL": api.base}
+        return await ran(tmp_path, "verify-deposit", id_, "--live", *words, **known)
+
+    for id_ in (payment_id, session_id):
+        status, out, error = await verify(id_, "--chain", str(stored), "--address", address.lower())
+        assert (status, error) == (0, "")
+        assert f"verified: {address} is the deposit address of {session_id}" in out
+        assert "received 0 USDT, pending 12.75 USDT, remaining 12.75 USDT" in out
+    for words in (["--chain", str(other)], ["--chain", str(stored), "--address", _ATTACKER]):
+        status, out, error = await verify(payment_id, *words)
+        assert (status, out) == (1, "")
+        assert "Do not send money there" in error
+    other.write_text("{}")
+    _, to_contract = await deposits.ground.bill("USDT")
+    for id_, words in (
+        (payment_id, []),
+        (payment_id, ["--chain", str(other)]),
+        (payment_id, ["--chain", str(tmp_path / "none.json")]),
+        (format_id(SESSION, to_contract.id), ["--chain", str(stored)]),
+    ):
+        assert (await verify(id_, *words))[0] == 2

@@ -132,7 +132,7 @@ def test_it_believes_the_webhooks_that_the_official_library_signs_and_no_others(
 
 
 async def test_the_readmes_quickstart_runs_as_printed(api: Api, tmp_path: Path) -> None:
-    quickstart, receiver, _ = re.findall(r"```python\n(.*?)```", _README, re.DOTALL)
+    quickstart, receiver, _, _ = re.findall(r"```python\n(.*?)```", _README, re.DOTALL)
     (tmp_path / "quickstart.py").write_text(quickstart)
     printed = await asyncio.to_thread(
         run_program,

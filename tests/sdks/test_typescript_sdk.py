@@ -96,6 +96,8 @@ METHODS = {
     "getStatement": "statements.get",
     "listStatements": "statements.list",
     "getCatalog": "catalog.get",
+    "getChain": "onchain.getChain",
+    "getOnchainSession": "onchain.getSession",
     "getTestClock": "testClock.get",
     "advanceTestClock": "testClock.advance",
     "payTestPayment": "testPayments.pay",
@@ -115,7 +117,7 @@ def test_it_has_a_method_for_every_operation_and_the_readme_names_all() -> None:
 
 
 async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
-    quickstart, receiver, _ = re.findall(r"```typescript\n(.*?)```", _README, re.DOTALL)
+    quickstart, receiver, _, _ = re.findall(r"```typescript\n(.*?)```", _README, re.DOTALL)
     (installed() / "quickstart.mts").write_text(quickstart)
     printed = await asyncio.to_thread(
         run_program,

@@ -1,18 +1,22 @@
-// Verifies deposit addresses; prints the derived address, or the name of the error.
-// Standard input: as JSON, lists of an address, a uuid, a factory and a hash.
+// Derives and verifies deposit addresses; prints each address, or the name of the error.
+// Standard input, as JSON: lists of a uuid, a factory and a hash, and lists of a session and stored chains.
 
 import { deriveDepositAddress, verifyDepositAddress } from "payintent-sdk";
+import type { Chain, OnchainSession } from "payintent-sdk";
 
 declare const process: { stdin: AsyncIterable<Uint8Array> };
 
-let input = "";
-for await (const chunk of process.stdin) input += new TextDecoder().decode(chunk);
-const results = (JSON.parse(input) as [string, string, string, string][]).map(([address, ...facts]) => {
+function tried(act: () => string): string {
   try {
-    verifyDepositAddress(address, ...facts);
-    return deriveDepositAddress(...facts);
+    return act();
   } catch (error) {
     return (error as Error).name;
   }
-});
-console.log(JSON.stringify(results));
+}
+
+let input = "";
+for await (const chunk of process.stdin) input += new TextDecoder().decode(chunk);
+const [facts, sessions] = JSON.parse(input) as [[string, string, string][], [OnchainSession, Chain[]][]];
+const derived = facts.map((one) => tried(() => deriveDepositAddress(...one)));
+const verified = sessions.map(([session, chains]) => tried(() => verifyDepositAddress(session, ...chains)));
+console.log(JSON.stringify([derived, verified]));

@@ -1,20 +1,32 @@
-"""Verifies deposit addresses; prints the derived address, or the name of the error.
+"""Derives and verifies deposit addresses; prints each address, or the name of the error.
 
-Standard input: as JSON, lists of an address, a uuid, a factory and a hash.
+Standard input, as JSON: lists of a uuid, a factory and a hash, and lists of a session and
+stored chains.
 """
 
 import json
 import sys
+from collections.abc import Callable
+from typing import Any
 
-from payintent_sdk.deposits import derive_deposit_address, verify_deposit_address
+from payintent_sdk.decoding import decode
+from payintent_sdk.deposits import derive_deposit_address, load_chain, verify_deposit_address
+from payintent_sdk.onchain import OnchainSession
 
 
-def verify(address: str, *facts: str) -> str:
+def tried(do: Callable[[], str]) -> str:
     try:
-        verify_deposit_address(address, *facts)
+        return do()
     except ValueError as error:
         return type(error).__name__
-    return derive_deposit_address(*facts)
 
 
-print(json.dumps([verify(*case) for case in json.load(sys.stdin)]))
+def verify(session: Any, chains: list[Any]) -> str:
+    stored = [load_chain(json.dumps(chain)) for chain in chains]
+    return verify_deposit_address(decode(OnchainSession, session), *stored)
+
+
+facts, sessions = json.load(sys.stdin)
+derived = [tried(lambda one=one: derive_deposit_address(*one)) for one in facts]
+verified = [tried(lambda one=one: verify(*one)) for one in sessions]
+print(json.dumps([derived, verified]))

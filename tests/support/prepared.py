@@ -31,6 +31,7 @@ Need = Callable[[], bool]
 NEEDS: dict[str, Need] = {
     "clients": openapi_tools,
     "sdks": openapi_tools,
+    "sdks/test_deposits.py": web_tools,
     "gateways/test_ecpay_official.py": openapi_tools,
     "tools/test_browser_check.py": web_tools,
     "web/test_html.py": web_tools,

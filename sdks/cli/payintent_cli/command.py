@@ -22,6 +22,7 @@ _HELP = {
     "logs": "Show events and the state of their webhooks: logs tail.",
     "open": "Print the checkout URL of a payment and open it in the browser.",
     "trigger": "Create a test payment and end it, with payment.completed for example.",
+    "verify-deposit": "Check a deposit address against a chain that you have stored.",
     "grade": "Check how a shop's webhook receiver handles faults.",
     "login": "Store an API key in the keyring, or in a file that only you can read.",
     "logout": "Delete a stored API key.",
@@ -106,6 +107,16 @@ def _arguments() -> argparse.ArgumentParser:
         "--amount", default="1590.00", help="amount in the main currency unit (1590.00)"
     )
     triggered.add_argument("--currency", default="THB", help="a currency that you accept (THB)")
+    verified = command("verify-deposit", _verify_deposit)
+    verified.add_argument("id", metavar="PAYMENT|SESSION")
+    verified.add_argument(
+        "--chain",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="a stored response of GET /v1/chains/{slug}; repeat it for old factories",
+    )
+    verified.add_argument("--address", metavar="0x…", help="also compare the address of a buyer")
     graded = command("grade", _grade)
     graded.add_argument("--webhook-url", required=True, metavar="URL", help="your webhook receiver")
     graded.add_argument("--orders-url", required=True, metavar="URL", help="your order endpoint")
@@ -159,6 +170,13 @@ def _open(arguments: argparse.Namespace) -> None:
     from payintent_cli.opening import open_checkout
 
     open_checkout(access, arguments.payment_id, only_print=arguments.only_print)
+
+
+def _verify_deposit(arguments: argparse.Namespace) -> None:
+    access = _access(arguments)
+    from payintent_cli.deposit_addresses import verify
+
+    verify(access, arguments.id, arguments.chain, arguments.address)
 
 
 def _trigger(arguments: argparse.Namespace) -> None:

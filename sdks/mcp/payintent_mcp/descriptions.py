@@ -23,6 +23,11 @@ TOOLS = {
     "dispute_test_payment": ("Dispute a test payment as the buyer's bank, or decide its dispute."),
     "get_balance": "The amounts currently owed to the merchant, by currency.",
     "get_catalog": "The countries, currencies and methods in which the merchant can be paid.",
+    "get_chain": "A chain, its contracts and its tokens. Verify its facts over another channel.",
+    "get_onchain_session": (
+        "A payment on a chain: deposit address, amounts received, pending and remaining, and its "
+        "transactions. The address is not verified: never show it to a buyer or send money there."
+    ),
     "get_payment": "The current state of a payment, by its id.",
     "get_refund": "The current state of a refund, by its id.",
     "get_statement": "A daily statement and its lines: the movement of each payment or refund.",
@@ -69,6 +74,8 @@ PARAMETERS = {
     "reason": "A short reason, which is stored with the refund.",
     "refund_id": "The id of a refund, `ref_` and 22 characters.",
     "seconds": "How far to advance the clock of this test merchant.",
+    "session_id": "The id of an on-chain session, `sess_` and 22 characters.",
+    "slug": "The name of a chain: ethereum, bsc or native.",
     "state": "The state of the dispute: open, won or lost. Default: open.",
     "statement_id": "The id of a statement, `stmt_` and 22 characters.",
     "status": "Only results in this state.",

@@ -1,6 +1,6 @@
 """The Payment Intent Service's API for a merchant's server, in Python."""
 
-from payintent_sdk import errors, events, models, webhooks
+from payintent_sdk import deposits, errors, events, models, onchain, webhooks
 from payintent_sdk.client import AsyncClient, Client
 from payintent_sdk.errors import ApiError, PayintentError, PaymentDeniedError
 from payintent_sdk.retries import RetryPolicy
@@ -15,8 +15,10 @@ __all__ = [
     "PayintentError",
     "PaymentDeniedError",
     "RetryPolicy",
+    "deposits",
     "errors",
     "events",
     "models",
+    "onchain",
     "webhooks",
 ]

@@ -34,6 +34,7 @@ from payintent_sdk.models import (
     StatementWithLines,
     TestClock,
 )
+from payintent_sdk.onchain import Chain, OnchainSession
 
 T = TypeVar("T")
 Amount = str | Decimal
@@ -250,6 +251,19 @@ def get_statement(
 def get_catalog() -> Call[Catalog]:
     """Return the countries and currencies in which the merchant can be paid."""
     return _get("/v1/catalog", Catalog)
+
+
+def get_chain(slug: str) -> Call[Chain]:
+    """Return a chain, its payment contract, its deposit factory and its tokens."""
+    return _get(f"/v1/chains/{_part(slug)}", Chain)
+
+
+def get_onchain_session(session_id: str) -> Call[OnchainSession]:
+    """Return an on-chain session. Verify a deposit address before you use it.
+
+    Raises `ApiError` with the code `SESSION_GONE` if the session has ended.
+    """
+    return _get(f"/v1/onchain/sessions/{_part(session_id)}", OnchainSession)
 
 
 def get_test_clock() -> Call[TestClock]:

@@ -189,6 +189,13 @@ class Statements(_Resource):
     iterate = _pages(calls.list_statements)
 
 
+class Onchain(_Resource):
+    """`client.onchain`: chains, and payments on them."""
+
+    get_chain = _sync(calls.get_chain)
+    get_session = _sync(calls.get_onchain_session)
+
+
 class ClockOfTests(_Resource):
     """`client.test_clock`. Requires a test key."""
 
@@ -267,6 +274,13 @@ class AsyncDisputes(_AsyncResource):
     iterate = _async_pages(calls.list_disputes)
 
 
+class AsyncOnchain(_AsyncResource):
+    """`client.onchain`: chains, and payments on them."""
+
+    get_chain = _async(calls.get_chain)
+    get_session = _async(calls.get_onchain_session)
+
+
 class AsyncClockOfTests(_AsyncResource):
     """`client.test_clock`. Requires a test key."""
 
@@ -317,6 +331,7 @@ class Client:
         self.disputes = Disputes(self)
         self.statements = Statements(self)
         self.catalog = _Catalog(self)
+        self.onchain = Onchain(self)
         self.test_clock = ClockOfTests(self)
         self.test_payments = TestPayments(self)
 
@@ -370,6 +385,7 @@ class AsyncClient:
         self.disputes = AsyncDisputes(self)
         self.statements = AsyncStatements(self)
         self.catalog = _AsyncCatalog(self)
+        self.onchain = AsyncOnchain(self)
         self.test_clock = AsyncClockOfTests(self)
         self.test_payments = AsyncTestPayments(self)
 

@@ -1,27 +1,89 @@
-"""Recomputes the deposit address of a payment, so that no server has to be trusted with it.
+"""Verifies deposit addresses against a factory that you have stored.
 
-A deposit address depends only on the installation's deposit factory, on the hash of the code that
-the factory deploys, and on the payment's `pay_uuid`. Store the first two when you go live, from
-`GET /v1/chains/{slug}`. Then a changed address is noticed even if the installation is compromised:
+A deposit address depends only on the deposit factory, on the hash of the code that the factory
+deploys, and on the session's `pay_uuid`. Store the chain when you go live, from
+`GET /v1/chains/{slug}`. A compromised installation then cannot redirect deposits unnoticed:
 
-    verify_deposit_address(session["deposit_address"], session["pay_uuid"], FACTORY, INIT_CODE_HASH)
+    chain = load_chain(Path("bsc.json").read_text())
+    verify_deposit_address(client.onchain.get_session(session_id), chain)
 """
 
+import json
 import re
 
-__all__ = ["WrongDepositAddressError", "derive_deposit_address", "verify_deposit_address"]
+from payintent_sdk.decoding import decode
+from payintent_sdk.errors import PayintentError, UnreadableAnswerError
+from payintent_sdk.onchain import Chain, DepositFactory, OnchainSession
+
+__all__ = [
+    "WrongDepositAddressError",
+    "derive_deposit_address",
+    "load_chain",
+    "verify_deposit_address",
+]
 
 _RATE = 136  # bytes per block of Keccak-256
 _LANES_MASK = (1 << 64) - 1
 _ROUNDS = 24
 
 
-class WrongDepositAddressError(ValueError):
-    """The address is not the deposit address of this payment. Do not send money there."""
+class WrongDepositAddressError(PayintentError, ValueError):
+    """A stored factory does not derive this address for the session. Do not send money there."""
+
+
+def load_chain(text: str | bytes) -> Chain:
+    """Decode a stored response of `GET /v1/chains/{slug}`.
+
+    Raises `UnreadableAnswerError` if it is not such a response.
+    """
+    try:
+        return decode(Chain, json.loads(text))
+    except ValueError as error:
+        raise UnreadableAnswerError(f"no Chain: {error}") from error
+
+
+def verify_deposit_address(session: OnchainSession, *chains: Chain) -> str:
+    """Return the session's deposit address if the factory of a stored chain derives it.
+
+    Pass chains that you have stored, not chains that you have just read. After the operator has
+    replaced a factory, pass the old and the new chain. The receiver and the EIP-681 link must match
+    too. Raises `WrongDepositAddressError` otherwise, and ValueError if the session is not a deposit
+    session or has a malformed `pay_uuid`.
+    """
+    address = session.deposit_address
+    if address is None:
+        raise ValueError(f"{session.id} is not a deposit session")
+    network_id = session.chain.network_id
+    factories = [chain.deposits for chain in chains if chain.network_id == network_id]
+    if not any(_matches(session, factory) for factory in factories if factory is not None):
+        raise WrongDepositAddressError(
+            f"{address} is not a deposit address of a stored factory for {session.pay_uuid} on"
+            f" network {network_id}, or the receiver differs. Do not send money there."
+        )
+    link, expected = session.links.eip681, _build_eip681_url(session)
+    if link is not None and link.lower() != expected.lower():
+        raise WrongDepositAddressError(f"the EIP-681 link is {link} and not {expected}")
+    return address
+
+
+def _matches(session: OnchainSession, factory: DepositFactory) -> bool:
+    expected = derive_deposit_address(
+        session.pay_uuid, factory.factory_address, factory.init_code_hash
+    )
+    is_receiver = str(session.receiver).lower() == factory.receiver.lower()
+    return is_receiver and str(session.deposit_address).lower() == expected
+
+
+def _build_eip681_url(session: OnchainSession) -> str:
+    amount = session.remaining.amount_smallest_unit if session.remaining else ""
+    return (
+        f"ethereum:{session.token.address}@{session.chain.network_id}/transfer"
+        f"?address={session.deposit_address}&uint256={amount}"
+    )
 
 
 def derive_deposit_address(pay_uuid: str, factory_address: str, init_code_hash: str) -> str:
-    """Return a payment's deposit address, in lower case.
+    """Return a session's deposit address, in lower case.
 
     The arguments are hex with the prefix `0x`, of 16, 20 and 32 bytes; raises ValueError otherwise.
     """
@@ -32,19 +94,8 @@ def derive_deposit_address(pay_uuid: str, factory_address: str, init_code_hash: 
     return f"0x{digest[12:].hex()}"
 
 
-def verify_deposit_address(
-    deposit_address: str, pay_uuid: str, factory_address: str, init_code_hash: str
-) -> None:
-    """Raise `WrongDepositAddressError` unless the factory derives this address for the payment."""
-    expected = derive_deposit_address(pay_uuid, factory_address, init_code_hash)
-    if deposit_address.lower() != expected:
-        raise WrongDepositAddressError(
-            f"{deposit_address!r} is not the deposit address of {pay_uuid}, which is {expected}"
-        )
-
-
 def _decode(name: str, text: str, size: int) -> bytes:
-    if not re.fullmatch(f"0x[0-9a-fA-F]{{{2 * size}}}", text):
+    if not re.fullmatch(f"0x[0-9a-fA-F]{{{2 * size}}}", str(text)):
         raise ValueError(f"{name} must be 0x and {2 * size} hex digits")
     return bytes.fromhex(text[2:])
 

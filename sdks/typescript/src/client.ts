@@ -3,7 +3,7 @@
 import type { Call } from "./calls.js";
 import { readApiKey, readBaseUrl } from "./credentials.js";
 import { Cases, CatalogOfMerchant, ClockOfTests, Disputes, Events } from "./resources.js";
-import { Payments, Refunds, Statements, TestPayments } from "./resources.js";
+import { Onchain, Payments, Refunds, Statements, TestPayments } from "./resources.js";
 import type { RetryPolicy } from "./retries.js";
 import { AnswerMismatchError, RETRIES, checkRequestId, mayRetryAnswer, mayRetryError } from "./retries.js";
 import { noAnswer, readAnswer, retryAfterS, waitMs } from "./retries.js";
@@ -31,6 +31,7 @@ export class Client {
   readonly disputes = new Disputes(this);
   readonly statements = new Statements(this);
   readonly catalog = new CatalogOfMerchant(this);
+  readonly onchain = new Onchain(this);
   readonly testClock = new ClockOfTests(this);
   readonly testPayments = new TestPayments(this);
   readonly #baseUrl: string;

@@ -1,18 +1,55 @@
 /**
- * Recomputes the deposit address of a payment, so that no server has to be trusted with it.
+ * Verifies deposit addresses against a factory that you have stored.
  *
- * A deposit address depends only on the installation's deposit factory, on the hash of the code that the factory
- * deploys, and on the payment's `pay_uuid`. Store the first two when you go live, from `GET /v1/chains/{slug}`. Then a
- * changed address is noticed even if the installation is compromised.
+ * A deposit address depends only on the deposit factory, on the hash of the code that the factory deploys, and on the
+ * session's `pay_uuid`. Store the chain when you go live, from `GET /v1/chains/{slug}`. A compromised installation then
+ * cannot redirect deposits unnoticed.
  */
 
-/** The address is not the deposit address of this payment. Do not send money there. */
-export class WrongDepositAddressError extends Error {
-  override name = "WrongDepositAddressError";
+import { PayintentError } from "./errors.js";
+import type { Chain, DepositFactory, OnchainSession } from "./onchain.js";
+
+/** A stored factory does not derive this address for the session. Do not send money there. */
+export class WrongDepositAddressError extends PayintentError {}
+
+/**
+ * Return the session's deposit address if the factory of a stored chain derives it.
+ *
+ * Pass chains that you have stored, not chains that you have just read. After the operator has replaced a factory, pass
+ * the old and the new chain. The receiver and the EIP-681 link must match too. Throws `WrongDepositAddressError`
+ * otherwise, and `TypeError` if the session is not a deposit session or has a malformed `pay_uuid`.
+ */
+export function verifyDepositAddress(session: OnchainSession, ...chains: Pick<Chain, "network_id" | "deposits">[]): string {
+  const { id, deposit_address: address, pay_uuid, chain, links } = session;
+  if (address === undefined) throw new TypeError(`${id} is not a deposit session`);
+  const { network_id } = chain;
+  if (!chains.some((stored) => stored.network_id === network_id && stored.deposits && matches(session, stored.deposits))) {
+    throw new WrongDepositAddressError(
+      `${address} is not a deposit address of a stored factory for ${pay_uuid} on network ${network_id}, or the ` +
+        "receiver differs. Do not send money there.",
+    );
+  }
+  const { eip681: link } = links;
+  const expected = eip681Url(session);
+  if (link !== undefined && link.toLowerCase() !== expected.toLowerCase()) {
+    throw new WrongDepositAddressError(`the EIP-681 link is ${link} and not ${expected}`);
+  }
+  return address;
+}
+
+function matches({ pay_uuid, receiver, deposit_address }: OnchainSession, factory: DepositFactory): boolean {
+  const expected = deriveDepositAddress(pay_uuid, factory.factory_address, factory.init_code_hash);
+  const isReceiver = String(receiver).toLowerCase() === factory.receiver.toLowerCase();
+  return isReceiver && String(deposit_address).toLowerCase() === expected;
+}
+
+function eip681Url({ token, chain, deposit_address, remaining }: OnchainSession): string {
+  const amount = remaining?.amount_smallest_unit ?? "";
+  return `ethereum:${token.address}@${chain.network_id}/transfer?address=${deposit_address}&uint256=${amount}`;
 }
 
 /**
- * Return a payment's deposit address, in lower case.
+ * Return a session's deposit address, in lower case.
  *
  * The arguments are hex with the prefix `0x`, of 16, 20 and 32 bytes; throws a `TypeError` otherwise.
  */
@@ -23,21 +60,6 @@ export function deriveDepositAddress(payUuid: string, factoryAddress: string, in
   data.set(decode("payUuid", payUuid, 16), 21);
   data.set(decode("initCodeHash", initCodeHash, 32), 53);
   return `0x${[...keccak256(data).subarray(12)].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
-}
-
-/** Throw a `WrongDepositAddressError` unless the factory derives this address for the payment. */
-export function verifyDepositAddress(
-  depositAddress: string,
-  payUuid: string,
-  factoryAddress: string,
-  initCodeHash: string,
-): void {
-  const expected = deriveDepositAddress(payUuid, factoryAddress, initCodeHash);
-  if (depositAddress.toLowerCase() !== expected) {
-    throw new WrongDepositAddressError(
-      `${JSON.stringify(depositAddress)} is not the deposit address of ${payUuid}, which is ${expected}`,
-    );
-  }
 }
 
 function decode(name: string, text: string, size: number): Uint8Array {

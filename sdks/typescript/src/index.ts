@@ -7,6 +7,7 @@ export type { RetryPolicy } from "./retries.js";
 export * from "./errors.js";
 export type * from "./events.js";
 export type * from "./models.js";
+export type * from "./onchain.js";
 export type * from "./parameters.js";
 export { deriveDepositAddress, verifyDepositAddress, WrongDepositAddressError } from "./deposits.js";
 export { API_VERSION, VERSION } from "./version.js";

@@ -5,6 +5,7 @@ import { checkAmount, get, list, part, post } from "./calls.js";
 import { PaymentDeniedError } from "./errors.js";
 import type { EventFeed, FeedEvent, ReplayedEvent } from "./events.js";
 import type * as models from "./models.js";
+import type { Chain, OnchainSession } from "./onchain.js";
 import type * as parameters from "./parameters.js";
 
 /** Sends calls; implemented by the client. */
@@ -205,6 +206,22 @@ export class CatalogOfMerchant extends Resource {
   /** Returns the countries and currencies in which the merchant can be paid. */
   get(options?: RequestOptions): Promise<models.Catalog> {
     return this.send(get<models.Catalog>("/v1/catalog", {}, options));
+  }
+}
+
+/** `client.onchain`: chains, and payments on them. */
+export class Onchain extends Resource {
+  /** Returns a chain, its payment contract, its deposit factory and its tokens. */
+  getChain(slug: string, options?: RequestOptions): Promise<Chain> {
+    return this.send(get<Chain>(`/v1/chains/${part(slug)}`, {}, options));
+  }
+
+  /**
+   * Returns an on-chain session. Verify a deposit address before you use it. Throws an `ApiError` with the code
+   * `SESSION_GONE` if the session has ended.
+   */
+  getSession(sessionId: string, options?: RequestOptions): Promise<OnchainSession> {
+    return this.send(get<OnchainSession>(`/v1/onchain/sessions/${part(sessionId)}`, {}, options));
   }
 }
 
