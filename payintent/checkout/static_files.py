@@ -35,6 +35,8 @@ _CACHE_HOUR = {"Cache-Control": "public, max-age=3600"}
 #: Placeholder for translations in a script; in the source it is an empty object.
 _TEXTS_PLACEHOLDER = re.compile(r"\{/\* texts \*/\}")
 _TEXT_KEY = re.compile(r'"([a-z]+_[a-z_]+|offline|copied)"')
+#: Placeholder for the page's script in the wallet script.
+_DERIVE_PLACEHOLDER = "({/* derive.js */})"
 _STYLES_MAX = 500  # cached style sheets of about 10 KiB
 _SDK_HASH_CHARS = 12
 _SDK_HEADERS = {
@@ -128,7 +130,7 @@ async def get_sdk_file(request: Request) -> Response:
 
 @cache
 def _sdk_files() -> Mapping[str, _SdkFile]:
-    wallets = files.minify_script(_read_source("v1.onchain.js"))
+    wallets = files.minify_script(build_wallet_script())
     core = files.minify_script(_insert_hash(_read_source("v1.js"), wallets))
     return {
         **_sdk_script("v1.js", core),
@@ -136,6 +138,14 @@ def _sdk_files() -> Mapping[str, _SdkFile]:
         "loader.js": _sdk_file(_SCRIPT, files.minify_script(_read_source("loader.js"))),
         "v1.d.ts": _sdk_file("text/plain", _read_source("v1.d.ts")),
     }
+
+
+def build_wallet_script() -> str:
+    """Return the wallet script, with the page's script that derives deposit addresses in it."""
+    static = resources.files("payintent") / "checkout" / "static"
+    derive = (static / "derive.js").read_text().replace("export function", "function")
+    block = f"(() => {{\n{derive}\nreturn {{ deriveAddress }};\n}})()"
+    return _read_source("v1.onchain.js").replace(_DERIVE_PLACEHOLDER, block)
 
 
 def _insert_hash(core: str, wallets: str) -> str:

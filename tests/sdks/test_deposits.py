@@ -5,8 +5,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable
-from copy import deepcopy
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.support.contracts import contract_service
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world, session_path
+from tests.support.tampered_sessions import ATTACKER, tamper
 from tests.support.world import Api, World
 from tools.web.install import FOLDER
 
@@ -40,7 +40,6 @@ __all__ = ["anvil", "chain_url"]
 _PAGE = Path(payintent.__file__).parent / "checkout/static/derive.js"
 _VIEM = FOLDER / "node_modules/viem/_esm/index.js"
 _WRONG = "WrongDepositAddressError"
-_ATTACKER = "0x" + "ab" * 20
 
 
 @pytest.fixture
@@ -100,54 +99,10 @@ async def test_page_sdks_viem_and_contract_derive_the_same_addresses(
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
 def test_malformed_values_are_refused(language: str) -> None:
-    uuid, factory, code_hash = "0x" + "1" * 32, _ATTACKER, "0x" + "2" * 64
+    uuid, factory, code_hash = "0x" + "1" * 32, ATTACKER, "0x" + "2" * 64
     facts = [[uuid[:-1], factory, code_hash], [uuid, "0x", code_hash], [uuid, factory, "x"]]
     error = "ValueError" if language == "python" else "TypeError"
     assert use(language, facts, [])[0] == [error] * len(facts)
-
-
-Change = Callable[[dict[str, Any]], None]
-
-
-def _replace(name: str, value: Any) -> Change:
-    return lambda session: session.update({name: value})
-
-
-def _move(session: dict[str, Any]) -> None:
-    session["chain"]["network_id"] = 1
-    _relink(session)
-
-
-def _relink(session: dict[str, Any], to: str | None = None, amount: str | None = None) -> None:
-    session["links"]["eip681"] = (
-        f"ethereum:{session['token']['address']}@{session['chain']['network_id']}/transfer"
-        f"?address={to or session['deposit_address']}"
-        f"&uint256={amount or session['remaining']['amount_smallest_unit']}"
-    )
-
-
-def _use_other_factory(session: dict[str, Any]) -> None:
-    """Change all facts in the same way, as a hijacked API does."""
-    forwarder = bytes.fromhex(_ATTACKER[2:])
-    facts = [session["pay_uuid"], _ATTACKER, f"0x{init_code_hash(forwarder).hex()}"]
-    [[address], _] = use("python", [facts], [])
-    names = ("factory_address", "forwarder_address", "receiver")
-    session.update(dict.fromkeys(names, _ATTACKER))
-    session.update({"deposit_address": address, "init_code_hash": facts[2]})
-    _relink(session)
-
-
-_TAMPERING: dict[str, Change] = {
-    "address": _replace("deposit_address", _ATTACKER),
-    "all facts": _use_other_factory,
-    "receiver": _replace("receiver", _ATTACKER),
-    "uuid": _replace("pay_uuid", "0x" + "0" * 32),
-    "network": _move,
-    "link": lambda session: _relink(session, to=_ATTACKER),
-    "amount of the link": lambda session: _relink(session, amount="1"),
-    "link without amount": lambda session: session.pop("remaining"),
-    "address is a number": _replace("deposit_address", 1),
-}
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
@@ -158,7 +113,7 @@ async def test_a_session_that_a_stored_chain_does_not_derive_is_refused(
     view = (await api.send("GET", session_path(session))).json
     chain = (await api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json
     address = view["deposit_address"]
-    other = chain | {"deposits": chain["deposits"] | {"factory_address": _ATTACKER}}
+    other = chain | {"deposits": chain["deposits"] | {"factory_address": ATTACKER}}
     _, paid_to_contract = await deposits.ground.bill("USDT")
     contract_session = (await api.send("GET", session_path(paid_to_contract))).json
     error = "ValueError" if language == "python" else "TypeError"
@@ -173,11 +128,7 @@ async def test_a_session_that_a_stored_chain_does_not_derive_is_refused(
         (contract_session, [chain], error),
         (view | {"pay_uuid": "0x1"}, [chain], error),
     ]
-    for change in _TAMPERING.values():
-        tampered = deepcopy(view)
-        change(tampered)
-        assert tampered != view
-        cases.append((tampered, [chain], _WRONG))
+    cases += [(tampered, [chain], _WRONG) for tampered in tamper(view).values()]
     _, found = use(language, [], [case[:2] for case in cases])
     assert found == [expected for *_, expected in cases]
 
@@ -243,7 +194,7 @@ async def test_the_command_verifies_a_payments_address_and_fails_if_it_is_wrong(
         assert (status, error) == (0, "")
         assert f"verified: {address} is the deposit address of {session_id}" in out
         assert "received 0 USDT, pending 12.75 USDT, remaining 12.75 USDT" in out
-    for words in (["--chain", str(other)], ["--chain", str(stored), "--address", _ATTACKER]):
+    for words in (["--chain", str(other)], ["--chain", str(stored), "--address", ATTACKER]):
         status, out, error = await verify(payment_id, *words)
         assert (status, out) == (1, "")
         assert "Do not send money there" in error

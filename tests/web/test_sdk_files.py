@@ -26,7 +26,7 @@ pytestmark = pytest.mark.full
 CHECKOUT = Path(payintent.__file__).parent / "checkout"
 SDK = CHECKOUT / "sdk"
 ROOM = 6_100  # bytes of v1.js on the wire
-WALLETS_ROOM = 2_000
+WALLETS_ROOM = 3_500
 
 _TOKENS = """
 import { readFileSync } from "node:fs";

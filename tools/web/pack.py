@@ -1,9 +1,12 @@
 """Writes the npm package of the browser SDK: `python -m tools.web.pack FOLDER`; no network."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from payintent.checkout.static_files import build_wallet_script
 from payintent_sandbox.chains.anvil_binary import npm, npm_environment
 
 SDK = Path(__file__).parent.parent.parent / "payintent" / "checkout" / "sdk"
@@ -14,15 +17,18 @@ def pack(folder: Path) -> Path:
     """Put the package into a folder; gives its file."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [*npm(), "pack", "--offline", "--ignore-scripts", "--pack-destination"]
-    process = subprocess.run(  # noqa: S603
-        [*command, str(folder.resolve())],
-        cwd=SDK,
-        env=npm_environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    with TemporaryDirectory() as temporary:
+        source = Path(shutil.copytree(SDK, temporary, dirs_exist_ok=True))
+        (source / "v1.onchain.js").write_text(build_wallet_script())
+        process = subprocess.run(  # noqa: S603
+            [*command, str(folder.resolve())],
+            cwd=source,
+            env=npm_environment(),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
     if process.returncode != 0:
         raise SystemExit(f"the package cannot be made: {process.stderr}")
     return folder / process.stdout.split()[-1]

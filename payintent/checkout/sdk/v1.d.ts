@@ -28,6 +28,8 @@ export interface SdkOptions {
   checkoutBase?: string;
   /** The language of the checkout, such as `th`. */
   locale?: string;
+  /** Responses of `GET /v1/chains/{slug}` that you have stored. Deposit addresses are verified against them. */
+  chains?: StoredChain[];
   /** Of one request; default 10 000. */
   timeoutMs?: number;
   /** Of a question that failed on the way; default 2. */
@@ -283,13 +285,14 @@ export interface Onchain {
   /** Finds the wallets of this browser: EIP-6963, else `window.ethereum`. */
   discover(options?: { timeoutMs?: number }): Promise<WalletInfo[]>;
   connect(provider: Eip1193Provider): Promise<{ address: string; chainId: number }>;
-  session(sessionId: string): Promise<OnchainSession>;
+  /** Raises `INVALID_RESPONSE` if no stored chain leads to the deposit address, `MISSING_PARAM` without `chains`. */
+  session(sessionId: string): Promise<OnchainSession | DepositSession>;
   /** Brings the wallet onto a chain, adding it where it is not known. */
   ensureChain(provider: Eip1193Provider, chain: OnchainSession["chain"]): Promise<void>;
-  /** Sends what is due; null where it was paid already. */
+  /** Sends what is due, for a deposit a transfer of what remains; null where it was paid already. */
   pay(options: {
     checkoutId: string;
-    session: OnchainSession;
+    session: OnchainSession | DepositSession;
     provider: Eip1193Provider;
     signal?: AbortSignal;
   }): Promise<{ txHash: string | null }>;
@@ -363,6 +366,24 @@ export interface OnchainSession {
   links: { metamask?: string; eip681?: string };
   confirmations: { mode: string; seen: number; needed: number | null; eta_seconds: number };
   transactions: { tx_hash: string; step: string; state: string }[];
+}
+
+/** A payment to an address: it has no contract, and no approval is needed. */
+export interface DepositSession extends Omit<OnchainSession, "contract_address" | "steps" | "checks" | "transactions"> {
+  deposit_address: string;
+  factory_address: string;
+  forwarder_address: string;
+  init_code_hash: string;
+  /** In final blocks, in blocks that are not final, and still to be sent. */
+  received: DepositAmount;
+  pending: DepositAmount;
+  remaining: DepositAmount;
+  transactions: { tx_hash: string; step: string; state: string; amount_smallest_unit: string }[];
+}
+
+export interface StoredChain {
+  network_id: number;
+  deposits: { factory_address: string; init_code_hash: string; receiver: string } | null;
 }
 
 export type ErrorType =
@@ -471,4 +492,5 @@ export type WalletPart = (tools: {
   once: Ask;
   read: Ask;
   halt: (signal?: AbortSignal) => void;
+  chains?: StoredChain[];
 }) => Onchain;

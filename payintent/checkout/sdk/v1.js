@@ -192,7 +192,7 @@
   const blank = (size) => window.open("about:blank", "_blank", `popup,${size}`) ?? fail("POPUP_BLOCKED");
 
   /** @param {import("./v1").SdkOptions} [options] @returns {CheckoutSdk} */
-  function PayIntent({ apiBase, checkoutBase, locale, timeoutMs = 10_000, maxRetries = 2 } = {}) {
+  function PayIntent({ apiBase, checkoutBase, locale, chains, timeoutMs = 10_000, maxRetries = 2 } = {}) {
     /** @param {string | undefined} given @param {string} path */
     const base = (given, path) => {
       const url = parse(given ?? new URL(path, need(script, "apiBase")), "INVALID_FORMAT").href;
@@ -575,7 +575,7 @@
     for (const name of /** @type {const} */ (["discover", "connect", "session", "ensureChain", "pay"])) {
       /** @type {any} */ (onchain)[name] = /** @param {any[]} given */ async (...given) => {
         const make = await part();
-        wallets ??= make({ fail, need, sleep, once, read, halt });
+        wallets ??= make({ fail, need, sleep, once, read, halt, chains });
         return /** @type {any} */ (wallets[name])(...given);
       };
     }

@@ -6,6 +6,10 @@
 
   /** @typedef {import("./v1").Eip1193Provider} Provider */
   /** @typedef {import("./v1").Onchain} Onchain */
+  /** @typedef {import("./v1").DepositSession} DepositSession */
+
+  // The service and the package's build put the checkout page's script here.
+  const { deriveAddress } = /** @type {typeof import("../static/derive.js")} */ ({/* derive.js */});
 
   const SESSION_ID = /^sess_[0-9A-Za-z]{22}$/;
   const REJECTED = 4001;
@@ -14,9 +18,14 @@
   const LOOK_MS = 1_000;
   const ANSWER_MS = 10_000;
   const LOOKS = 6; // a wallet's node may lag behind the one that gave a receipt
+  const BALANCE_OF = "0x70a08231";
+  const TRANSFER = "0xa9059cbb";
+
+  /** Encodes a number or an address as 32 bytes. @param {bigint | string} value */
+  const word = (value) => BigInt(value).toString(16).padStart(64, "0");
 
   /** @type {import("./v1").WalletPart} */
-  function wallets({ fail, need, sleep, once, read, halt }) {
+  function wallets({ fail, need, sleep, once, read, halt, chains }) {
     /** Calls a wallet, and words its refusals. @param {Provider} provider @param {string} method @param {unknown[]} params @param {string} code */
     async function ask(provider, method, params, code) {
       try {
@@ -54,8 +63,36 @@
     }
 
     /** @type {Onchain["session"]} */
-    const session = async (id) =>
-      SESSION_ID.test(need(id, "sessionId")) ? read(`/onchain/sessions/${id}`, "steps") : fail("INVALID_FORMAT");
+    async function session(id) {
+      if (!SESSION_ID.test(need(id, "sessionId"))) fail("INVALID_FORMAT");
+      const bill = await read(`/onchain/sessions/${id}`, "pay_uuid");
+      if (!bill.steps) verify(bill);
+      return bill;
+    }
+
+    /** Refuses a deposit session to which no stored chain leads. @param {DepositSession} bill */
+    function verify({ pay_uuid, deposit_address, receiver, chain, token, remaining, links }) {
+      const stored = need(chains, "chains");
+      let isGenuine = false;
+      try {
+        const { network_id } = chain;
+        const [address, to] = [deposit_address.toLowerCase(), receiver.toLowerCase()];
+        const amount = remaining.amount_smallest_unit;
+        const link = `ethereum:${token.address}@${network_id}/transfer?address=${address}&uint256=${amount}`;
+        const factories = stored.map((one) => one.network_id === network_id && one.deposits);
+        isGenuine =
+          [undefined, link.toLowerCase()].includes(links.eip681?.toLowerCase()) &&
+          factories.some(
+            (one) =>
+              one &&
+              one.receiver.toLowerCase() === to &&
+              deriveAddress(pay_uuid, one.factory_address, one.init_code_hash) === address,
+          );
+      } catch {
+        // It lacks something, or something is malformed.
+      }
+      if (!isGenuine) fail("INVALID_RESPONSE", "no stored chain leads to this deposit address");
+    }
 
     /** @type {Onchain["ensureChain"]} */
     async function ensureChain(provider, { network_id, wallet_chain }) {
@@ -77,10 +114,74 @@
     const paying = {}; // a second click must not pay twice
 
     /** @type {Onchain["pay"]} */
-    const pay = async (how) =>
-      (paying[need(how.session, "session").id] ??= payOnce(how).finally(() => delete paying[how.session.id]));
+    const pay = async (how) => {
+      const { id } = need(how.session, "session");
+      const send = "steps" in how.session ? payOnce : deposit;
+      return (paying[id] ??= send(/** @type {any} */ (how)).finally(() => delete paying[id]));
+    };
 
-    /** @type {Onchain["pay"]} */
+    /** Asks a wallet for a number, such as a balance. @param {Provider} provider @param {unknown[]} params */
+    async function number(provider, params, method = "eth_call") {
+      const answer = await ask(provider, method, [...params, "latest"], "ONCHAIN_TX_FAILED");
+      return /^0x./.test(answer) ? BigInt(answer) : fail("WRONG_CHAIN"); // nothing of ours is here
+    }
+
+    /**
+     * Waits until a transaction is mined, or what it is for has happened; gives its hash, null if another did it.
+     * @param {Provider} provider @param {string} payer @param {string} txHash
+     * @param {() => Promise<boolean>} hasHappened @param {AbortSignal} [signal]
+     */
+    async function follow(provider, payer, txHash, hasHappened, signal) {
+      const code = "ONCHAIN_TX_FAILED";
+      // A node that stumbles must not make a transaction look lost, and a silent one holds up nothing.
+      /** @param {Promise<any>} asked */
+      const settled = (asked) => Promise.race([asked.catch(() => 0), sleep(ANSWER_MS)]);
+      /** @param {string} what @param {unknown[]} params */
+      const tell = (what, params) => settled(ask(provider, `eth_getTransaction${what}`, params, code));
+      let nonce;
+      let replaced = 0;
+      for (const until = Date.now() + MINED_MS; Date.now() < until; await sleep(LOOK_MS)) {
+        halt(signal);
+        const receipt = await tell("Receipt", [txHash]);
+        if (+receipt?.status === 0) fail(code);
+        if (receipt) break;
+        // A wallet may put another one in its place, to speed it up or to cancel it.
+        const happened = await settled(hasHappened());
+        const known = await tell("ByHash", [txHash]);
+        nonce ??= known?.nonce;
+        if (nonce && +(await tell("Count", [payer, "latest"])) > +nonce) replaced += 1;
+        if (happened) return known === null ? null : txHash;
+        if (replaced > LOOKS) fail(code, "the wallet replaced or cancelled it");
+      }
+      return txHash;
+    }
+
+    /** Sends what remains to the address. @type {Onchain["pay"]} */
+    async function deposit({ session: { id }, provider, signal }) {
+      const { address: payer } = await connect(provider);
+      const bill = /** @type {DepositSession} */ (await session(id)); // as it is now, and verified
+      if (!bill.payable) fail("INVALID_CHECKOUT_STATE");
+      const { chain, token, deposit_address: address, amount_smallest_unit: total, remaining } = bill;
+      const to = token.address ?? fail("INVALID_RESPONSE");
+      await ensureChain(provider, chain);
+      /** @param {string} owner */
+      const balance = (owner) => number(provider, [{ to, data: BALANCE_OF + word(owner) }]);
+      // The service may not have seen a transfer yet, and this must not be sent twice.
+      const before = await balance(address);
+      const unseen = BigInt(total) - before;
+      const due = unseen < BigInt(remaining.amount_smallest_unit) ? unseen : BigInt(remaining.amount_smallest_unit);
+      if (due <= 0n) return { txHash: null };
+      if ((await balance(payer)) < due) fail("INSUFFICIENT_FUNDS");
+      await ensureChain(provider, chain);
+      halt(signal);
+      const chainId = `0x${chain.network_id.toString(16)}`;
+      const asked = { from: payer, to, value: "0x0", data: TRANSFER + word(address) + word(due), chainId };
+      const txHash = await ask(provider, "eth_sendTransaction", [asked], "ONCHAIN_TX_FAILED");
+      const hasArrived = async () => (await balance(address)) >= before + due;
+      return { txHash: await follow(provider, payer, txHash, hasArrived, signal) };
+    }
+
+    /** @param {{ session: import("./v1").OnchainSession, provider: Provider, signal?: AbortSignal }} how */
     async function payOnce({ session: bill, provider, signal }) {
       const { address } = await connect(provider);
       const { id, chain, checks, steps } = bill;
@@ -89,23 +190,22 @@
       const code = "ONCHAIN_TX_FAILED";
       await ensureChain(provider, chain);
       /** @param {import("./v1").OnchainCheck} [check] */
-      const number = async ({ method, to, data } = {}) => {
+      const check = ({ method, to, data } = {}) => {
         const call = { to, data: data?.replace("{payer}", address.slice(2).toLowerCase()) };
-        const answer = await ask(provider, method ?? "eth_call", [method ? address : call, "latest"], code);
-        return /^0x./.test(answer) ? BigInt(answer) : fail("WRONG_CHAIN"); // nothing of ours is here
+        return number(provider, [method ? address : call], method);
       };
       /** @param {string} when */
       const isDue = async (when) => {
         if (when === "always") return true;
-        const allowed = await number(checks.allowance);
+        const allowed = await check(checks.allowance);
         return allowed < wanted && (when === "allowance_lt_amount" || allowed > 0n);
       };
 
       let txHash = null;
       for (const { kind, when, to, value, data } of steps) {
         // Somebody else may have paid while a permission took its time.
-        if (await number(checks.already_paid)) return { txHash: null };
-        if ((await number(checks.balance)) < wanted) fail("INSUFFICIENT_FUNDS");
+        if (await check(checks.already_paid)) return { txHash: null };
+        if ((await check(checks.balance)) < wanted) fail("INSUFFICIENT_FUNDS");
         if (!(await isDue(when))) continue;
         // A permission takes its time, and a wallet may be switched meanwhile.
         if (!(await session(id)).payable) fail("INVALID_CHECKOUT_STATE");
@@ -115,30 +215,9 @@
         const body = { tx_hash: txHash, step: kind };
         // A hint: a payment is found on the chain all the same.
         once(`/onchain/sessions/${id}/transactions`, "step", { method: "POST", body }).catch(() => {});
-        // A node that stumbles must not make a transaction look lost, and a silent one holds up nothing.
-        /** @param {Promise<any>} asked */
-        const settled = (asked) => Promise.race([asked.catch(() => 0), sleep(ANSWER_MS)]);
-        /** @param {string} what @param {unknown[]} params */
-        const tell = (what, params) => settled(ask(provider, `eth_getTransaction${what}`, params, code));
-        const hasHappened = async () => (when === "always" ? (await number(checks.already_paid)) > 0n : !(await isDue(when)));
-        let nonce;
-        let replaced = 0;
-        for (const until = Date.now() + MINED_MS; Date.now() < until; await sleep(LOOK_MS)) {
-          halt(signal);
-          const receipt = await tell("Receipt", [txHash]);
-          if (+receipt?.status === 0) fail(code);
-          if (receipt) break;
-          // A wallet may put another one in its place, to speed it up or to cancel it.
-          const happened = await settled(hasHappened());
-          const known = await tell("ByHash", [txHash]);
-          nonce ??= known?.nonce;
-          if (nonce && +(await tell("Count", [address, "latest"])) > +nonce) replaced += 1;
-          if (happened) {
-            if (known === null) txHash = null;
-            break;
-          }
-          if (replaced > LOOKS) fail(code, "the wallet replaced or cancelled it");
-        }
+        const hasHappened = async () =>
+          when === "always" ? (await check(checks.already_paid)) > 0n : !(await isDue(when));
+        txHash = await follow(provider, address, txHash, hasHappened, signal);
         for (let looks = LOOKS; when !== "always" && (await isDue(when)); looks -= 1) {
           if (!looks) fail(code, "less was allowed than is to be paid");
           await sleep(LOOK_MS);

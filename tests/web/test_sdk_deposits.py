@@ -1,0 +1,145 @@
+"""The browser SDK pays to an address, and refuses an address that no stored chain leads to."""
+
+import json
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, Route
+from pytest_asyncio import fixture
+
+from payintent.core import ids
+from payintent.payments.model import Session
+from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.onchain import ChainWorld, session_path
+from tests.support.tampered_sessions import tamper
+from tests.web.sdk_desk import LONG_S, Desk, until
+from tests.web.wallet import Wallet
+
+LOOP = "session"
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
+
+_HALF = TOTAL // 2
+_TRANSFER = "0xa9059cbb"
+_READ = """([chains, id]) => {
+  globalThis.sdk = PayIntent({ chains, maxRetries: 0 });
+  return sdk.onchain.session(id);
+}"""
+_PAY = """async ([chains, checkoutId, sessionId]) => {
+  globalThis.sdk = PayIntent({ chains, maxRetries: 0 });
+  sdk.on("onchain", (told) => said.push(told));
+  const [{ provider }] = await sdk.onchain.discover();
+  const session = await sdk.onchain.session(sessionId);
+  return sdk.onchain.pay({ checkoutId, session, provider });
+}"""
+_FOLLOW = """async ([chains, checkoutId, sessionId]) => {
+  globalThis.sdk = PayIntent({ chains });
+  sdk.on("onchain", (told) => said.push(told));
+  const [{ provider }] = await sdk.onchain.discover();
+  const action = { type: "onchain_session", onchain_session: { session_id: sessionId } };
+  return sdk.handleNextAction(checkoutId, action, { provider });
+}"""
+
+
+@fixture(loop_scope=LOOP)
+async def deposits(ground: ChainWorld) -> DepositGround:
+    return await add_factory(ground, "USDT")
+
+
+@fixture(loop_scope=LOOP)
+async def stored(desk: Desk, deposits: DepositGround) -> list[Any]:
+    """The chain as a shop has stored it."""
+    return [(await desk.api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json]
+
+
+async def _bill(deposits: DepositGround) -> tuple[Session, str, str]:
+    """Give a session, and the ids of its checkout and of itself."""
+    payment, session = await deposits.bill(expires_in_s=LONG_S)
+    return session, payment.checkout_id, ids.format_id(ids.SESSION, session.id)
+
+
+def _sends(wallet: Wallet, deposits: DepositGround, session: Session, amount: int) -> bool:
+    """Tell whether all that the wallet was asked for is one transfer of this amount."""
+    data = f"{_TRANSFER}{deposits.address(session)[2:].rjust(64, '0')}{amount:064x}"
+    [sent] = wallet.sent
+    token = deposits.ground.token("USDT").lower()
+    return (sent["to"].lower(), sent["value"], sent["data"]) == (token, "0x0", data)
+
+
+async def test_a_wallet_sends_what_remains_and_the_page_hears_of_each_transfer(
+    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+) -> None:
+    await wallet.stand_in(buyer)
+    await desk.open()
+    session, checkout_id, session_id = await _bill(deposits)
+    await deposits.transfer(session, _HALF)
+    await deposits.ground.turn()
+    shown = (await desk.call(_READ, [stored, session_id]))["result"]
+    assert shown["deposit_address"].lower() == deposits.address(session)
+    amounts = [shown[name]["amount"] for name in ("received", "pending", "remaining")]
+    assert amounts == ["0", "12.75", "12.75"]
+    assert shown["links"]["eip681"].endswith(f"&uint256={_HALF}")
+
+    await desk.start("result", _FOLLOW, [stored, checkout_id, session_id])
+    await until(lambda: wallet.hashes)
+    assert _sends(wallet, deposits, session, _HALF)
+    await desk.page.wait_for_function("() => globalThis.sdk")
+    await deposits.ground.turn()
+    await desk.page.wait_for_function("() => said.some((one) => one.remaining?.amount === '0')")
+    await deposits.ground.final()
+    assert (await desk.ends("result"))["result"]["status"] == "PAID"
+
+
+async def test_what_the_service_has_not_seen_yet_is_not_sent_again(
+    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+) -> None:
+    await wallet.stand_in(buyer)
+    await desk.open()
+    session, checkout_id, session_id = await _bill(deposits)
+    await deposits.transfer(session, _HALF)
+    given = [stored, checkout_id, session_id]
+    assert (await desk.call(_PAY, given))["result"] == {"txHash": wallet.hashes[0]}
+    assert _sends(wallet, deposits, session, TOTAL - _HALF)
+    assert (await desk.call(_PAY, given))["result"] == {"txHash": None}
+    assert len(wallet.sent) == 1
+
+
+async def test_a_wallet_with_too_little_sends_nothing(
+    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+) -> None:
+    await wallet.stand_in(buyer)
+    wallet.accounts = [(await deposits.ground.chain.ask("eth_accounts"))[-1]]
+    await desk.open()
+    _, checkout_id, session_id = await _bill(deposits)
+    error = await desk.fails(_PAY, [stored, checkout_id, session_id])
+    assert (error["code"], wallet.sent) == ("INSUFFICIENT_FUNDS", [])
+
+
+async def test_a_session_to_which_no_stored_chain_leads_is_neither_shown_nor_paid(
+    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+) -> None:
+    await wallet.stand_in(buyer)
+    await desk.open()
+    session, checkout_id, session_id = await _bill(deposits)
+    view = (await desk.api.send("GET", session_path(session))).json
+    answers: list[Any] = []
+
+    async def answer(route: Route) -> None:
+        """Give the last answer again and again, the others once."""
+        one = answers[0] if len(answers) == 1 else answers.pop(0)
+        headers = {"Access-Control-Allow-Origin": "*"}
+        await route.fulfill(body=json.dumps(one), headers=headers, content_type="application/json")
+
+    await desk.page.route(f"**{session_path(session)}", answer)
+    for name, tampered in tamper(view).items():
+        answers[:] = [tampered]
+        error = await desk.fails(_READ, [stored, session_id])
+        assert error["code"] == "INVALID_RESPONSE", name
+        answers[:] = [view, tampered]  # it changes between the page and the wallet
+        error = await desk.fails(_PAY, [stored, checkout_id, session_id])
+        assert error["code"] == "INVALID_RESPONSE", name
+    answers[:] = [view]
+    for other in ([], [stored[0] | {"deposits": None}], [stored[0] | {"network_id": 1}]):
+        assert (await desk.fails(_READ, [other, session_id]))["code"] == "INVALID_RESPONSE"
+    assert (await desk.fails(_READ, [None, session_id]))["code"] == "MISSING_PARAM"
+    assert "result" in await desk.call(_READ, [stored, session_id])
+    assert wallet.sent == []
