@@ -23,6 +23,7 @@ from payintent.evm.rpc import (
 )
 from payintent.evm.rpc_responses import make_block_call, read_block
 
+_TOPIC_START = "0x" + "00" * 12
 _Log = TypeVar("_Log", TransferLog, SweepLog)
 
 
@@ -202,4 +203,4 @@ def make_transfer_call(
 
 
 def _to_topic(address: bytes) -> str:
-    return to_hex(address.rjust(32, b"\0"))
+    return _TOPIC_START + address.hex()

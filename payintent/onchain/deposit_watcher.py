@@ -95,7 +95,7 @@ class DepositWatcher:
         look = await deposits_store.begin_second_look(self.database, slug, schedule)
         if look is None:
             return
-        addresses = await deposits_store.list_addresses(
+        addresses, progress = await deposits_store.list_addresses(
             self.database, slug, look.address_id, _LOOK_MAX
         )
         first = look.first
@@ -104,7 +104,6 @@ class DepositWatcher:
                 _Range(first, look.last, look.last), heads, addresses
             )
             first = end + 1
-        progress = addresses[-1].id if len(addresses) == _LOOK_MAX else None
         async with self.database.transaction() as tx:
             await deposits_store.advance_second_look(tx, slug, look, progress)
         if progress is None:
@@ -121,7 +120,7 @@ class DepositWatcher:
             await self._read_known_blocks(_Range(block, block, block), heads, addresses)
 
     async def _read_known_blocks(
-        self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[DepositAddress]
+        self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[bytes]
     ) -> int:
         """Read final blocks that were read before, and return the last block that was read."""
         deposits = await self._read_at_endpoints(blocks, heads, addresses)
@@ -140,14 +139,15 @@ class DepositWatcher:
     ) -> bool:
         """Read a range of blocks; return True if more final blocks remain."""
         slug = self.chain.slug
-        addresses = await deposits_store.list_open_addresses(self.database, slug)
+        open_addresses = await deposits_store.get_open_addresses(self.database, slug)
+        addresses = open_addresses.addresses
         ADDRESSES.labels(slug).set(len(addresses))
         if not addresses:
             await self._skip_blocks(cursor, chain_cursor)
             return False
         # A new address is read from the cursor at its creation, which may be a few blocks earlier.
-        starts = (item.from_block for item in addresses if not item.covered)
-        start = min((cursor.block, *starts)) + 1
+        new_block = open_addresses.from_block
+        start = min(cursor.block, cursor.block if new_block is None else new_block) + 1
         newest = max(head.latest.number for head in heads)
         if newest < start:
             return False
@@ -161,9 +161,7 @@ class DepositWatcher:
             )
             if not is_current:
                 return False
-            await deposits_store.mark_covered(
-                tx, [item.session_id for item in addresses if not item.covered]
-            )
+            await deposits_store.mark_covered(tx, open_addresses.new_session_ids)
             decidable = await deposits_store.list_decidable_sessions(tx, slug, deposits.end.at)
             count = await self._settle(tx, (start, newest), deposits, addresses, decidable)
         DEPOSITS.labels(slug).inc(count)
@@ -181,7 +179,7 @@ class DepositWatcher:
             await settle_deposits(tx, decidable)
 
     async def _read_at_endpoints(
-        self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[DepositAddress]
+        self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[bytes]
     ) -> "Deposits":
         tokens = [
             token.address
@@ -200,7 +198,7 @@ class DepositWatcher:
         tx: Tx,
         blocks: tuple[int, int],
         deposits: "Deposits",
-        addresses: Sequence[DepositAddress],
+        addresses: Sequence[bytes],
         decidable_ids: Collection[UUID] = (),
     ) -> int:
         """Store the deposits in the blocks, first and last, and apply the captures.
@@ -209,7 +207,10 @@ class DepositWatcher:
         new final deposits.
         """
         slug = self.chain.slug
-        by_address = {item.address: item for item in addresses}
+        recipients = {
+            log.recipient for log in (*deposits.facts, *deposits.unproven, *deposits.newer)
+        }
+        by_address = await deposits_store.find_addresses(tx, slug, recipients)
         new_logs = await deposits_store.filter_new(
             tx, slug, sorted(deposits.facts, key=log_position)
         )
@@ -231,8 +232,7 @@ class DepositWatcher:
             PendingDeposit(by_address[log.recipient].session_id, log)
             for log in (*unproven, *deposits.newer)
         ]
-        session_ids = [item.session_id for item in addresses]
-        await pending_deposits_store.replace_pending(tx, slug, blocks, session_ids, pending)
+        await pending_deposits_store.replace_pending(tx, slug, blocks, addresses, pending)
         await self._set_aside(tx, {log: deposits.unproven[log] for log in unproven}, by_address)
         await settle_deposits(tx, {*new_ids, *decidable_ids})
         return len(new_deposits)
@@ -271,7 +271,7 @@ class _DepositSource:
     blocks: _Range
     latest: Mapping[str, int]  # the newest block of each endpoint
     tokens: Sequence[bytes]
-    addresses: Sequence[DepositAddress]
+    addresses: Sequence[bytes]
 
     async def read_range(self, name: str) -> Reading[TransferLog, datetime]:
         """Read a range at an endpoint, or as many of its final blocks as one search allows.
@@ -303,7 +303,7 @@ class _DepositSource:
                     raise
 
     async def _read_chunks(
-        self, name: str, blocks: _Range, addresses: Sequence[DepositAddress]
+        self, name: str, blocks: _Range, addresses: Sequence[bytes]
     ) -> Reading[TransferLog, datetime]:
         logs: list[TransferLog] = []
         final: Block | None = None
@@ -315,7 +315,7 @@ class _DepositSource:
                     name,
                     (blocks.first, blocks.final, blocks.last),
                     self.tokens,
-                    [item.address for item in chunk],
+                    chunk,
                 )
             except TooManyRecipientsError:
                 continue
@@ -353,8 +353,7 @@ class _DepositSource:
     async def read_block(
         self, name: str, number: int, logs: Sequence[TransferLog]
     ) -> Reading[TransferLog, datetime]:
-        recipients = {log.recipient for log in logs}
-        addresses = [item for item in self.addresses if item.address in recipients]
+        addresses = sorted({log.recipient for log in logs})
         return await self._read_chunks(name, _Range(number, number, number), addresses)
 
 

@@ -12,23 +12,25 @@ from payintent.onchain import sweeps_store
 from payintent.onchain.deposit_rules import DepositCapture, DepositEvidence, FinalDeposit
 
 _ADDRESSES_MAX = 50_000
-_ADDRESS = """
-    a.id, a.session_id, s.payment_id, a.account_id, a.uuid, a.address, a.from_block, a.covered
-"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class OpenAddresses:
+    """The deposit addresses of a chain's unfinished sessions."""
+
+    addresses: list[bytes]
+    new_session_ids: list[UUID]  # of addresses without which a later range was read
+    from_block: int | None  # transfers to new addresses are looked for after this block
+
+
+@dataclass(frozen=True, slots=True)
 class DepositAddress:
     """The deposit address of a session."""
 
-    id: int
     session_id: UUID
-    payment_id: UUID
     account_id: int
     uuid: bytes
     address: bytes
-    from_block: int  # transfers are looked for after this block
-    covered: bool  # every later range has been read with this address
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +70,54 @@ async def add_address(
     )
 
 
-async def list_open_addresses(database: Executor, chain: str) -> list[DepositAddress]:
-    """List the addresses of a chain's unfinished sessions, in a stable order."""
-    rows = await database.fetch(
-        f"""
-        SELECT {_ADDRESS}
-        FROM session s
-        JOIN deposit_address a ON a.session_id = s.id
-        WHERE s.chain = $1 AND s.life <> 'ended'
-        ORDER BY a.id
-        LIMIT $2
+async def get_open_addresses(database: Executor, chain: str) -> OpenAddresses:
+    """Return the addresses in a stable order, in one row, because they are read at every poll."""
+    row = await database.row(
+        """
+        SELECT coalesce(array_agg(address ORDER BY id), '{}') AS addresses,
+            coalesce(array_agg(session_id) FILTER (WHERE NOT covered), '{}') AS new_session_ids,
+            min(from_block) FILTER (WHERE NOT covered) AS from_block
+        FROM (
+            SELECT a.id, a.session_id, a.address, a.from_block, a.covered
+            FROM session s
+            JOIN deposit_address a ON a.session_id = s.id
+            WHERE s.chain = $1 AND s.life <> 'ended'
+            ORDER BY a.id
+            LIMIT $2
+        ) a
         """,
         chain,
         _ADDRESSES_MAX,
     )
-    return [DepositAddress(**row) for row in rows]
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    return OpenAddresses(**row)
 
 
-async def get_addresses(database: Executor, session_ids: Sequence[UUID]) -> list[DepositAddress]:
+async def find_addresses(
+    database: Executor, chain: str, addresses: Collection[bytes]
+) -> dict[bytes, DepositAddress]:
+    """Return these deposit addresses of a chain."""
+    if not addresses:
+        return {}
     rows = await database.fetch(
-        f"""
-        SELECT {_ADDRESS}
+        """
+        SELECT a.session_id, a.account_id, a.uuid, a.address
         FROM deposit_address a
-        JOIN session s ON s.id = a.session_id
-        WHERE a.session_id = ANY($1::uuid[])
-        ORDER BY a.id
+        JOIN chain_contract c ON c.account_id = a.account_id
+        WHERE c.chain = $1 AND a.address = ANY($2::bytea[])
         """,
+        chain,
+        list(addresses),
+    )
+    return {row["address"]: DepositAddress(**row) for row in rows}
+
+
+async def get_addresses(database: Executor, session_ids: Sequence[UUID]) -> list[bytes]:
+    rows = await database.fetch(
+        "SELECT address FROM deposit_address WHERE session_id = ANY($1::uuid[]) ORDER BY id",
         session_ids,
     )
-    return [DepositAddress(**row) for row in rows]
+    return [row["address"] for row in rows]
 
 
 async def get_deposit_cursor(database: Executor, chain: str) -> DepositCursor | None:
@@ -226,11 +247,11 @@ async def advance_second_look(tx: Tx, chain: str, look: SecondLook, to: int | No
 
 async def list_addresses(
     database: Executor, chain: str, after: int, limit: int
-) -> list[DepositAddress]:
-    """List a chain's addresses with greater ids, in the order of the ids."""
+) -> tuple[list[bytes], int | None]:
+    """List a chain's addresses with greater ids, and the last id if there may be more."""
     rows = await database.fetch(
-        f"""
-        SELECT {_ADDRESS}
+        """
+        SELECT a.id, a.address
         FROM deposit_address a
         JOIN session s ON s.id = a.session_id
         WHERE a.id > $2 AND s.chain = $1
@@ -241,7 +262,7 @@ async def list_addresses(
         after,
         limit,
     )
-    return [DepositAddress(**row) for row in rows]
+    return [row["address"] for row in rows], rows[-1]["id"] if len(rows) == limit else None
 
 
 async def mark_covered(tx: Tx, session_ids: Sequence[UUID]) -> None:

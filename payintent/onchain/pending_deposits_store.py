@@ -23,10 +23,10 @@ async def replace_pending(
     tx: Tx,
     chain: str,
     blocks: tuple[int, int],
-    session_ids: Sequence[UUID],
+    addresses: Sequence[bytes],
     deposits: Sequence[PendingDeposit],
 ) -> None:
-    """Store the pending and unproven deposits of sessions.
+    """Store the pending and unproven deposits to addresses.
 
     Deposits in the blocks, first and last, that are no longer seen are gone. The cursor must be
     locked, because another process may have read newer blocks.
@@ -43,7 +43,9 @@ async def replace_pending(
         ), vanished AS (
             UPDATE chain_sighting g
             SET gone_at = clock()
-            WHERE g.chain = $1 AND g.gone_at IS NULL AND g.session_id = ANY($7::uuid[])
+            FROM deposit_address a
+            WHERE g.chain = $1 AND g.gone_at IS NULL
+                AND a.session_id = g.session_id AND a.address = ANY($7::bytea[])
                 AND g.block BETWEEN $9 AND $10
                 AND NOT EXISTS (SELECT FROM seen
                     WHERE seen.tx_hash = g.tx_hash AND seen.log_index = g.log_index)
@@ -64,7 +66,7 @@ async def replace_pending(
         [deposit.session_id for deposit in deposits],
         [log.block_number for log in logs],
         [str(log.amount) for log in logs],
-        session_ids,
+        addresses,
         [log.token for log in logs],
         *blocks,
     )

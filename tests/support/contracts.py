@@ -154,8 +154,8 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
 async def deposited(world: World, session_id: UUID, amount: int, token: str = USDT) -> TransferLog:
     """Let a final transfer arrive at a session's deposit address, with no chain behind it."""
     async with world.database.transaction() as tx:
-        addresses = await deposits_store.list_addresses(tx, "native", 0, 1_000)
-        [address] = [item for item in addresses if item.session_id == session_id]
+        addresses = await deposits_store.get_addresses(tx, [session_id])
+        [address] = (await deposits_store.find_addresses(tx, "native", addresses)).values()
         log = make_transfer(address.address, amount, token)
         deposit = NewDeposit(tx.id_generator.new_id(), address, log, datetime.now(UTC))
         await deposits_store.add_deposits(tx, "native", [deposit])
