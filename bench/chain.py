@@ -22,10 +22,20 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from bench.load import database_cpu_s
 from bench.machine import print_machine
-from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
+from bench.paper_chain import (
+    AMOUNT,
+    CONTRACT,
+    FACTORY,
+    FORWARDER,
+    PER_BLOCK,
+    RECEIVER,
+    TOKEN,
+)
 from bench.places import Places, own_servers
 from payintent.chains import store as chain_store
+from payintent.chains.factory_operations import AddFactory
 from payintent.chains.operations import AddContract, SetToken
 from payintent.db import migrations_runner
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
@@ -58,11 +68,18 @@ _SESSIONS = """
 INSERT INTO session (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
     label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax,
     total_amount, total_minor, life, reference, inquire_at, token_address)
-SELECT gen_random_uuid(), id, $1::bigint, $2::bigint, 'gateway_contract', 'gateway_contract',
+SELECT gen_random_uuid(), id, $1::bigint, $2::bigint, $4, $4,
     'onchain', 'USDT', 'US', 'native', 'USDT', 'USDT', '25.5', 'INCLUSIVE', '0', '0', '0', '25.5',
     $3::text::numeric, 'open', '0x' || md5(substring(checkout_id FROM 4)), clock() + interval '1 h',
     (SELECT address FROM chain_token WHERE chain = 'native' AND symbol = 'USDT')
 FROM payment
+"""
+_ADDRESSES = """
+INSERT INTO deposit_address (session_id, account_id, uuid, address, from_block)
+SELECT s.id, s.account_id, decode(substr(s.reference, 3), 'hex'),
+    substr(sha256(substring(p.checkout_id FROM 4)::bytea), 1, 20), 0
+FROM session s
+JOIN payment p ON p.id = s.payment_id
 """
 _SELECTED = """
 UPDATE payment p SET status = 'PROCESSING', session_id = s.id, version = 2
@@ -78,6 +95,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     per_s: float
     cpu_s: float  # of the watching process
+    database_cpu_s: float
+    poll_cpu_s: float  # of the watching process and PostgreSQL, while all wait for their money
+    searches: int  # for deposits, of that poll, by each endpoint
     blocks: int
     catch_up_s: float
     memory_mb: float
@@ -105,7 +125,7 @@ def settings(database_url: str) -> Settings:
     )
 
 
-async def provision(database_url: str, payments: int) -> None:
+async def provision(database_url: str, payments: int, *, are_deposits: bool = False) -> None:
     """Write a contract, a token, and payments that wait for their money."""
     await migrations_runner.migrate(database_url)
     service = await open_service(settings(database_url))
@@ -116,6 +136,17 @@ async def provision(database_url: str, payments: int) -> None:
         AddContract(chain=SLUG, address=_hex(CONTRACT), receiver=_hex(RECEIVER), deployed_block=0),
         ACTOR,
     )
+    if are_deposits:
+        contract = await service.run_operation(
+            AddFactory(
+                chain=SLUG,
+                address=_hex(FACTORY),
+                forwarder=_hex(FORWARDER),
+                receiver=_hex(RECEIVER),
+                deployed_block=0,
+            ),
+            ACTOR,
+        )
     merchant = (await service.run_operation(CreateMerchant(name="Bench"), ACTOR)).merchant
     method = await service.run_operation(
         AddPaymentMethod(
@@ -131,8 +162,11 @@ async def provision(database_url: str, payments: int) -> None:
     await service.close()
     connection = await asyncpg.connect(database_url)
     await connection.execute(_PAYMENTS, merchant.id, payments)
-    await connection.execute(_SESSIONS, contract.account_id, method.id, str(AMOUNT))
+    provider = "onchain" if are_deposits else "gateway_contract"
+    await connection.execute(_SESSIONS, contract.account_id, method.id, str(AMOUNT), provider)
     await connection.execute(_SELECTED)
+    if are_deposits:
+        await connection.execute(_ADDRESSES)
     await connection.execute("VACUUM ANALYZE")
     await connection.close()
 
@@ -146,13 +180,22 @@ async def watch(task: _Task) -> Found:
     )
     reader = RpcChainReader(SLUG, [f"{task.node_url}/one", f"{task.node_url}/two"], config)
     first = task.payments - _SOME
-    await _advance(task.node_url, first // PER_BLOCK + CONFIRMATIONS)
+    backend: int = await service.database.value("SELECT pg_backend_pid()")
+    await _read(service, reader)
+    searches = await _ask(task.node_url, "paper_searches")
+    before_cpu = time.process_time() + database_cpu_s(backend)
+    await _read(service, reader)
+    poll_cpu_s = time.process_time() + database_cpu_s(backend) - before_cpu
+    searches = (await _ask(task.node_url, "paper_searches") - searches) // 2
+    await _ask(task.node_url, "paper_advance", first // PER_BLOCK + CONFIRMATIONS)
     before_cpu, before = time.process_time(), time.perf_counter()
+    before_database = database_cpu_s(backend)
     await _read(service, reader)
     seconds = time.perf_counter() - before
     cpu_s = time.process_time() - before_cpu
+    spent_s = database_cpu_s(backend) - before_database
     await _expect(service, first)
-    await _advance(task.node_url, first // PER_BLOCK + CONFIRMATIONS + task.blocks)
+    await _ask(task.node_url, "paper_advance", first // PER_BLOCK + CONFIRMATIONS + task.blocks)
     before = time.perf_counter()
     await _read(service, reader)
     catch_up_s = time.perf_counter() - before
@@ -164,6 +207,9 @@ async def watch(task: _Task) -> Found:
         seconds=seconds,
         per_s=first / seconds,
         cpu_s=cpu_s,
+        database_cpu_s=spent_s,
+        poll_cpu_s=poll_cpu_s,
+        searches=searches,
         blocks=task.blocks,
         catch_up_s=catch_up_s,
         memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -181,7 +227,8 @@ async def _expect(service: Service, count: int) -> None:
     [row] = await service.database.fetch(
         """
         SELECT count(*) AS paid,
-            (SELECT count(*) FROM chain_receipt WHERE disposition = 'credited') AS credited,
+            (SELECT count(*) FROM chain_receipt WHERE disposition IN ('credited', 'deposit'))
+                AS credited,
             (SELECT count(*) FROM event WHERE type = 'payment.completed') AS events
         FROM payment
         WHERE status = 'PAID'
@@ -191,16 +238,18 @@ async def _expect(service: Service, count: int) -> None:
         raise RuntimeError(f"{dict(row)} of {count} payments")
 
 
-async def _advance(url: str, head: int) -> None:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "paper_advance", "params": [head]}
+async def _ask(url: str, method: str, *params: int) -> int:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     async with aiohttp.ClientSession() as client, client.post(url, json=body) as answer:
         answer.raise_for_status()
+        return (await answer.json())["result"]
 
 
 @contextlib.contextmanager
-def _node(payments: int) -> Iterator[str]:
+def _node(payments: int, *, are_deposits: bool) -> Iterator[str]:
     words = [sys.executable, "-m", "bench.paper_chain"]
     words += ["--payments", str(payments), "--head", str(CONFIRMATIONS)]
+    words += ["--deposits"] if are_deposits else []
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     with process:
         try:
@@ -209,13 +258,16 @@ def _node(payments: int) -> Iterator[str]:
             process.terminate()
 
 
-def measure(places: Places, payments: int, blocks: int) -> Found:
+def measure(places: Places, payments: int, blocks: int, *, are_deposits: bool = False) -> Found:
     """Measure on a database of its own, with fsync."""
-    with places("chain") as place:
-        asyncio.run(provision(place.url, payments + _SOME))
-        with _node(payments + _SOME) as node_url:
+    with places("deposits" if are_deposits else "chain") as place:
+        asyncio.run(provision(place.url, payments + _SOME, are_deposits=are_deposits))
+        with _node(payments + _SOME, are_deposits=are_deposits) as node_url:
             task = _Task(
-                database_url=place.url, node_url=node_url, payments=payments + _SOME, blocks=blocks
+                database_url=place.url,
+                node_url=node_url,
+                payments=payments + _SOME,
+                blocks=blocks,
             )
             done = subprocess.run(
                 [sys.executable, "-m", "bench.chain", "--watch"],

@@ -15,11 +15,14 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from payintent.evm.event_logs import PAID
+from payintent.evm.event_logs import PAID, TRANSFER
 
 NETWORK_ID = 612_055
 PER_BLOCK = 10
-CONTRACT, TOKEN, PAYER, RECEIVER = (bytes([number]) * 20 for number in (0xC0, 0x70, 0xB0, 0x40))
+TOPICS_MAX = 1_000
+CONTRACT, TOKEN, PAYER, RECEIVER, FACTORY, FORWARDER = (
+    bytes([number]) * 20 for number in (0xC0, 0x70, 0xB0, 0x40, 0xF0, 0xF1)
+)
 AMOUNT = 255 * 10**17
 START_S = 1_700_000_000
 BLOCK_S = 2
@@ -30,12 +33,22 @@ def pay_uuid(number: int) -> bytes:
     return hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
 
 
+def deposit_address(number: int) -> bytes:
+    """Return the address of a deposit; PostgreSQL can compute it too."""
+    return hashlib.sha256(str(number).encode()).digest()[:20]
+
+
 @dataclass
 class PaperChain:
-    """Blocks up to `head`; the first ones have ten payments each, of so many."""
+    """Blocks up to `head`; the first ones have ten payments each, of so many.
+
+    Payments are logs of the contract, or transfers of a token to deposit addresses. As nodes do, it
+    refuses a search with more than 1,000 topics at a position.
+    """
 
     payments: int
     head: int
+    are_deposits: bool = False
     answers: dict[str, Callable[[list[Any]], str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,8 +58,11 @@ class PaperChain:
             "eth_getLogs": lambda params: self._logs(params[0]),
             "eth_getTransactionReceipt": lambda params: self._receipt(params[0]),
             "paper_advance": lambda params: self._advance(params[0]),
+            "paper_searches": lambda _: str(self.searches),
         }
-        logs = [_log(number) for number in range(self.payments)]
+        self.searches = 0  # for recipients of transfers
+        logs = [_log(number, are_deposits=self.are_deposits) for number in range(self.payments)]
+        self._recipients = {log["topics"][-1]: number for number, log in enumerate(logs)}
         self._written = [json.dumps(log) for log in logs]
         self._numbers = {_hash("block", number): number for number in range(1, self.head + 1)}
         self._receipts = {log["transactionHash"]: json.dumps(_receipt(log)) for log in logs}
@@ -81,7 +97,21 @@ class PaperChain:
             number = hex(self._number_of(search["blockHash"]))
             search = {"fromBlock": number, "toBlock": number}
         start, end = int(search["fromBlock"], 16), min(int(search["toBlock"], 16), self.head)
+        if self.are_deposits:
+            return self._transfers(search["topics"], start, end)
         found = self._written[max(0, start - 1) * PER_BLOCK : max(0, end) * PER_BLOCK]
+        return f"[{','.join(found)}]"
+
+    def _transfers(self, topics: list[list[str] | None], start: int, end: int) -> str:
+        """Find the transfers to the recipients of a search; any other search finds nothing."""
+        recipients = topics[2] if len(topics) > 2 else None
+        if recipients is None:
+            return "[]"
+        self.searches += 1
+        if len(recipients) > TOPICS_MAX:
+            raise ValueError("exceed max addresses or topics per search position")
+        numbers = sorted(self._recipients[one] for one in recipients if one in self._recipients)
+        found = [self._written[one] for one in numbers if start <= 1 + one // PER_BLOCK <= end]
         return f"[{','.join(found)}]"
 
     def _number_of(self, block_hash: str) -> int:
@@ -108,10 +138,10 @@ def _hex(data: bytes) -> str:
     return f"0x{data.hex()}"
 
 
-def _log(number: int) -> dict[str, Any]:
+def _log(number: int, *, are_deposits: bool) -> dict[str, Any]:
     """Write one payment; block 1 has the first ten."""
     block = 1 + number // PER_BLOCK
-    return {
+    event: dict[str, Any] = {
         "address": _hex(CONTRACT),
         "topics": [
             _hex(PAID),
@@ -120,6 +150,16 @@ def _log(number: int) -> dict[str, Any]:
             _hex(TOKEN.rjust(32, b"\0")),
         ],
         "data": _hex(AMOUNT.to_bytes(32, "big") + RECEIVER.rjust(32, b"\0")),
+    }
+    if are_deposits:
+        topics = [TRANSFER, PAYER.rjust(32, b"\0"), deposit_address(number).rjust(32, b"\0")]
+        event = {
+            "address": _hex(TOKEN),
+            "topics": [_hex(topic) for topic in topics],
+            "data": _hex(AMOUNT.to_bytes(32, "big")),
+        }
+    return {
+        **event,
         "blockNumber": hex(block),
         "blockHash": _hash("block", block),
         "transactionHash": _hash("tx", number),
@@ -160,8 +200,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.paper_chain", description=__doc__)
     parser.add_argument("--payments", type=int, required=True)
     parser.add_argument("--head", type=int, required=True)
+    parser.add_argument("--deposits", action="store_true")
     given = parser.parse_args()
-    uvloop.run(serve(PaperChain(given.payments, given.head)))
+    uvloop.run(serve(PaperChain(given.payments, given.head, given.deposits)))
 
 
 if __name__ == "__main__":

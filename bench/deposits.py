@@ -1,0 +1,57 @@
+"""`python -m bench.deposits`: deposits compared with payments through the contract, in one run.
+
+Each way settles the same number of payments. Before, all of them wait for their money.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import chain
+from bench.machine import print_machine
+from bench.places import own_servers
+
+GOAL = 2.0  # times the contract's processor time
+FULL = (9_900, 100)  # payments, and later blocks; 10,000 addresses are open with the last payments
+QUICK = (200, 100)
+
+
+def table(contract: chain.Found, deposits: chain.Found) -> Table:
+    """Show each figure of both ways, and their ratio."""
+    shown = Table(title=f"{deposits.payments:,} deposits, two endpoints; goal: {GOAL:.0f} times")
+    shown.add_column("", no_wrap=True)
+    for name in ("contract", "deposits", "ratio"):
+        shown.add_column(name, justify="right")
+    for name, figures in (
+        ("CPU of the watching process, each", [one.cpu_s for one in (contract, deposits)]),
+        ("CPU of PostgreSQL, each", [one.database_cpu_s for one in (contract, deposits)]),
+        ("together", [one.cpu_s + one.database_cpu_s for one in (contract, deposits)]),
+    ):
+        cells = [f"{figure / deposits.payments * 1e6:,.0f} us" for figure in figures]
+        shown.add_row(name, *cells, f"{figures[1] / figures[0]:.2f}")
+    poll_ms = [f"{one.poll_cpu_s * 1e3:,.0f} ms" for one in (contract, deposits)]
+    shown.add_row("a poll while all wait: CPU of both", *poll_ms)
+    shown.add_row("a poll while all wait: searches", "", f"{deposits.searches} per endpoint")
+    return shown
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.deposits", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    extent = QUICK if parser.parse_args().quick else FULL
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    places = own_servers(var_dir)
+    contract = chain.measure(places, *extent)
+    deposits = chain.measure(places, *extent, are_deposits=True)
+    console = Console(width=100)
+    console.print(table(contract, deposits))
+    print_machine(console)
+
+
+if __name__ == "__main__":
+    main()
