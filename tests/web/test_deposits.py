@@ -50,6 +50,8 @@ async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
     await _says(page, "No payment received yet.")
     address = await page.locator(".address").text_content()
     assert address is not None
+    await page.locator(".address").click()
+    assert await page.evaluate("getSelection().toString()") == address  # without spaces
     await page.locator("details", has_text="EIP-681").locator("summary").click()
 
     await _send(deposits, address, _HALF)
