@@ -16,8 +16,10 @@ from payintent.refunds.create import refund_case
 from payintent.refunds.destination import enter_buyer_address
 from payintent.refunds.model import Refund
 from payintent.refunds.resolve_case import ResolveCase
+from payintent.runtime.settings import Settings
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.refunding import RefundWorld
+from tests.support.serving import serving_api
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full
@@ -249,3 +251,35 @@ async def test_only_the_refunds_own_link_opens_its_page(stage: Stage, api: Api) 
     assert links.parse_code(code) == refund.id
     for changed in (code[:-1], code[:-1] + "A", code[::-1], "A" * len(code), "%00", "é"):
         assert (await api.send("GET", f"/c/refund/{changed}")).status == 404
+
+
+async def test_neither_the_link_nor_the_address_is_logged(
+    stage: Stage, api: Api, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refund = await stage.world.ask(stage.payment)
+    links = stage.world.ground.world.service.refund_address_links
+    code = links.create_code(refund.id)
+    path = f"/c/refund/{code}"
+    await stage.world.ground.world.rows("ALTER TABLE deposit_address RENAME TO away")
+    failed = await api.send("POST", path, data={"address": BUYER})
+    await stage.world.ground.world.rows("ALTER TABLE away RENAME TO deposit_address")
+    assert failed.status >= 500
+    for address in ("nothing", BUYER, OTHER, BUYER):
+        await api.send("POST", path, data={"address": address})
+    await stage.world.turn()
+    await stage.world.ground.final()
+    written = "".join(capfd.readouterr())
+    assert written  # the failure was logged
+    for secret in (code, code[-20:], BUYER, BUYER.lower(), OTHER.lower()[2:]):
+        assert secret not in written
+
+
+async def test_guesses_of_links_are_limited_as_pages_are(stage: Stage, settings: Settings) -> None:
+    few = {"checkout_per_address_per_s": 1, "checkout_per_address_burst": 3}
+    behind = settings.model_copy(update=few | {"edge_trusted_proxies": "127.0.0.1"})
+    headers = {"X-Forwarded-For": "192.0.2.7"}
+    async with serving_api(behind, stage.world.ground.world) as api:
+        path = f"/c/refund/{'A' * 44}"
+        guesses = [(await api.send("GET", path, headers=headers)).status for _ in range(50)]
+    assert guesses[0] == 404
+    assert 429 in guesses

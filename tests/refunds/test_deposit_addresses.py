@@ -11,7 +11,7 @@ import pytest
 from payintent.approvals.operations import Approve, make_proposal_view
 from payintent.checkout.languages import load_language
 from payintent.core import ids
-from payintent.core.errors import ConflictError, UnprocessableError
+from payintent.core.errors import BadRequestError, ConflictError, UnprocessableError
 from payintent.evm.abi import to_checksum_address
 from payintent.mail.smtp_client import SmtpClient
 from payintent.merchants.operations import SetMerchantProfile
@@ -168,9 +168,14 @@ async def test_only_a_deposits_refund_that_waits_has_a_link(deposits: Deposits) 
         await deposits.world.perform(ShowAddressLink(refund_id=card_refund))
 
 
-async def test_a_refund_to_the_sender_needs_a_second_person(deposits: Deposits) -> None:
-    refund = await deposits.refund(await deposits.paid(), destination=PAYER)
-    assert (refund.step, refund.payer) == ("approval", PAYER)
+async def test_a_refund_to_the_sender_is_the_buyers_wish_and_needs_a_second_person(
+    deposits: Deposits,
+) -> None:
+    payment = await deposits.paid()
+    with pytest.raises(BadRequestError, match="may be an exchange"):
+        await deposits.refund(payment, destination=PAYER)
+    refund = await deposits.enter(await deposits.refund(payment), PAYER)
+    assert (refund.step, refund.payer, refund.destination) == ("approval", PAYER, PAYER)
 
 
 async def test_old_refunds_count_on_the_day_when_their_address_is_entered(
