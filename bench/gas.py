@@ -1,10 +1,11 @@
-"""`python -m bench.gas`: what the gateway contract's calls cost in gas, on a chain of its own."""
+"""`python -m bench.gas`: the gas of calls to our contracts, measured on a new development chain."""
 
 import asyncio
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +13,13 @@ from rich.table import Table
 from bench.machine import print_machine
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import AnvilError
-from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
+from payintent_sandbox.chains.contracts import (
+    DEPOSIT_FACTORY,
+    DEPOSIT_FORWARDER,
+    GATEWAY,
+    PLAIN_TOKEN,
+    load,
+)
 from payintent_sandbox.chains.deploy import (
     NATIVE,
     ChainPlan,
@@ -24,6 +31,8 @@ from payintent_sandbox.chains.deploy import (
 from payintent_sandbox.chains.rpc import DevChainRpc, open_chain
 
 FAR = 2**40
+SWEPT_TOGETHER = (1, 10, 100, 200)  # addresses in a transaction; 200 is the maximum
+SWEEP_GAS_MAX = 29_000_000
 PLAN = ChainPlan(
     slug="gas",
     network_id=612_055,
@@ -127,6 +136,68 @@ class Meter:
         return int((await self.chain.send(sender, to, data, value))["gasUsed"], 16)
 
 
+@dataclass(frozen=True, slots=True)
+class DepositMeter:
+    """A chain with a deposit factory, and a buyer whose wallet sends a token to its addresses."""
+
+    chain: DevChainRpc
+    receiver: str
+    buyer: str
+    token: str
+
+    async def measure(self) -> list[Cost]:
+        """Measure the deployment, a deposit, and sweeps of new and known addresses."""
+        forwarder = await self._create(DEPOSIT_FORWARDER, self.receiver)
+        factory = await self._create(DEPOSIT_FACTORY, forwarder["contractAddress"])
+        address = factory["contractAddress"]
+        transfer = await self._transfer(address, _deposit_uuids(1)[0])
+        sweeps = [
+            Cost(
+                f"sweep {count} addresses, each" if count > 1 else "sweep an address",
+                await self._sweep(address, count),
+                await self._sweep(address, count),
+            )
+            for count in SWEPT_TOGETHER
+        ]
+        return [
+            Cost("deploy the forwarder", int(forwarder["gasUsed"], 16)),
+            Cost("deploy the factory", int(factory["gasUsed"], 16)),
+            Cost("transfer a token to an address", transfer),
+            *sweeps,
+        ]
+
+    async def _create(self, name: str, argument: str) -> dict[str, Any]:
+        return await self.chain.send(self.buyer, None, load(name).creation_code(argument))
+
+    async def _transfer(self, factory: str, uuid: bytes) -> int:
+        address = await self._derive_address(factory, uuid)
+        data = load(PLAIN_TOKEN).call_data("transfer", address, 10**6)
+        return int((await self.chain.send(self.buyer, self.token, data))["gasUsed"], 16)
+
+    async def _derive_address(self, factory: str, uuid: bytes) -> str:
+        data = load(DEPOSIT_FACTORY).call_data("address_of", uuid)
+        word = await self.chain.ask("eth_call", {"to": factory, "data": data}, "latest")
+        return f"0x{word[-40:]}"
+
+    async def _sweep(self, factory: str, count: int) -> int:
+        """Send a deposit to `count` addresses and sweep them; gives the gas for each."""
+        uuids = _deposit_uuids(count)
+        for uuid in uuids:
+            await self._transfer(factory, uuid)
+        contract = load(DEPOSIT_FACTORY)
+        data = contract.call_data("sweep_many", uuids, self.token)
+        if count == 1:
+            data = contract.call_data("sweep", uuids[0], self.token)
+        call = {"from": self.buyer, "to": factory, "data": data, "gas": hex(SWEEP_GAS_MAX)}
+        receipt = await self.chain.receipt(await self.chain.ask("eth_sendTransaction", call))
+        return int(receipt["gasUsed"], 16) // count
+
+
+def _deposit_uuids(count: int) -> list[bytes]:
+    """Return uuids that differ for every count and have as few zero bytes as usual."""
+    return [UUID(f"0192f0c4-77{count:02x}-7abc-8def-7711223344{n:02x}").bytes for n in range(count)]
+
+
 def _pay(token: PlannedToken, number: int) -> tuple[bytes, str, int]:
     return _id(number), token.address, 10**6
 
@@ -136,7 +207,13 @@ def _id(number: int) -> bytes:
     return bytes([0x77]) * 15 + bytes([number])
 
 
-async def measure() -> list[Cost]:
+@dataclass(frozen=True, slots=True)
+class GasReport:
+    gateway: list[Cost]
+    deposits: list[Cost]
+
+
+async def measure() -> GasReport:
     """Measure all calls on a fresh chain (AnvilError)."""
     with tempfile.TemporaryDirectory(prefix="payintent-gas-") as folder:
         chain = Anvil(PLAN.network_id, log=Path(folder) / "anvil.log")
@@ -147,26 +224,34 @@ async def measure() -> list[Cost]:
             chain.stop()
 
 
-async def _measure(chain: DevChainRpc) -> list[Cost]:
+async def _measure(chain: DevChainRpc) -> GasReport:
     deployment = await deploy(chain, PLAN)
     buyer, newcomer = (await chain.ask("eth_accounts"))[3:5]
     await fund(chain, deployment, buyer)
-    return await Meter(chain, deployment, buyer, newcomer).all()
+    gateway = await Meter(chain, deployment, buyer, newcomer).all()
+    token = deployment.token("USDT").address
+    deposits = await DepositMeter(chain, deployment.receiver, buyer, token).measure()
+    return GasReport(gateway, deposits)
 
 
 def show(console: Console) -> None:
     """Print the costs, or why there are none."""
     try:
-        costs = asyncio.run(measure())
+        report = asyncio.run(measure())
     except AnvilError as error:
         console.print(f"no gas figures: {error}")
         return
-    table = Table(title="gas of the gateway contract")
+    console.print(_build_table("gas of the gateway contract", report.gateway))
+    console.print(_build_table("gas of the deposit contracts", report.deposits))
+
+
+def _build_table(title: str, costs: list[Cost]) -> Table:
+    table = Table(title=title)
     for name in ("", "first", "later"):
         table.add_column(name, justify="right" if name else "left")
     for one in costs:
         table.add_row(one.name, f"{one.first:,}", f"{one.later:,}" if one.later else "")
-    console.print(table)
+    return table
 
 
 if __name__ == "__main__":

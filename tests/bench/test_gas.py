@@ -1,12 +1,14 @@
-"""What the gateway contract costs: gas is the same on every machine, so a rise is a change."""
+"""What our contracts cost: gas is the same on every machine, so a rise is a change."""
 
 import asyncio
+import re
 
 import pytest
 from rich.console import Console
 
 from bench import gas
 from payintent_sandbox.chains.anvil_binary import Binary
+from tests.docs.reading import page, section
 from tests.support.chain import fetched_anvil
 
 CEILINGS = {
@@ -26,12 +28,29 @@ def anvil() -> Binary:
     return fetched_anvil()
 
 
-@pytest.mark.usefixtures("anvil")
-def test_no_call_costs_more_than_it_did() -> None:
-    costs = {one.name: one.later or one.first for one in asyncio.run(gas.measure())}
+@pytest.fixture(scope="module")
+def report(anvil: Binary) -> gas.GasReport:
+    del anvil
+    return asyncio.run(gas.measure())
+
+
+def test_no_call_costs_more_than_it_did(report: gas.GasReport) -> None:
+    costs = {one.name: one.later or one.first for one in report.gateway}
 
     assert {name: cost for name, cost in costs.items() if cost > CEILINGS.get(name, 50_000)} == {}
     assert set(CEILINGS) < set(costs)
+
+
+def test_the_documented_gas_of_deposits_is_measured(report: gas.GasReport) -> None:
+    text = section(page("docs/operate/gateways/onchain.md"), "## Cost in gas")
+    documented = {
+        step: [int(cost.replace(",", "")) for cost in re.findall(r"[\d,]+", costs)]
+        for step, costs in re.findall(r"^\| (.+?) \| (\d.+) \|$", text, re.MULTILINE)
+    }
+    assert documented == {
+        one.name: pytest.approx([cost for cost in (one.first, one.later) if cost], rel=0.005)
+        for one in report.deposits
+    }
 
 
 @pytest.mark.usefixtures("anvil")

@@ -14,6 +14,7 @@ from payintent.gateways.settlement_reports import ProviderFileLine
 from payintent.gateways.stripe import events as stripe_events
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.onchain.deposit_gateway import DepositGateway
 from payintent.onchain.gateway import OnchainGateway
 from payintent.reconciliation.file import open_provider_file
 from payintent.service import BUILT_IN_PROVIDERS
@@ -21,8 +22,9 @@ from tests.docs.reading import ROOT, examples, links, page, rows, section, spans
 
 ADAPTERS: dict[str, type[Gateway]] = {
     adapter.provider: adapter
-    for adapter in (StripeGateway, TwoC2pGateway, EcpayGateway, OnchainGateway)
+    for adapter in (StripeGateway, TwoC2pGateway, EcpayGateway, OnchainGateway, DepositGateway)
 }
+ON_CHAIN = {OnchainGateway.provider, DepositGateway.provider}
 PARTS = ("Credentials", "The callback", "Test and live", "Refunds and disputes", "Known limits")
 _EVENT = re.compile(
     r"(?:payment_intent|refund|charge\.dispute|radar\.early_fraud_warning)\.[a-z_]+"
@@ -51,7 +53,7 @@ def test_a_page_has_every_part(provider: str) -> None:
         assert section(_text(provider), f"## {part}").strip(), part
 
 
-@pytest.mark.parametrize("provider", sorted(ADAPTERS.keys() - {OnchainGateway.provider}))
+@pytest.mark.parametrize("provider", sorted(ADAPTERS.keys() - ON_CHAIN))
 def test_a_page_lists_what_no_published_document_shows(provider: str) -> None:
     assert section(_text(provider), "## Unconfirmed behaviour").count("\n- ") > 2
 
@@ -97,7 +99,7 @@ def test_a_page_says_where_its_account_is_called_back(provider: str) -> None:
     said = section(_text(provider), "## The callback")
     assert "`callback_url`" in said
     assert "`payintent account show`" in said
-    if provider != "gateway_contract":
+    if provider not in ON_CHAIN:
         assert re.search(rf"https://api\.pay\.example\.com/v1/callbacks/{provider}/\d`", said)
 
 

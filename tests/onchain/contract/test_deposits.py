@@ -1,7 +1,6 @@
 """Deposit addresses: money leaves them only to the receiver, or by the receiver's own call."""
 
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from payintent_sandbox.chains.contracts import (
     DEPOSIT_FACTORY,
     DEPOSIT_FORWARDER,
-    FOLDER,
     HOSTILE_ACCOUNT,
     HOSTILE_TOKEN,
     PLAIN_TOKEN,
@@ -32,7 +30,6 @@ COINS = 10**15
 UUIDS = [UUID(f"0192f0c4-{n:04x}-7abc-8def-00112233aabb").bytes for n in range(201)]
 FIRST, SECOND, THIRD, *_ = UUIDS
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-GAS_LIMIT = hex(29_000_000)
 
 
 @dataclass(frozen=True)
@@ -400,57 +397,3 @@ def test_no_history_moves_money_anywhere_but_to_the_receiver(deposits: Deposits)
     )
     history = type("Staged", (History,), {"deposits": deposits})
     run_state_machine_as_test(history, settings=profile)
-
-
-@pytest.mark.full
-def test_the_documented_gas_is_measured(deposits: Deposits) -> None:
-    table = (FOLDER / "README.md").read_text().partition("| Step | Gas |")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| (.+) \| ([\d,]+) \|$", table, re.MULTILINE)
-    documented = {step: int(gas.replace(",", "")) for step, gas in rows}
-    assert documented == pytest.approx(_measure_gas(deposits), rel=0.005)
-
-
-def _measure_gas(deposits: Deposits) -> dict[str, int]:
-    forwarder, factory = load(DEPOSIT_FORWARDER), load(DEPOSIT_FACTORY)
-    forwarder_address = deposits.factory.call("forwarder")
-    deposits.usdt.send(deposits.stranger, "mint", deposits.stranger, 2 * AMOUNT)
-    deposits.usdt.send(deposits.stranger, "mint", deposits.receiver, AMOUNT)
-    transfer = deposits.usdt.data("transfer", deposits.address(FIRST), AMOUNT)
-    costs = {
-        "deploy the forwarder": _gas(deposits, None, forwarder.creation_code(deposits.receiver)),
-        "deploy the factory": _gas(deposits, None, factory.creation_code(forwarder_address)),
-        "transfer a token to a new address": _gas(deposits, deposits.usdt.address, transfer),
-        "sweep a new address": _sweep_gas(deposits, [FIRST]),
-    }
-    deposits.deposit(FIRST, deposits.usdt)
-    costs["sweep an address again"] = _sweep_gas(deposits, [FIRST])
-    for count in (10, 100, 200):
-        with deposits.evm.undone():
-            costs[f"sweep a new address, in a batch of {count}"] = _batch_gas(deposits, count)
-            if count == 100:
-                again = _batch_gas(deposits, count)
-                costs["sweep an address again, in a batch of 100"] = again
-    return costs
-
-
-def _batch_gas(deposits: Deposits, count: int) -> int:
-    uuids = [UUID(int=n).bytes for n in range(1, count + 1)]
-    for uuid in uuids:
-        deposits.deposit(uuid, deposits.usdt)
-    return _sweep_gas(deposits, uuids)
-
-
-def _sweep_gas(deposits: Deposits, uuids: list[bytes]) -> int:
-    """Return the gas for each address."""
-    usdt = deposits.usdt.address
-    data = deposits.factory.data("sweep", uuids[0], usdt)
-    if len(uuids) > 1:
-        data = deposits.factory.data("sweep_many", uuids, usdt)
-    return _gas(deposits, deposits.factory.address, data) // len(uuids)
-
-
-def _gas(deposits: Deposits, to: str | None, data: str) -> int:
-    transaction = {"from": deposits.stranger, "to": to, "data": data, "gas": GAS_LIMIT}
-    receipt = deposits.evm.receipt(deposits.evm.ask("eth_sendTransaction", transaction))
-    assert receipt["status"] == "0x1"
-    return int(receipt["gasUsed"], 16)
