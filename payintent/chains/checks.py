@@ -10,6 +10,7 @@ from payintent.evm.abi import (
     encode_allowance,
     encode_balance_of,
     encode_decimals,
+    encode_minimum,
     to_address,
     to_checksum_address,
     to_uint,
@@ -63,7 +64,10 @@ async def check_chain(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Check each endpoint's chain, and the enabled tokens and current contracts on it."""
+    """Check each endpoint's chain, and the enabled tokens and current contracts on it.
+
+    `contracts` are payment contracts and deposit factories.
+    """
     for name in reader.names:
         result = await _check_endpoint(reader, name, chain)
         yield result
@@ -74,7 +78,42 @@ async def check_chain(
                 yield await _check_decimals(reader, name, token, token.address)
         for contract in contracts:
             if contract.current:
-                yield await check_contract(reader, name, contract.address, contract.receiver)
+                yield await _check_deployment(reader, name, contract)
+                for text in await _list_refused_tokens(reader, name, tokens, contract):
+                    yield CheckResult(False, text)
+
+
+async def _check_deployment(
+    reader: RpcChainReader, name: str, contract: DeployedContract
+) -> CheckResult:
+    if contract.forwarder is None:
+        return await check_contract(reader, name, contract.address, contract.receiver)
+    return await check_factory(
+        reader, name, contract.address, contract.forwarder, contract.receiver
+    )
+
+
+async def _list_refused_tokens(
+    reader: RpcChainReader,
+    name: str,
+    tokens: Sequence[TokenRecord],
+    contract: DeployedContract,
+) -> list[str]:
+    """Describe the enabled tokens that a payment contract does not accept.
+
+    A contract accepts only the tokens of its deployment. A deposit factory accepts all tokens.
+    """
+    if contract.forwarder is not None:
+        return []
+    problems: list[str] = []
+    for token in tokens:
+        if token.enabled and token.address is not None:
+            call = encode_minimum(token.address)
+            minimum = await read_contract_word(reader, name, contract.address, call)
+            if isinstance(minimum, bytes) and to_uint(minimum) == 0:
+                address = to_checksum_address(contract.address)
+                problems.append(f"{name}: contract {address} does not accept {token.symbol}")
+    return problems
 
 
 async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:

@@ -411,14 +411,14 @@ async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResul
         yield CheckResult(False, f"halted: {cursor.halted}")
     tokens = await chain_store.list_tokens(service.database, slug)
     contracts = await chain_store.list_contracts(service.database, slug)
+    factories = await chain_store.list_factories(service.database, slug)
     try:
-        async for finding in check_chain(reader, chain, tokens, contracts):
+        async for finding in check_chain(reader, chain, tokens, [*contracts, *factories]):
             yield finding
         refunder = service.refund_senders.get(slug)
         signer = refunder.signer if refunder else None
         async for finding in check_refund_setup(signer, reader, chain, tokens, contracts):
             yield finding
-        factories = await chain_store.list_factories(service.database, slug)
         has_factory = any(factory.current for factory in factories)
         async for finding in check_sweep_setup(signer, chain, has_factory=has_factory):
             yield finding

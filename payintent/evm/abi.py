@@ -14,6 +14,7 @@ APPROVE = bytes.fromhex("095ea7b3")  # approve(address,uint256)
 ALLOWANCE = bytes.fromhex("dd62ed3e")  # allowance(address,address)
 BALANCE_OF = bytes.fromhex("70a08231")  # balanceOf(address)
 DECIMALS = bytes.fromhex("313ce567")  # decimals()
+MINIMUM = bytes.fromhex("32ed635b")  # minimum(address)
 SWEEP_MANY = bytes.fromhex("d3eeb1b7")  # sweep_many(bytes16[],address)
 
 WORD = 32
@@ -84,6 +85,10 @@ def encode_balance_of(owner: bytes) -> bytes:
 
 def encode_decimals() -> bytes:
     return DECIMALS
+
+
+def encode_minimum(token: bytes) -> bytes:
+    return MINIMUM + _encode_address(token)
 
 
 def read_pay(data: bytes) -> PayCall | None:

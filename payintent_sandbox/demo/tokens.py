@@ -8,7 +8,10 @@ from payintent_sandbox.chains.rpc import DevChainRpc
 from payintent_sandbox.chains.wallet import Wallet
 from payintent_sandbox.demo.stage import ACCEPTED, DemoStage, Fields, StepError, expect
 
-PAID_IN = (("ethereum", "USDT"), ("bsc", "USDT"), ("native", "USDT"), ("native", "NATIVED"))
+PAID_IN = (
+    *(("ethereum", "USDT"), ("ethereum", "USDC"), ("bsc", "USDT"), ("bsc", "USDC")),
+    *(("native", "USDT"), ("native", "NATIVED")),
+)
 AMOUNT = "25.50"
 EXPIRES_IN_S = 8  # enough to send a transaction that does not match
 EXPIRES_SOON_S = 4

@@ -20,7 +20,10 @@ from payintent.onchain import watch_loop as watching_module
 from payintent.onchain.operations import SetChain
 from payintent.onchain.watch_loop import run_watch_loop
 from payintent.service import Service
+from payintent_sandbox.chains.contracts import PLAIN_TOKEN
+from payintent_sandbox.chains.deploy import create_contract
 from tests.support.contract_node import contract_node
+from tests.support.deposits import add_factory
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
@@ -76,7 +79,10 @@ async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
     reader = open_configured_reader(service.settings, row)
     assert reader is not None
     tokens = await chain_store.list_tokens(database, ground.slug)
-    contracts = await chain_store.list_contracts(database, ground.slug)
+    contracts = [
+        *await chain_store.list_contracts(database, ground.slug),
+        *await chain_store.list_factories(database, ground.slug),
+    ]
     told = [(one.is_ok, one.text) async for one in check_chain(reader, row, tokens, contracts)]
     await reader.close()
     return told
@@ -168,13 +174,40 @@ async def _match(tokens: list[TokenRecord], *urls: str) -> bool:
 async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:
     await ethereum.mine()
     told = await found(ethereum)
-    assert [right for right, _ in told] == [True] * 3
-    head, token, contract = (text for _, text in told)
+    assert [right for right, _ in told] == [True] * 4
+    head, usdc, token, contract = (text for _, text in told)
+    assert "USDC" in usdc
     assert head.startswith("ethereum-1 is on chain 1 at block ")
     assert head.endswith(", 2 blocks after the last final block")
     assert token.endswith("has 6 decimals")
     assert "has our code and pays" in contract
     assert contract.endswith(f"pays {address(ethereum.deployment.receiver)}")
+
+
+async def test_doctor_names_an_enabled_token_that_the_contract_does_not_accept(
+    ethereum: ChainWorld,
+) -> None:
+    deployer, *_ = await ethereum.chain.ask("eth_accounts")
+    other, _ = await create_contract(
+        ethereum.chain, deployer, PLAIN_TOKEN, "Other dollar", "OTHER", 6
+    )
+    await ethereum.mine()
+    await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", address=other))
+    [wrong] = [text for right, text in await found(ethereum) if not right]
+    assert wrong.endswith("does not accept USDC")
+
+
+async def test_doctor_checks_deposit_factories(ethereum: ChainWorld) -> None:
+    await add_factory(ethereum)
+    await ethereum.mine()
+    right, text = (await found(ethereum))[-1]
+    assert (right, "deposit factory" in text) == (True, True)
+    await ethereum.world.rows(
+        "UPDATE chain_contract SET receiver = decode(repeat('22', 20), 'hex')"
+        " WHERE forwarder IS NOT NULL"
+    )
+    [wrong] = [text for right, text in await found(ethereum) if not right]
+    assert f"expected 0x{40 * '2'}" in wrong
 
 
 async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> None:

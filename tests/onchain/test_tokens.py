@@ -70,10 +70,13 @@ async def test_an_amount_of_eighteen_decimals_leaves_ethereum_out(
     assert one["total_amount"] == "1.000001"
 
 
-async def test_usdc_is_there_and_taken_nowhere(ethereum: ChainWorld, api: Api) -> None:
+async def test_a_disabled_token_is_neither_offered_nor_accepted(
+    ethereum: ChainWorld, api: Api
+) -> None:
     known = await chain_store.list_tokens(ethereum.world.database, "ethereum")
-    assert {one.symbol: one.enabled for one in known} == {"USDC": False, "USDT": True}
+    assert {one.symbol: one.enabled for one in known} == {"USDC": True, "USDT": True}
     method = await offer(ethereum.world, ethereum.account_id, "USDC")
+    await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=False))
     payment = await ethereum.world.create(currency="USD")
     assert "USDC" not in {one.get("token") for one in await quoted(api, payment.checkout_id)}
     assert await refusal(ethereum, payment, method) is ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE
@@ -93,6 +96,7 @@ async def test_a_token_that_is_listed_and_not_taken_is_refused_as_an_unsupported
     assert unsupported == (422, "UNSUPPORTED_CURRENCY")
     assert await told("USDC") == unsupported  # no method for it
     await offer(ethereum.world, ethereum.account_id, "USDC")
+    await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=False))
     assert await told("USDC") == unsupported  # a method, and the token is disabled
     assert await told("USDT") == (200, None)
     await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
@@ -103,12 +107,11 @@ async def test_a_token_that_is_listed_and_not_taken_is_refused_as_an_unsupported
     assert await told("USDC") == unsupported
 
 
-async def test_enabling_usdc_lets_dollars_be_paid_in_it_and_asks_nobody_for_it(
+async def test_usdc_pays_dollars_and_no_payment_can_be_created_in_it(
     ethereum: ChainWorld, api: Api
 ) -> None:
     world = ethereum.world
     catalog = await api.send("GET", "/v1/catalog", headers=api.bearer())
-    await world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
     ethereum.methods["USDC"] = await offer(world, ethereum.account_id, "USDC")
     told = await api.create(currency="USDC", amount="25.50")
     assert (told.status, told.json["code"]) == (400, "INVALID_CURRENCY")

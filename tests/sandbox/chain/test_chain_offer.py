@@ -116,8 +116,8 @@ async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
     [contract] = view.contracts
     assert (contract.current, contract.deployed_block) == (True, first.deployment.deployed_block)
     assert view.public_rpc_urls == [first.url]
-    assert {token.symbol: token.enabled for token in view.tokens} == {"USDT": True, "USDC": False}
-    assert await ground.offered() == [(contract.account_id, "USDT")]
+    assert {token.symbol: token.enabled for token in view.tokens} == {"USDT": True, "USDC": True}
+    assert await ground.offered() == [(contract.account_id, token) for token in ("USDC", "USDT")]
     read = await ground.look(first)
 
     await ground.dev_chains.stop()
@@ -126,7 +126,7 @@ async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
     assert again.instance != first.instance
     assert (again.deployment, again.buyer) == (first.deployment, first.buyer)
     assert (await ground.view()).contracts == view.contracts
-    assert await ground.offered() == [(contract.account_id, "USDT")]
+    assert await ground.offered() == [(contract.account_id, token) for token in ("USDC", "USDT")]
     cursor = await ground.cursor()
     assert (cursor.block, cursor.hash) == (read.block, read.hash)
 
@@ -144,7 +144,7 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
     tokens = await chain_store.list_tokens(database, SLUG)
     contracts = await chain_store.list_contracts(database, SLUG)
     checks = check_refund_setup(signers[SLUG], reader, row, tokens, contracts)
-    assert [check.is_ok async for check in checks] == [True] * 3
+    assert [check.is_ok async for check in checks] == [True] * 4
     await reader.close()
     await signers[SLUG].close()
 
@@ -197,7 +197,7 @@ async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: 
     gone, new = sorted((await ground.view()).contracts, key=lambda contract: contract.account_id)
     assert (gone.account_id, gone.current, new.current) == (old.account_id, False, True)
     assert new.address == parse_address(moved.deployment.contract_address)
-    assert await ground.offered() == [(new.account_id, "USDT")]
+    assert await ground.offered() == [(new.account_id, token) for token in ("USDC", "USDT")]
     assert moved.buyer == first.buyer
 
 
