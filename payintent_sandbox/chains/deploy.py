@@ -1,9 +1,16 @@
-"""Deploy the gateway contract and tokens on a development chain, and fund a buyer."""
+"""Deploy our contracts and tokens on a development chain, and fund a buyer."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, USDT_LIKE_TOKEN, load
+from payintent_sandbox.chains.contracts import (
+    DEPOSIT_FACTORY,
+    DEPOSIT_FORWARDER,
+    GATEWAY,
+    PLAIN_TOKEN,
+    USDT_LIKE_TOKEN,
+    load,
+)
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 NATIVE = "0x" + 40 * "0"
@@ -47,6 +54,9 @@ class Deployment:
     deployed_block: int
     receiver: str
     refunder: str  # an unlocked account with money, for refunds; its allowance is given
+    sweeper: str  # an unlocked account with coins
+    forwarder_address: str
+    factory_address: str
     tokens: tuple[PlannedToken, ...]
 
     def token(self, symbol: str) -> PlannedToken:
@@ -103,7 +113,7 @@ PLANS = {
 
 async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
     """Deploy tokens and contract; give the refunder money and allowances (DevChainError)."""
-    deployer, receiver, refunder, *_ = await chain.ask("eth_accounts")
+    deployer, receiver, refunder, sweeper, *_ = await chain.ask("eth_accounts")
     network_id = await chain.number("eth_chainId")
     if network_id != plan.network_id:
         raise DevChainError(f"{chain.url} is chain {network_id}, not {plan.network_id}")
@@ -116,6 +126,8 @@ async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
         [token.address for token in tokens],
         [token.minimum for token in tokens],
     )
+    forwarder, _ = await create_contract(chain, deployer, DEPOSIT_FORWARDER, receiver)
+    factory, _ = await create_contract(chain, deployer, DEPOSIT_FACTORY, forwarder)
     deployment = Deployment(
         network_id=network_id,
         genesis_hash=await genesis_hash(chain),
@@ -123,6 +135,9 @@ async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
         deployed_block=block,
         receiver=receiver,
         refunder=refunder,
+        sweeper=sweeper,
+        forwarder_address=forwarder,
+        factory_address=factory,
         tokens=tokens,
     )
     await fund(chain, deployment, refunder)
@@ -138,6 +153,7 @@ async def is_deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
         return False
     code = await chain.ask("eth_getCode", deployment.contract_address, "latest")
     addresses = [token.address for token in deployment.tokens if not token.native]
+    addresses += [deployment.forwarder_address, deployment.factory_address]
     codes = [await chain.ask("eth_getCode", address, "latest") for address in addresses]
     return code.startswith(load(GATEWAY).runtime_bytecode) and "0x" not in codes
 

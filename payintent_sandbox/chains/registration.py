@@ -1,4 +1,4 @@
-"""Register the development chains with the sandbox's service: contract, tokens, methods."""
+"""Register the development chains with the sandbox's service: contracts, tokens, methods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
+from payintent.chains.factory_operations import AddFactory
 from payintent.chains.operations import (
     AddContract,
     ChainView,
@@ -57,9 +58,10 @@ class ChainRegistration:
             chain = await dev_chains.make_ready(chain.slug, anew=True)
         await self._reset_cursor(chain.slug, chain.url)
         await self._set(chain)
-        account_id = await self._contract(chain, view)
+        account_ids = [await self._contract(chain, view), await self._factory(chain, view)]
         for merchant_id in merchants:
-            await self._offer(chain, account_id, merchant_id)
+            for account_id in account_ids:
+                await self._offer(chain, account_id, merchant_id)
         return chain
 
     async def busy(self, slug: str) -> bool:
@@ -84,6 +86,7 @@ class ChainRegistration:
                 confirmations=CONFIRMATIONS if by_count else None,
                 public_rpc_urls=[chain.url],
                 refunder=to_checksum_address(parse_address(chain.deployment.refunder)),
+                sweeper=to_checksum_address(parse_address(chain.deployment.sweeper)),
             )
         )
         for token in chain.deployment.tokens:
@@ -116,6 +119,26 @@ class ChainRegistration:
         )
         return added.account_id
 
+    async def _factory(self, chain: DevChain, before: ChainView) -> int:
+        """Add the deposit factory if it is new, and retire factories that the new chain lacks."""
+        address = parse_address(chain.deployment.factory_address)
+        for factory in before.factories:
+            if factory.address == address:
+                return factory.account_id
+        for factory in before.factories:
+            if factory.current:
+                await self._perform(RetireContract(account_id=factory.account_id))
+        added = await self._perform(
+            AddFactory(
+                chain=chain.slug,
+                address=chain.deployment.factory_address,
+                forwarder=chain.deployment.forwarder_address,
+                receiver=chain.deployment.receiver,
+                deployed_block=chain.deployment.deployed_block,
+            )
+        )
+        return added.account_id
+
     async def _reset_cursor(self, slug: str, url: str) -> None:
         """Read a chain from block 0 again if it lacks the last block that was read.
 
@@ -136,6 +159,8 @@ class ChainRegistration:
         offered = {method.token for method in methods if method.account_id == account_id}
         view = await self._view(chain.slug)
         tokens = [token for token in view.tokens if token.enabled and token.address is not None]
+        if account_id in {factory.account_id for factory in view.factories}:
+            tokens = [token for token in tokens if not token.native]
         for position, token in enumerate(tokens, start=len(methods)):
             if token.symbol in offered:
                 continue

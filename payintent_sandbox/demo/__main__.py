@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from payintent.runtime.log import configure_standard_streams
 from payintent_sandbox.demo.books import lose_a_dispute, pay_out, state_the_day
+from payintent_sandbox.demo.deposits import pay_to_an_address
 from payintent_sandbox.demo.outage import heal_an_outage
 from payintent_sandbox.demo.refunds import decline_three_times, refund_otherwise, refund_with_each
 from payintent_sandbox.demo.stage import (
@@ -142,6 +143,7 @@ GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
 )
 TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid in tokens, on every chain", pay_in_tokens),
+    ("Paid to an address in two transfers, swept, and refunded", pay_to_an_address),
     ("Refused by the contract, too little, another token, too late", pay_otherwise),
 )
 

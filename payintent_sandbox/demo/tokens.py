@@ -113,7 +113,13 @@ async def pay_otherwise(stage: DemoStage) -> None:
     await stage.shows(late.payment, "EXPIRED", "expired_at")
 
 
-async def select(stage: DemoStage, slug: str, symbol: str, expires_in: int = 600) -> TokenPurchase:
+async def select(
+    stage: DemoStage,
+    slug: str,
+    symbol: str,
+    expires_in: int = 600,
+    provider: str = "gateway_contract",
+) -> TokenPurchase:
     """Create a payment and select a token for it; gives both with the buyer's wallet."""
     chain = stage.sandbox.chains[slug]
     wallet = Wallet(
@@ -124,7 +130,7 @@ async def select(stage: DemoStage, slug: str, symbol: str, expires_in: int = 600
     matching_quotes = [
         quote
         for quote in answer["quotes"]
-        if quote["kind"] == "onchain" and (quote["chain"], quote["token"]) == (slug, symbol)
+        if quote["provider"] == provider and (quote["chain"], quote["token"]) == (slug, symbol)
     ]
     if not matching_quotes:
         raise StepError(f"no quote for {symbol} on {slug}")

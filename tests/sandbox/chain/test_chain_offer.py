@@ -102,6 +102,10 @@ class Ground:
         ]
 
 
+def _tokens_of(*account_ids: int) -> list[tuple[int, str]]:
+    return [(account_id, token) for account_id in account_ids for token in ("USDC", "USDT")]
+
+
 @pytest.fixture
 async def ground(world: World, anvil: Binary, tmp_path: Path) -> AsyncIterator[Ground]:
     base = free_port_base()
@@ -113,11 +117,11 @@ async def ground(world: World, anvil: Binary, tmp_path: Path) -> AsyncIterator[G
 async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
     first = await ground.start()
     view = await ground.view()
-    [contract] = view.contracts
+    [contract], [factory] = view.contracts, view.factories
     assert (contract.current, contract.deployed_block) == (True, first.deployment.deployed_block)
     assert view.public_rpc_urls == [first.url]
     assert {token.symbol: token.enabled for token in view.tokens} == {"USDT": True, "USDC": True}
-    assert await ground.offered() == [(contract.account_id, token) for token in ("USDC", "USDT")]
+    assert await ground.offered() == _tokens_of(contract.account_id, factory.account_id)
     read = await ground.look(first)
 
     await ground.dev_chains.stop()
@@ -126,7 +130,7 @@ async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
     assert again.instance != first.instance
     assert (again.deployment, again.buyer) == (first.deployment, first.buyer)
     assert (await ground.view()).contracts == view.contracts
-    assert await ground.offered() == [(contract.account_id, token) for token in ("USDC", "USDT")]
+    assert await ground.offered() == _tokens_of(contract.account_id, factory.account_id)
     cursor = await ground.cursor()
     assert (cursor.block, cursor.hash) == (read.block, read.hash)
 
@@ -197,7 +201,8 @@ async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: 
     gone, new = sorted((await ground.view()).contracts, key=lambda contract: contract.account_id)
     assert (gone.account_id, gone.current, new.current) == (old.account_id, False, True)
     assert new.address == parse_address(moved.deployment.contract_address)
-    assert await ground.offered() == [(new.account_id, token) for token in ("USDC", "USDT")]
+    factory = next(one for one in (await ground.view()).factories if one.current)
+    assert await ground.offered() == _tokens_of(new.account_id, factory.account_id)
     assert moved.buyer == first.buyer
 
 
