@@ -17,7 +17,7 @@ class UnsweptDeposits:
     deposits: int
     amount: Decimal  # in tokens, or in the smallest unit if the token is not supported
     oldest_at: datetime
-    age_s: float
+    age_s: int
 
 
 async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
@@ -27,7 +27,7 @@ async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
             count(*) AS deposits,
             trim_scale(sum(r.amount) / (10::numeric ^ coalesce(t.decimals, 0))) AS amount,
             min(r.final_at) AS oldest_at,
-            extract(epoch FROM clock() - min(r.final_at))::float AS age_s
+            extract(epoch FROM clock() - min(r.final_at))::int AS age_s
         FROM chain_receipt r
         LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
         WHERE r.chain = $1 AND r.disposition = 'deposit' AND r.deposit_sweep_id IS NULL

@@ -1,11 +1,15 @@
 """Sweeps are read from the chain, whoever sends them, and move money in the ledger."""
 
+import json
+
 import pytest
 
 from payintent.accounting.ledger_check_store import find_differences
+from payintent.chains.operations import ListChains
 from payintent.evm.port import SweepLog, TransferLog
 from payintent.onchain.sweep_watcher import match_transfers
 from payintent.onchain.sweeps_store import FinalSweep
+from payintent.operators.operation import to_json_value
 from payintent.payments.model import Session
 from payintent_sandbox.chains.contracts import DEPOSIT_FORWARDER, load
 from tests.support.deposits import TOTAL, DepositGround, add_factory
@@ -216,3 +220,11 @@ def test_a_flush_before_a_sweep_in_one_transaction_is_a_sweep_of_its_own() -> No
     assert known == ([FinalSweep(log, 99)], transfers[:1])
     unknown = match_transfers([log], [], {factory: receiver}, [])
     assert unknown == ([FinalSweep(log, 100)], [])
+
+
+async def test_chains_with_unswept_deposits_can_be_listed_as_json(deposits: DepositGround) -> None:
+    await paid(deposits, TOTAL)
+    chains = await deposits.ground.world.perform(ListChains())
+    shown = json.loads(json.dumps(to_json_value(chains)))
+    [unswept] = [item for chain in shown for item in chain["unswept"]]
+    assert (unswept["deposits"], unswept["amount"]) == (1, "25.5")
