@@ -27,6 +27,7 @@ from payintent.checkout import (
     refund_address_page,
     static_files,
     test_mode_card_page,
+    test_mode_deposits,
 )
 from payintent.checkout import routes as checkout
 from payintent.checkout.context import CheckoutContext
@@ -87,6 +88,7 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/c/{checkout_id}/address.svg", codes.get_address_qr, methods=["GET"]),
     Route("/c/test/card/{session_id}", test_mode_card_page.get_card_page, methods=["GET"]),
     Route("/c/test/card/{session_id}", test_mode_card_page.post_card_page, methods=["POST"]),
+    Route("/c/{checkout_id}/test-transfer", test_mode_deposits.post_transfer, methods=["POST"]),
     Route("/c/refund/{code}", refund_address_page.get_refund_address, methods=["GET"]),
     Route("/c/refund/{code}", refund_address_page.post_refund_address, methods=["POST"]),
     Route("/c/wallet/open/{code}", codes.get_wallet_handoff, methods=["GET"]),

@@ -40,6 +40,7 @@ from payintent.refunds.create import RefundCreator
 from payintent.runtime.encryption import Encryption, load_encryption
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import check_addresses
+from payintent.test_mode.deposit_gateway import TestDepositGateway
 from payintent.test_mode.gateway import TestGateway
 
 if TYPE_CHECKING:
@@ -56,7 +57,14 @@ if TYPE_CHECKING:
 _HTTP_ADAPTERS = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
 #: Provider names that installed gateway packages must not use.
 BUILT_IN_PROVIDERS = frozenset(
-    adapter.provider for adapter in (*_HTTP_ADAPTERS, OnchainGateway, DepositGateway, TestGateway)
+    adapter.provider
+    for adapter in (
+        *_HTTP_ADAPTERS,
+        OnchainGateway,
+        DepositGateway,
+        TestGateway,
+        TestDepositGateway,
+    )
 )
 
 
@@ -270,8 +278,11 @@ async def open_service(
     senders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     if gateways is None:
         gateways = _make_adapters(database, settings, http, senders) | packages
-    test_gateway = TestGateway(database, settings.pages_base)
-    adapters: dict[str, Gateway] = {TestGateway.provider: test_gateway, **gateways}
+    adapters: dict[str, Gateway] = {
+        TestGateway.provider: TestGateway(database, settings.pages_base),
+        TestDepositGateway.provider: TestDepositGateway(database, settings.api_base),
+        **gateways,
+    }
     event_notifier = EventNotifier(settings.direct_url)
     database.on_event = event_notifier.notify
     picture_rules = EgressRules(sandbox=settings.sandbox)  # excludes `webhook_networks`

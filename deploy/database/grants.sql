@@ -34,7 +34,8 @@ GRANT UPDATE (body) ON event TO payintent_worker;
 -- Clocks of test merchants.
 GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
 -- The test gateway's data, without real money.
-GRANT SELECT, INSERT, UPDATE ON test_session, test_refund TO payintent_api, payintent_worker;
+GRANT SELECT, INSERT, UPDATE ON test_session, test_refund, test_transfer
+    TO payintent_api, payintent_worker;
 
 -- Payouts to merchants. A trigger rejects all changes except a reversal.
 GRANT SELECT, INSERT ON payout TO payintent_api;

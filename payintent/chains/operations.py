@@ -12,6 +12,7 @@ from payintent.chains import unswept_store
 from payintent.chains.checks import CheckResult, check_contract
 from payintent.chains.store import (
     PROVIDER,
+    TEST_CHAIN,
     ChainCursor,
     ChainRecord,
     DeployedContract,
@@ -68,7 +69,7 @@ async def lock_known_chain(tx: Tx, slug: str) -> ChainRecord:
 
 
 def _require(chain: ChainRecord | None, slug: str) -> ChainRecord:
-    if chain is None:
+    if chain is None or slug == TEST_CHAIN:
         raise NotFoundError(f"no chain {quote_input(slug)}")
     return chain
 

@@ -11,6 +11,9 @@ from payintent.db.database import Executor, Tx
 
 PROVIDER = "gateway_contract"
 DEPOSIT_PROVIDER = "onchain"
+#: Test payments to an address: their provider, and their chain, on which nothing is deployed.
+TEST_DEPOSIT_PROVIDER = "test_onchain"
+TEST_CHAIN, TEST_NETWORK_ID = "test", 2**31 - 1
 _CONTRACTS_MAX = 1_000
 _TOKENS_MAX = 200
 
@@ -82,6 +85,19 @@ class DeployedContract:
     refund_account_id: int | None = None  # of the contract that pays a factory's refunds
 
 
+#: The factory of test addresses. Its address, its forwarder and its receiver do not exist.
+TEST_FACTORY = DeployedContract(
+    account_id=0,
+    merchant_id=None,
+    chain=TEST_CHAIN,
+    address=b"\x7e\x57" + bytes(17) + b"\x0f",
+    receiver=b"\x7e\x57" + bytes(17) + b"\x0e",
+    deployed_block=0,
+    current=True,
+    forwarder=b"\x7e\x57" + bytes(17) + b"\x0d",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCursor:
     """Reading progress on a chain, and its newest known block."""
@@ -123,7 +139,10 @@ _CURSOR_COLUMNS = """
 
 
 async def list_chains(database: Executor) -> list[ChainRecord]:
-    rows = await database.fetch(f"SELECT {_CHAIN_COLUMNS} FROM chain ORDER BY slug LIMIT 100")
+    """List all chains except the chain of test payments."""
+    rows = await database.fetch(
+        f"SELECT {_CHAIN_COLUMNS} FROM chain WHERE slug <> $1 ORDER BY slug LIMIT 100", TEST_CHAIN
+    )
     return [ChainRecord(**row) for row in rows]
 
 

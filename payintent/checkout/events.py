@@ -9,14 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from payintent.chains.store import DEPOSIT_PROVIDER, PROVIDER
 from payintent.checkout.context import CheckoutContext
 from payintent.checkout.visits import CheckoutVisit, checkout_route
 from payintent.core import ids
 from payintent.core.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.db.notify import ChangeSubscriber
 from payintent.http import responses
-from payintent.onchain.wallet_sessions import get_session_view
+from payintent.onchain.wallet_sessions import ON_CHAIN_PROVIDERS, get_session_view
 from payintent.payments import store as payment_store
 from payintent.payments.model import TERMINAL
 from payintent.payments.store import PaymentSnapshot
@@ -123,7 +122,7 @@ async def _onchain_fields(
     Deposit sessions also have amounts, because their transfers may be partial.
     """
     session = snapshot.session
-    if session is None or session.quote.provider not in {PROVIDER, DEPOSIT_PROVIDER}:
+    if session is None or session.quote.provider not in ON_CHAIN_PROVIDERS:
         return None
     try:
         view = await get_session_view(context.database, session.id, context.wallet_handoff)

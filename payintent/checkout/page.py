@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.chains import store as chain_store
-from payintent.chains.store import DEPOSIT_PROVIDER, ChainRecord
+from payintent.chains.store import DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER, ChainRecord
 from payintent.checkout import page_fields, rendering, visits
 from payintent.checkout.codes import full_page_url
 from payintent.checkout.fields import (
@@ -343,7 +343,7 @@ def _method_fields(quote: Quote, chain: ChainRecord | None, language: Language) 
     fields = quote_fields(quote) | {
         "name": method_name(quote, language),
         "chain_name": chain_name(quote, chain, language),
-        "is_deposit": quote.provider == DEPOSIT_PROVIDER,
+        "is_deposit": quote.provider in {DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER},
     }
     if chain is None:
         return fields

@@ -7,6 +7,7 @@ from functools import partial, reduce
 from typing import Any
 from urllib.parse import urlsplit
 
+from payintent.chains.store import TEST_CHAIN
 from payintent.checkout.context import CheckoutContext
 from payintent.checkout.languages import Language
 from payintent.core import ids
@@ -51,6 +52,10 @@ class DepositStep(WalletStep):
     def accepts_payment(self) -> bool:
         """Whether the buyer should send more. The page shows no address otherwise."""
         return self.session["payable"] and self.session["remaining"]["amount"] != "0"
+
+    @property
+    def is_test(self) -> bool:
+        return self.session["chain"]["slug"] == TEST_CHAIN
 
     @property
     def state(self) -> str:

@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from payintent.chains import store as chain_store
 from payintent.chains.operations import SetToken
+from payintent.chains.store import DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER
 from payintent.configuration.entries import (
     ChainEntry,
     ConfigEntry,
@@ -142,10 +143,14 @@ async def _read_providers(context: OperationContext) -> list[InstalledEntry]:
     return [
         InstalledEntry(
             entry=ProviderEntry(provider=row.name, wire_name=row.wire_name, enabled=row.enabled),
-            is_exported=row.wire_name != row.name or not row.enabled,
+            is_exported=row.wire_name != _default_wire_name(row.name) or not row.enabled,
         )
         for row in await account_store.list_providers(context.database)
     ]
+
+
+def _default_wire_name(provider: str) -> str:
+    return DEPOSIT_PROVIDER if provider == TEST_DEPOSIT_PROVIDER else provider
 
 
 def _change_provider(change: Change) -> Operations:
@@ -162,8 +167,9 @@ def _change_provider(change: Change) -> Operations:
 def _reset_provider(installed_entry: InstalledEntry) -> Operations:
     operations: list[ChangeOperation[Any]] = []
     provider = installed_entry.entry.provider
-    if installed_entry.entry.wire_name != provider:
-        operations.append(RenameProvider(provider=provider, wire_name=provider))
+    wire_name = _default_wire_name(provider)
+    if installed_entry.entry.wire_name != wire_name:
+        operations.append(RenameProvider(provider=provider, wire_name=wire_name))
     if not installed_entry.entry.enabled:
         operations.append(EnableProvider(provider=provider))
     return operations

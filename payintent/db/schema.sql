@@ -1404,6 +1404,27 @@ CREATE TABLE public.test_session (
     CONSTRAINT test_session_status CHECK ((status = ANY (ARRAY['open'::text, 'challenge'::text, 'deciding'::text, 'paid'::text, 'declined'::text, 'cancelled'::text, 'closed'::text])))
 );
 
+CREATE TABLE public.test_transfer (
+    id bigint NOT NULL,
+    session_id uuid NOT NULL,
+    tx_hash bytea DEFAULT (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())) NOT NULL,
+    token text NOT NULL,
+    amount bigint NOT NULL,
+    in_time boolean NOT NULL,
+    captured boolean DEFAULT false NOT NULL,
+    reports jsonb,
+    CONSTRAINT test_transfer_amount CHECK ((amount > 0))
+);
+
+ALTER TABLE public.test_transfer ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.test_transfer_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 ALTER TABLE ONLY public.api_call
     ADD CONSTRAINT api_call_pkey PRIMARY KEY (at, id);
 
@@ -1446,8 +1467,14 @@ ALTER TABLE ONLY public.chain_contract
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_pkey PRIMARY KEY (account_id);
 
+ALTER TABLE public.chain_contract
+    ADD CONSTRAINT chain_contract_test_chain CHECK ((chain <> 'test'::text)) NOT VALID;
+
 ALTER TABLE ONLY public.chain_cursor
     ADD CONSTRAINT chain_cursor_pkey PRIMARY KEY (chain);
+
+ALTER TABLE public.chain_cursor
+    ADD CONSTRAINT chain_cursor_test_chain CHECK ((chain <> 'test'::text)) NOT VALID;
 
 ALTER TABLE ONLY public.chain_hint
     ADD CONSTRAINT chain_hint_pkey PRIMARY KEY (session_id, tx_hash);
@@ -1656,6 +1683,9 @@ ALTER TABLE ONLY public.operator_token
 ALTER TABLE ONLY public.payment_method
     ADD CONSTRAINT payment_method_pkey PRIMARY KEY (id);
 
+ALTER TABLE public.payment_method
+    ADD CONSTRAINT payment_method_test_chain CHECK (((chain IS DISTINCT FROM 'test'::text) OR (NOT livemode))) NOT VALID;
+
 ALTER TABLE ONLY public.payment
     ADD CONSTRAINT payment_pkey PRIMARY KEY (id);
 
@@ -1670,6 +1700,9 @@ ALTER TABLE ONLY public.provider_account
 
 ALTER TABLE ONLY public.provider_account
     ADD CONSTRAINT provider_account_pkey PRIMARY KEY (id);
+
+ALTER TABLE public.provider_account
+    ADD CONSTRAINT provider_account_test_deposits CHECK (((provider <> 'test_onchain'::text) OR (NOT livemode))) NOT VALID;
 
 ALTER TABLE ONLY public.provider
     ADD CONSTRAINT provider_pkey PRIMARY KEY (name);
@@ -1745,6 +1778,9 @@ ALTER TABLE ONLY public.test_refund
 
 ALTER TABLE ONLY public.test_session
     ADD CONSTRAINT test_session_pkey PRIMARY KEY (session_id);
+
+ALTER TABLE ONLY public.test_transfer
+    ADD CONSTRAINT test_transfer_pkey PRIMARY KEY (id);
 
 CREATE INDEX api_call_failed ON public.api_call USING btree (merchant_id, at, id) WHERE (status >= 400);
 
@@ -1971,6 +2007,8 @@ CREATE INDEX sweep_batch_transaction ON public.sweep_batch USING btree (tx_hash)
 CREATE UNIQUE INDEX sweep_item_claim ON public.sweep_item USING btree (session_id, token) WHERE (NOT ended);
 
 CREATE INDEX test_refund_by_session ON public.test_refund USING btree (session_id);
+
+CREATE INDEX test_transfer_by_session ON public.test_transfer USING btree (session_id, id);
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
 
@@ -2284,3 +2322,6 @@ ALTER TABLE ONLY public.test_refund
 
 ALTER TABLE ONLY public.test_session
     ADD CONSTRAINT test_session_mode FOREIGN KEY (account_id, livemode) REFERENCES public.provider_account(id, livemode);
+
+ALTER TABLE ONLY public.test_transfer
+    ADD CONSTRAINT test_transfer_session FOREIGN KEY (session_id) REFERENCES public.test_session(session_id);

@@ -24,7 +24,8 @@ _ACCEPTANCE = """
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
     m.enabled,
-    a.enabled AND v.enabled AND (m.chain IS NULL OR {watched}) AS account_enabled
+    a.enabled AND v.enabled AND (m.chain IS NULL OR m.chain = 'test' OR {watched})
+        AS account_enabled
 """
 _ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=IS_WATCHED)
 _COLUMNS = """

@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import partial
 
 from payintent.chains import store as chain_store
+from payintent.chains.store import TEST_CHAIN, TEST_DEPOSIT_PROVIDER
 from payintent.core.errors import BadRequestError
 from payintent.core.money import FIAT
 from payintent.db.database import Tx
@@ -20,6 +21,7 @@ from payintent.merchants.methods_store import NewPaymentMethod
 from payintent.operators.operation import OperationContext
 
 TEST_PROVIDER = "test"
+_TEST_ACCOUNTS = {TEST_PROVIDER: "test gateway", TEST_DEPOSIT_PROVIDER: "test addresses"}
 SIGNING_SECRET = "signing_secret"  # noqa: S105 - a field's name
 _SIGNING_SECRET_BYTES = 32
 #: The base URL of test gateway accounts. It is not the service's URL, which could change.
@@ -44,33 +46,40 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
         raise BadRequestError(f"merchant {merchant_id} is a test merchant: use the live merchant")
     side_id = await merchant_store.find_test_side(tx, merchant_id)
     if side_id is not None:
-        await _ensure_test_account(context, tx, side_id)
+        await _ensure_test_accounts(context, tx, side_id)
         return TestSide(side_id, None)
     await ensure_writing_key(tx, context.encryption)
     side_id = await merchant_store.add_test_side(tx, merchant_id)
-    await _ensure_test_account(context, tx, side_id)
+    await _ensure_test_accounts(context, tx, side_id)
     await add_platform_methods(tx, side_id, livemode=False)
     return TestSide(side_id, await add_callback_secret(context, tx, side_id))
 
 
-async def _ensure_test_account(context: OperationContext, tx: Tx, side_id: int) -> None:
-    """Add the test gateway account and its methods, unless the account exists.
+async def _ensure_test_accounts(context: OperationContext, tx: Tx, side_id: int) -> None:
+    """Add the test gateways' accounts and their methods, unless the accounts exist.
 
     The caller must hold the lock on the live merchant, which prevents a concurrent addition.
     """
-    if await account_store.merchant_owns_account(tx, side_id, TEST_PROVIDER):
+    for provider, name in _TEST_ACCOUNTS.items():
+        await _ensure_account(context, tx, side_id, provider, name)
+
+
+async def _ensure_account(
+    context: OperationContext, tx: Tx, side_id: int, provider: str, name: str
+) -> None:
+    if await account_store.merchant_owns_account(tx, side_id, provider):
         return
     await ensure_writing_key(tx, context.encryption)
     account = NewAccount(
-        provider=TEST_PROVIDER,
+        provider=provider,
         merchant_id=side_id,
-        name="test gateway",
+        name=name,
         base_url=_TEST_BASE_URL,
         livemode=False,
     )
     credentials = {SIGNING_SECRET: secrets.token_urlsafe(_SIGNING_SECRET_BYTES)}
     account_id = await add_account(context, tx, account, credentials)
-    for position, method in enumerate(get_default_methods(TEST_PROVIDER)):
+    for position, method in enumerate(get_default_methods(provider)):
         await method_store.add(tx, side_id, account_id, method, position)
 
 
@@ -93,6 +102,16 @@ _METHODS_BY_PROVIDER = {
         ),
     ),
     "test": (_fiat_method(kind="card", label="Test card"),),
+    TEST_DEPOSIT_PROVIDER: tuple(
+        NewPaymentMethod(
+            kind="onchain",
+            label=f"{token} on Test chain",
+            currencies=(token,),
+            chain=TEST_CHAIN,
+            token=token,
+        )
+        for token in ("USDT", "USDC")
+    ),
     # 2C2P's hosted page lists all methods of the merchant's 2C2P account.
     "2c2p": (_fiat_method(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
 }

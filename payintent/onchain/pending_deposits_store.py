@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from payintent.chains.store import TEST_CHAIN
 from payintent.db.database import Executor, Tx
 from payintent.evm.port import TransferLog
 from payintent.payments.captures_store import MoneyOrigin
@@ -173,6 +174,27 @@ async def sum_session_transfers(
     )
     assert row is not None  # noqa: S101 - an aggregate returns one row
     return ReceivedAmounts(int(row["final"]), int(row["pending"]))
+
+
+async def list_test_transfers(database: Executor, session_id: UUID) -> list[SessionTransfer]:
+    """List the transfers of a test session, which are final at once."""
+    rows = await database.fetch(
+        """
+        SELECT r.tx_hash, t.address AS token, r.amount, r.id AS block
+        FROM test_transfer r
+        JOIN chain_token t ON t.chain = $2 AND t.symbol = r.token
+        WHERE r.session_id = $1
+        ORDER BY r.id
+        LIMIT $3
+        """,
+        session_id,
+        TEST_CHAIN,
+        _TRANSFERS_MAX,
+    )
+    return [
+        SessionTransfer(row["tx_hash"], row["token"], row["amount"], row["block"], is_final=True)
+        for row in rows
+    ]
 
 
 async def delete_final_pending(tx: Tx, chain: str, logs: Collection[TransferLog]) -> None:

@@ -12,6 +12,9 @@ from payintent.chains import store as chain_store
 from payintent.chains.store import (
     DEPOSIT_PROVIDER,
     PROVIDER,
+    TEST_CHAIN,
+    TEST_DEPOSIT_PROVIDER,
+    TEST_FACTORY,
     ChainCursor,
     ChainRecord,
     DeployedContract,
@@ -30,6 +33,7 @@ from payintent.onchain.deposit_views import (
     build_factory_fields,
     describe_deposit_status,
 )
+from payintent.onchain.pending_deposits_store import ReceivedAmounts
 from payintent.onchain.pending_store import SessionTransaction
 from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
@@ -37,6 +41,8 @@ from payintent.payments.model import TERMINAL, Payment, PaymentStatus, Session, 
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.json_format import format_timestamp
 
+#: Providers whose sessions wallets can read.
+ON_CHAIN_PROVIDERS = {PROVIDER, DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER}
 _HANDOFF_VALIDITY = timedelta(minutes=15)
 _ID_BYTES, _TIME_BYTES, _SIGNATURE_BYTES = 16, 5, 15  # 48 base64 characters
 _CONTEXT = "wallet-handoff:"
@@ -100,6 +106,7 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
     chain = await chain_store.get_chain(database, slug)
     if chain is None:
         raise NotFoundError("no such chain")
+    is_test = slug == TEST_CHAIN
     contract = await chain_store.get_offered_contract(database, slug)
     cursor = await chain_store.get_cursor(database, slug)
     tokens = await chain_store.list_tokens(database, slug)
@@ -107,7 +114,7 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
         "slug": chain.slug,
         "name": chain.name,
         "network_id": chain.network_id,
-        "status": _describe_chain_status(cursor),
+        "status": "active" if is_test else _describe_chain_status(cursor),
     }
     if contract is not None:
         fields |= {
@@ -117,7 +124,7 @@ async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
             "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
             "event_topics": _read_event_topics(),
         }
-    factories = await chain_store.list_factories(database, slug)
+    factories = [TEST_FACTORY] if is_test else await chain_store.list_factories(database, slug)
     return fields | {
         "deposits": next(
             (
@@ -196,10 +203,14 @@ def _build_contract_view(
 
 async def _build_deposit_view(database: Database, snapshot: _Snapshot) -> dict[str, Any]:
     session, token = snapshot.session, snapshot.token
-    transfers = await pending_deposits_store.list_session_transfers(database, session.id)
-    amounts = await pending_deposits_store.sum_session_transfers(
-        database, session.id, token.address or b""
-    )
+    address = token.address or b""
+    if session.quote.provider == TEST_DEPOSIT_PROVIDER:
+        transfers = await pending_deposits_store.list_test_transfers(database, session.id)
+        received = sum(transfer.amount for transfer in transfers if transfer.token == address)
+        amounts = ReceivedAmounts(received, 0)
+    else:
+        transfers = await pending_deposits_store.list_session_transfers(database, session.id)
+        amounts = await pending_deposits_store.sum_session_transfers(database, session.id, address)
     status = describe_deposit_status(amounts, session.quote.total_minor)
     snapshot = replace(snapshot, transactions=[])  # a partial payment can be completed
     return {
@@ -219,14 +230,18 @@ async def find_open_session(database: Database, session_id: UUID | None) -> Sess
 
 async def _load_snapshot(database: Database, session_id: UUID | None) -> _Snapshot:
     session = await session_store.get(database, session_id) if session_id else None
-    if session is None or session.quote.provider not in {PROVIDER, DEPOSIT_PROVIDER}:
+    if session is None or session.quote.provider not in ON_CHAIN_PROVIDERS:
         raise NotFoundError("no such on-chain session")
     payment_snapshot = await payment_store.get(database, session.payment_id)
     assert payment_snapshot is not None  # noqa: S101 - a session has a payment
     has_ended = session.status is SessionStatus.ENDED or payment_snapshot.payment.status in TERMINAL
     if has_ended or payment_snapshot.payment.session_id != session.id:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
-    contract = await chain_store.get_contract(database, session.quote.account_id)
+    contract = (
+        TEST_FACTORY
+        if session.quote.provider == TEST_DEPOSIT_PROVIDER
+        else await chain_store.get_contract(database, session.quote.account_id)
+    )
     chain = await chain_store.get_chain(database, session.quote.chain or "")
     token = await chain_store.get_session_token(database, session.id)
     if contract is None or chain is None or token is None or session.reference is None:
@@ -260,7 +275,9 @@ def _find_unpayable_reason(snapshot: _Snapshot) -> str | None:
         return "deadline_near"
     if snapshot.cursor is not None and snapshot.cursor.halted:
         return "chain_halted"
-    is_watched = snapshot.cursor is not None and snapshot.cursor.watched
+    is_watched = snapshot.chain.slug == TEST_CHAIN or (
+        snapshot.cursor is not None and snapshot.cursor.watched
+    )
     return None if is_watched else "chain_not_watched"
 
 

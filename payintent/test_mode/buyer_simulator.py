@@ -11,7 +11,9 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.callbacks.receive import CallbackReceiver, handle_callback
+from payintent.chains.store import TEST_DEPOSIT_PROVIDER
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import TENDER
 from payintent.db.database import Tx
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.gateways.port import DisputeState
@@ -25,7 +27,9 @@ from payintent.payments.idempotency_store import (
 )
 from payintent.payments.model import OPEN, IdempotentRequest, Payment, Session, SessionStatus
 from payintent.payments.store import PaymentSnapshot
+from payintent.test_mode import deposits
 from payintent.test_mode import store as test_mode_store
+from payintent.test_mode.deposits import TestTransfer
 from payintent.test_mode.gateway import write_callback
 from payintent.test_mode.model import (
     DECLINED_CARDS,
@@ -35,9 +39,11 @@ from payintent.test_mode.model import (
     complete_challenge,
     enter_test_card,
     list_callbacks,
+    list_deposit_callbacks,
     set_dispute_state,
 )
 
+TEST_PROVIDERS = {TEST_PROVIDER, TEST_DEPOSIT_PROVIDER}
 SessionAction = Callable[[TestSession, datetime], TestSession | None]
 
 
@@ -48,7 +54,7 @@ class TestRequest:
     operation: str
     fields: tuple[str, ...]
     key: UUID | None
-    action: SessionAction
+    action: SessionAction | TestTransfer
 
     def to_idempotent_request(self, merchant_id: int, key: UUID) -> IdempotentRequest:
         return IdempotentRequest(
@@ -78,8 +84,23 @@ class BuyerSimulator:
         if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
             raise _make_wrong_status_error(payment)
         session = snapshot.session
-        if session is None or not _is_at_test_gateway(session):
-            session = await self._select_test_method(snapshot)
+        if session is None or not _is_open_at(session, TEST_PROVIDER):
+            session = await self._select_test_method(snapshot, TEST_PROVIDER)
+        return await self._apply(payment, session.id, request)
+
+    async def transfer(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
+        """Send a transfer to the payment's test address, selecting the method if necessary.
+
+        A transfer to a payment that has ended opens a case, as on a real chain. See `pay` for the
+        result.
+        """
+        payment, session = snapshot.payment, snapshot.session
+        if await self._is_key_used(payment, request):
+            return await self._repeat_callbacks(snapshot)
+        if session is None or session.quote.provider != TEST_DEPOSIT_PROVIDER:
+            if payment.status not in OPEN or payment.is_past_expiry(snapshot.now):
+                raise _make_wrong_status_error(payment)
+            session = await self._select_test_method(snapshot, TEST_DEPOSIT_PROVIDER)
         return await self._apply(payment, session.id, request)
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
@@ -90,6 +111,13 @@ class BuyerSimulator:
         if session is None or session.quote.provider != TEST_PROVIDER:
             raise _make_wrong_status_error(snapshot.payment)
         return await self._apply(snapshot.payment, session.id, request)
+
+    async def send_from_page(self, session_id: UUID, transfer: TestTransfer) -> None:
+        """Send a transfer for a buyer on the deposit page, if the session still exists."""
+        async with self.selection.database.transaction() as tx:
+            session = await deposits.add_transfer(tx, session_id, transfer)
+        if session is not None:
+            await self._send_callbacks(session)
 
     async def apply_card_action(self, session_id: UUID, action: SessionAction) -> TestSession:
         """Apply an action on the card page.
@@ -108,7 +136,7 @@ class BuyerSimulator:
     async def _apply(self, payment: Payment, session_id: UUID, request: TestRequest) -> bool:
         async with self.selection.database.transaction() as tx:
             is_new = request.key is None or await _claim_key(tx, payment, request, request.key)
-            updated_session = await _apply_action(
+            updated_session = await _apply_request(
                 tx, session_id, request.action if is_new else _leave_unchanged
             )
             if updated_session is None:
@@ -118,7 +146,7 @@ class BuyerSimulator:
 
     async def _repeat_callbacks(self, snapshot: PaymentSnapshot) -> bool:
         """Resend the callbacks in case the first request was interrupted. Always returns False."""
-        if snapshot.session is not None and snapshot.session.quote.provider == TEST_PROVIDER:
+        if snapshot.session is not None and snapshot.session.quote.provider in TEST_PROVIDERS:
             session = await test_mode_store.find_session(
                 self.selection.database, snapshot.session.id
             )
@@ -139,28 +167,30 @@ class BuyerSimulator:
         )
         return True
 
-    async def _select_test_method(self, snapshot: PaymentSnapshot) -> Session:
+    async def _select_test_method(self, snapshot: PaymentSnapshot, provider: str) -> Session:
         setup = await self.selection.merchants.get(snapshot.payment.merchant_id)
         method = next(
-            (
-                method
-                for method in setup.methods
-                if method.provider == TEST_PROVIDER and method.enabled
-            ),
+            (method for method in setup.methods if method.provider == provider and method.enabled),
             None,
         )
         if method is None:
             raise RefusedError(
-                ErrorCode.PAYMENT_METHOD_NOT_FOUND, "the test merchant has no test card method"
+                ErrorCode.PAYMENT_METHOD_NOT_FOUND, "the test merchant has no such test method"
             )
         selection = QuoteSelection(payment_method_id=method.id)
         restrictions = await self.policies.get_restrictions()
         return (await select_quote(self.selection, snapshot, selection, restrictions)).session
 
     async def _send_callbacks(self, session: TestSession) -> None:
-        connection = await self.selection.accounts.connect(session.account_id, TEST_PROVIDER)
+        is_deposit = TENDER[session.currency].is_crypto
+        provider = TEST_DEPOSIT_PROVIDER if is_deposit else TEST_PROVIDER
+        connection = await self.selection.accounts.connect(session.account_id, provider)
         assert connection is not None  # noqa: S101 - the session was opened through it
-        for number, test_callback in enumerate(list_callbacks(session)):
+        test_callbacks = list_callbacks(session)
+        if is_deposit:
+            reports = await deposits.list_reports(self.selection.database, session.session_id)
+            test_callbacks = list_deposit_callbacks(session, reports)
+        for number, test_callback in enumerate(test_callbacks):
             callback = write_callback(connection.account, test_callback, spaces=number)
             await handle_callback(self.receiver, connection, callback)
 
@@ -199,6 +229,14 @@ def _leave_unchanged(session: TestSession, _now: datetime) -> TestSession:
     return session
 
 
+async def _apply_request(
+    tx: Tx, session_id: UUID, action: SessionAction | TestTransfer
+) -> TestSession | None:
+    if isinstance(action, TestTransfer):
+        return await deposits.add_transfer(tx, session_id, action)
+    return await _apply_action(tx, session_id, action)
+
+
 async def _apply_action(tx: Tx, session_id: UUID, action: SessionAction) -> TestSession | None:
     locked_session = await test_mode_store.lock_session(tx, session_id)
     updated_session = action(locked_session.session, locked_session.now) if locked_session else None
@@ -212,8 +250,8 @@ async def _claim_key(tx: Tx, payment: Payment, request: TestRequest, key: UUID) 
     return await claim_or_match(tx, request.operation, idempotent_request, payment.id) is None
 
 
-def _is_at_test_gateway(session: Session) -> bool:
-    return session.quote.provider == TEST_PROVIDER and session.status is SessionStatus.OPEN
+def _is_open_at(session: Session, provider: str) -> bool:
+    return session.quote.provider == provider and session.status is SessionStatus.OPEN
 
 
 def _make_wrong_status_error(payment: Payment) -> RefusedError:

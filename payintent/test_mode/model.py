@@ -283,6 +283,15 @@ def list_callbacks(session: TestSession) -> Sequence[TestCallback]:
     return callbacks
 
 
+def list_deposit_callbacks(
+    session: TestSession, reports: Sequence[SessionReport]
+) -> list[TestCallback]:
+    """Return the callbacks of a session that is paid by transfers, in order."""
+    return [
+        _build_callback(session, f"deposit-{number}", item) for number, item in enumerate(reports)
+    ]
+
+
 def _build_callback(
     session: TestSession,
     name: str,

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,7 @@ from starlette.routing import Route
 
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
+from payintent.core.money import is_plain_decimal
 from payintent.db.database import Database
 from payintent.gateways.port import DisputeState
 from payintent.http.bodies import read_idempotency_key, read_json
@@ -30,9 +32,11 @@ from payintent.test_mode.buyer_simulator import (
     enter_card,
     enter_declined_card,
 )
+from payintent.test_mode.deposits import TEST_TOKEN_DECIMALS, TestTransfer
 from payintent.test_mode.model import APPROVED_CARD, DECLINED_CARDS, TEST_CARDS
 
 ADVANCE_MAX_S = 31 * 24 * 3600
+_TRANSFER_UNITS_MAX = 10**6 * 10**TEST_TOKEN_DECIMALS
 
 
 class AdvanceBody(msgspec.Struct):
@@ -54,6 +58,12 @@ class DisputeBody(msgspec.Struct):
     state: Literal["open", "won", "lost"] = "open"
 
 
+class TransferBody(msgspec.Struct):
+    amount: str | None = None  # the remaining amount
+    token: Literal["USDT", "USDC"] | None = None  # the session's token
+
+
+_TRANSFER_DECODER = msgspec.json.Decoder(TransferBody)
 _PAY_DECODER = msgspec.json.Decoder(PayBody)
 _DECLINE_DECODER = msgspec.json.Decoder(DeclineBody)
 _DISPUTE_DECODER = msgspec.json.Decoder(DisputeBody)
@@ -76,6 +86,7 @@ class TestModeRoutes:
             self.api.route("POST", f"{payment}/pay", self.pay_payment),
             self.api.route("POST", f"{payment}/decline", self.decline_payment),
             self.api.route("POST", f"{payment}/dispute", self.dispute_payment),
+            self.api.route("POST", f"{payment}/transfer", self.transfer_to_payment),
         ]
 
     async def get_clock(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
@@ -128,6 +139,19 @@ class TestModeRoutes:
         test_request = _make_test_request(request, "test_dispute", body.state, action)
         return await self._simulate(request, merchant, test_request, self.simulator.dispute)
 
+    async def transfer_to_payment(
+        self, request: Request, merchant: AuthenticatedMerchant
+    ) -> Response:
+        """`POST /test/payments/{id}/transfer`: send tokens to the payment's test address."""
+        _require_test_key(merchant)
+        body = await read_json(
+            request, _TRANSFER_DECODER, self.settings.body_bytes_max, TransferBody()
+        )
+        transfer = TestTransfer(body.token, _parse_transfer_amount(body.amount))
+        value = f"{body.token or ''}:{body.amount or ''}"
+        test_request = _make_test_request(request, "test_transfer", value, transfer)
+        return await self._simulate(request, merchant, test_request, self.simulator.transfer)
+
     async def _simulate(
         self,
         request: Request,
@@ -151,8 +175,20 @@ def _require_test_key(merchant: AuthenticatedMerchant) -> None:
         raise RefusedError(ErrorCode.FORBIDDEN, "this route requires a test key (sk_test_…)")
 
 
+def _parse_transfer_amount(text: str | None) -> int | None:
+    """Return an amount in the smallest unit of a test token; raises `BAD_REQUEST`."""
+    if text is None:
+        return None
+    units = Decimal(text) * 10**TEST_TOKEN_DECIMALS if is_plain_decimal(text) else Decimal(0)
+    if units % 1 or not 0 < units <= _TRANSFER_UNITS_MAX:
+        raise BadRequestError(
+            "amount must be a positive number of tokens with up to 6 decimals, up to 1000000"
+        )
+    return int(units)
+
+
 def _make_test_request(
-    request: Request, operation: str, value: str, action: SessionAction
+    request: Request, operation: str, value: str, action: SessionAction | TestTransfer
 ) -> TestRequest:
     return TestRequest(
         operation=operation,

@@ -87,10 +87,8 @@ async def add_refund(
         existing_refund = await find_refund(tx, account_id, refund_id)
         if existing_refund is not None:
             return existing_refund
-        capture = locked_session.session.capture
-        if capture is None:
-            return None
-        if amount_minor + await _sum_refunds(tx, session_id) > capture.amount_minor:
+        received_minor = await _sum_received(tx, locked_session.session)
+        if amount_minor + await _sum_refunds(tx, session_id) > received_minor:
             return None
         card = TEST_CARDS.get(locked_session.session.card or "")
         refund = TestGatewayRefund(
@@ -173,6 +171,16 @@ async def find_refund(
         return None
     refund = build(TestGatewayRefund, row, state=GatewayRefundState(row["state"]))
     return refund.as_of(row["now"])
+
+
+async def _sum_received(tx: Tx, session: TestSession) -> int:
+    """Return the captured amount, or the sum of the transfers to the session's address."""
+    if session.capture is not None:
+        return session.capture.amount_minor
+    return await tx.value(
+        "SELECT coalesce(sum(amount), 0)::bigint AS total FROM test_transfer WHERE session_id = $1",
+        session.session_id,
+    )
 
 
 async def _sum_refunds(tx: Tx, session_id: UUID) -> int:

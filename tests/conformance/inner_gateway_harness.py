@@ -189,7 +189,7 @@ async def _account(service: Service) -> GatewayAccount:
     issue = IssueApiKey(merchant_id=new.merchant.id, test=True)
     side = await service.run_operation(issue, ACTOR)
     listed = ListPaymentMethods(merchant_id=side.merchant_id)
-    [method] = await service.run_operation(listed, ACTOR)
+    [method, *_] = await service.run_operation(listed, ACTOR)
     account = await service.accounts.get(method.account_id)
     assert account is not None
     return account

@@ -12,8 +12,9 @@ from payintent.core.money import TENDER
 from payintent.gateways.port import FailureReason, Gateway, RefundSupport
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.conformance.adapters import HARNESSES
+from tests.conformance.adapters import HARNESSES, TRIED_ELSEWHERE
 from tests.conformance.harness import Harness
+from tests.docs.reading import ROOT
 
 COUNTRY_CHARS = 2
 DECIMALS_MAX = 18
@@ -22,7 +23,8 @@ DECIMALS_MAX = 18
 async def test_every_provider_that_the_service_wires_is_in_the_kit(settings: Settings) -> None:
     service = await open_service(settings)
     try:
-        assert set(HARNESSES) == service.accounts.providers
+        assert {*HARNESSES, *TRIED_ELSEWHERE} == service.accounts.providers
+        assert all((ROOT / path).is_file() for path in TRIED_ELSEWHERE.values())
     finally:
         await service.close()
 

@@ -184,6 +184,12 @@ ADD_TEST_REFUND = f"""
     SELECT gen_random_uuid(), account_id, session_id, 1, 'done' FROM test_session;
     UPDATE test_refund SET {{}}
 """
+ADD_TEST_TRANSFER = f"""
+    {ADD_TEST_SESSION.format("currency = 'USDT'")};
+    INSERT INTO test_transfer (session_id, token, amount, in_time)
+    SELECT session_id, 'USDT', 1, true FROM test_session;
+    UPDATE test_transfer SET {{}}
+"""
 SAME_ID = """
     INSERT INTO merchant (id, name) OVERRIDING SYSTEM VALUE VALUES (:merchant_id, 'Same')
 """
@@ -554,6 +560,12 @@ BROKEN: list[tuple[str, str]] = [
     ("test_session_status", ADD_TEST_SESSION.format("status = 'lost'")),
     ("test_session_paid", ADD_TEST_SESSION.format("status = 'paid', captured_minor = 1")),
     ("test_session_dispute", ADD_TEST_SESSION.format("dispute = 'open'")),
+    ("test_transfer_amount", ADD_TEST_TRANSFER.format("amount = 0")),
+    ("provider_account_test_deposits",
+        "UPDATE provider_account SET provider = 'test_onchain' WHERE livemode"),
+    ("payment_method_test_chain", METHOD.format("chain = 'test'")),
+    ("chain_contract_test_chain", f"{CONTRACT}; UPDATE chain_contract SET chain = 'test'"),
+    ("chain_cursor_test_chain", "INSERT INTO chain_cursor (chain, block) VALUES ('test', 0)"),
     ("test_refund_session", ADD_TEST_REFUND.format("session_id = gen_random_uuid()")),
     ("test_refund_amount", ADD_TEST_REFUND.format("amount_minor = 0")),
     ("test_refund_state", ADD_TEST_REFUND.format("state = 'lost'")),

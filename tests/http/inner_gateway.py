@@ -21,7 +21,7 @@ async def side(api: Api) -> AsyncIterator[Api]:
 
 async def _test_world(world: World) -> World:
     issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
-    [method] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
+    [method, *_] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
     return replace(
         world,
         merchant_id=issued.merchant_id,

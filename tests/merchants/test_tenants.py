@@ -56,6 +56,7 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("POST", "/v1/test/payments/{payment_id}/pay"): None,  # of test keys alone
     ("POST", "/v1/test/payments/{payment_id}/decline"): None,
     ("POST", "/v1/test/payments/{payment_id}/dispute"): None,
+    ("POST", "/v1/test/payments/{payment_id}/transfer"): None,
 }
 #: Everybody's, with an id as capability, or signed by a gateway.
 _OPEN = {

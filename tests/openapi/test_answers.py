@@ -179,7 +179,8 @@ async def _act_on_test_payment(api: Api, action: str) -> Answer:
     """Do what a test key may to a new payment of its own; one is paid before it is disputed."""
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     async with Api(api.base, replace(api.world, api_key=issued.api_key)) as side:
-        created = await side.create()
+        order = {"currency": "USD", "amount": "25.50"} if action == "transfer" else {}
+        created = await side.create(**order)
         path = f"/v1/test/payments/{created.json['id']}/"
         if action == "dispute":
             await side.send("POST", path + "pay", headers=side.bearer())
@@ -201,11 +202,30 @@ async def _dispute_test_payment(api: Api, created: Answer) -> Answer:
     return await _act_on_test_payment(api, "dispute")
 
 
+async def _transfer_to_test_payment(api: Api, created: Answer) -> Answer:
+    del created
+    return await _act_on_test_payment(api, "transfer")
+
+
+async def _send_test_transfer(api: Api, created: Answer) -> Answer:
+    """Press the button of a new test payment's deposit page."""
+    del created
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    methods = await api.world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
+    [card] = [method.id for method in methods if method.token == "USDT"]
+    world = replace(api.world, api_key=issued.api_key, card=card)
+    async with Api(api.base, world) as side:
+        payment = await side.create(currency="USD", amount="25.50")
+        await select(side, payment)
+        path = f"/c/{payment.json['checkout_id']}/test-transfer"
+        return await side.send("POST", path, data={"send": "rest"}, allow_redirects=False)
+
+
 async def _card_page(api: Api, created: Answer, **options: Any) -> Answer:
     """Open the card page of a new test payment, or send its form."""
     del created
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
-    [method] = await api.world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
+    [method, *_] = await api.world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
     world = replace(api.world, api_key=issued.api_key, card=method.id)
     async with Api(api.base, world) as side:
         selected = (await select(side, await side.create())).json
@@ -237,7 +257,9 @@ async def _session(api: Api, created: Answer) -> str:
 
 
 async def _selected(api: Api, token: str) -> Answer:
-    methods = await api.world.rows("SELECT id FROM payment_method WHERE token = $1", token)
+    methods = await api.world.rows(
+        "SELECT id FROM payment_method WHERE token = $1 AND livemode", token
+    )
     method = methods[0]["id"] if methods else (await offer_tokens(api.world))[token]
     dollars = await api.create(currency="USD", amount="25.50")
     return await select(api, dollars, payment_method_id=method)
@@ -320,6 +342,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/test/payments/{payment_id}/pay": (200, _pay_test_payment),
     "POST /v1/test/payments/{payment_id}/decline": (200, _decline_test_payment),
     "POST /v1/test/payments/{payment_id}/dispute": (200, _dispute_test_payment),
+    "POST /v1/test/payments/{payment_id}/transfer": (200, _transfer_to_test_payment),
     "GET /v1/catalog": (200, _get("/v1/catalog")),
     "GET /v1/countries": (200, _get("/v1/countries")),
     "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),
@@ -335,6 +358,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/callbacks/{provider}/{account_id}": (200, _callback),
     "GET /c/{checkout_id}": (200, _get("/c/{checkout_id}")),
     "POST /c/{checkout_id}/select": (303, _submit),
+    "POST /c/{checkout_id}/test-transfer": (303, _send_test_transfer),
     "POST /c/{checkout_id}/cancel": (303, _post("/c/{checkout_id}/cancel")),
     "GET /c/{checkout_id}/return": (303, _get("/c/{checkout_id}/return")),
     "POST /c/{checkout_id}/return": (303, _post("/c/{checkout_id}/return")),

@@ -87,6 +87,7 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
         "/v1/test/payments/{payment_id}/pay",
         "/v1/test/payments/{payment_id}/decline",
         "/v1/test/payments/{payment_id}/dispute",
+        "/v1/test/payments/{payment_id}/transfer",
     }
     assert all(
         ({"401", "429"} <= said["responses"].keys()) == bool(said["security"])

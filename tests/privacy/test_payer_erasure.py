@@ -187,7 +187,7 @@ async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_can
 
 async def test_nothing_is_left_at_the_test_gateway_either(world: World) -> None:
     issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
-    [method] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
+    [method, *_] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
     side = replace(world, merchant_id=issued.merchant_id, card=method.id)
     payment = await side.create(payer_uid="zora-17", metadata="{}")
     await side.select(payment)

@@ -226,7 +226,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
     live, own = {world.account_id}, offered[test.merchant_id]
     assert offered == {world.merchant_id: live, new: live, test.merchant_id: own}
     assert test.account_id in own
-    assert len(own - live) == 2  # and that of the test gateway
+    assert len(own - live) == 3  # and those of the two test gateways
     for merchant, account in (
         (world.merchant_id, test.account_id),
         (test.merchant_id, world.account_id),
