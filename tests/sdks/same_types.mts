@@ -32,6 +32,7 @@ export interface Types {
   Dispute: sdk.Dispute;
   DisputeList: sdk.Page<sdk.Dispute>;
   DisputeTestPayment: sdk.DisputeTestPayment;
+  TransferToTestPayment: sdk.TransferToTestPayment;
   EventDelivery: sdk.EventDelivery;
   EventFeed: sdk.EventFeed;
   ExpiredPayment: sdk.ExpiredPayment;

@@ -42,6 +42,7 @@ _REQUESTS = {  # parameters of methods
     "PayTestPayment",
     "DeclineTestPayment",
     "DisputeTestPayment",
+    "TransferToTestPayment",
 }
 _ERRORS = {"ApiError", "Denial"}
 #: Events have their ids in `webhook-id`, and beside them in the feed.

@@ -103,6 +103,7 @@ METHODS = {
     "payTestPayment": "testPayments.pay",
     "declineTestPayment": "testPayments.decline",
     "disputeTestPayment": "testPayments.dispute",
+    "transferToTestPayment": "testPayments.transfer",
 }
 
 

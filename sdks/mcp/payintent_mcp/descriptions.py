@@ -44,6 +44,9 @@ TOOLS = {
     "list_updated_refunds": "The refunds of all payments by their last change, in pages.",
     "pay_test_payment": ("Pay a test payment with a test card, which decides the outcome."),
     "replay_event": "Resend the webhook of an event to the merchant's server.",
+    "transfer_to_test_payment": (
+        "Send tokens to the test address of a payment, by default the remaining amount."
+    ),
 }
 
 #: A name means the same in every tool.
@@ -79,6 +82,7 @@ PARAMETERS = {
     "state": "The state of the dispute: open, won or lost. Default: open.",
     "statement_id": "The id of a statement, `stmt_` and 22 characters.",
     "status": "Only results in this state.",
+    "token": "A token of the test chain: USDT or USDC. Default: the token that the buyer selected.",
     "types": "Only these types, such as payment.completed.",
     "updated_since": "Changed at or after this time; RFC 3339 with a time zone.",
 }

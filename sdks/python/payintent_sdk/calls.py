@@ -302,6 +302,18 @@ def dispute_test_payment(
     return _act(payment_id, "dispute", _body(state=state), idempotency_key)
 
 
+def transfer_to_test_payment(
+    payment_id: str,
+    *,
+    amount: str | Decimal | None = None,
+    token: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Payment]:
+    """Send tokens to the payment's test address: by default, the rest. Requires a test key."""
+    body = _body(amount=None if amount is None else _amount(amount), token=token)
+    return _act(payment_id, "transfer", body, idempotency_key)
+
+
 def _act(payment_id: str, action: str, body: bytes, key: str | None) -> Call[Payment]:
     return Call(
         method="POST",

@@ -211,6 +211,7 @@ class TestPayments(_Resource):
     pay = _sync(calls.pay_test_payment)
     decline = _sync(calls.decline_test_payment)
     dispute = _sync(calls.dispute_test_payment)
+    transfer = _sync(calls.transfer_to_test_payment)
 
 
 class AsyncPayments(_AsyncResource):
@@ -296,6 +297,7 @@ class AsyncTestPayments(_AsyncResource):
     pay = _async(calls.pay_test_payment)
     decline = _async(calls.decline_test_payment)
     dispute = _async(calls.dispute_test_payment)
+    transfer = _async(calls.transfer_to_test_payment)
 
 
 class _Catalog(_Resource):

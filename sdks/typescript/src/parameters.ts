@@ -59,6 +59,12 @@ export interface DisputeTestPayment {
   state?: "open" | "won" | "lost";
 }
 
+/** A transfer to a test address. Default: the remaining amount in the token that the buyer selected. */
+export interface TransferToTestPayment {
+  amount?: string;
+  token?: "USDT" | "USDC";
+}
+
 /** The page of a list, and its maximum length. */
 export interface PageParameters {
   limit?: number;

@@ -263,6 +263,15 @@ export class TestPayments extends Resource {
     return this.#act(paymentId, "dispute", wanted, options);
   }
 
+  /** Sends tokens to the payment's test address: by default, the remaining amount. */
+  transfer(
+    paymentId: string,
+    wanted: parameters.TransferToTestPayment = {},
+    options?: KeyedOptions,
+  ): Promise<models.Payment> {
+    return this.#act(paymentId, "transfer", wanted, options);
+  }
+
   #act(paymentId: string, action: string, wanted: object, options?: KeyedOptions): Promise<models.Payment> {
     return this.send(post<models.Payment>(`/v1/test/payments/${part(paymentId)}/${action}`, wanted, options));
   }
