@@ -16,20 +16,22 @@ from payintent.accounting.ledger_check_store import find_differences
 from payintent.core.errors import RefusedError
 from payintent.evm.event_logs import TRANSFER
 from payintent.payments.model import Payment, Session
-from tests.support.deposits import TOTAL, DepositGround, add_factory
+from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld
 
 pytestmark = pytest.mark.full
 
 EXAMPLES = 3 * int(os.environ.get("CHAIN_SEEDS", "3"))
 TTL_S = 1_800
+TOTAL = 25_500_000  # 25.50 with 6 decimals
+FINAL_AFTER = 40  # blocks
 AMOUNTS = [1, 7, TOTAL // 2, TOTAL - TOTAL // 2, TOTAL - 1, TOTAL, TOTAL + 1, 2 * TOTAL]
 Step = tuple[str, Any]
 _STEPS = st.one_of(
     st.tuples(st.just("send"), st.sampled_from([(amount, "USDT") for amount in AMOUNTS])),
-    st.tuples(st.just("send"), st.sampled_from([(TOTAL, "NATIVED"), (3, "NATIVED")])),
+    st.tuples(st.just("send"), st.sampled_from([(TOTAL, "USDC"), (3, "USDC")])),
     st.tuples(st.just("poll"), st.none()),
-    st.tuples(st.just("mine"), st.integers(1, 4)),
+    st.tuples(st.just("mine"), st.sampled_from([1, FINAL_AFTER])),
     st.tuples(st.just("reorg"), st.none()),
     st.tuples(st.just("change"), st.none()),
     st.tuples(st.just("pass"), st.sampled_from([600, 1_300, TTL_S + 1])),
@@ -38,8 +40,8 @@ _STEPS = st.one_of(
 
 
 @pytest.fixture
-async def deposits(ground: ChainWorld) -> DepositGround:
-    return await add_factory(ground, "USDT")
+async def deposits(ethereum: ChainWorld) -> DepositGround:
+    return await add_factory(ethereum, "USDT", "USDC")
 
 
 async def take_step(
@@ -70,15 +72,15 @@ async def end(deposits: DepositGround) -> None:
     ground = deposits.ground
     await ground.pass_time(TTL_S + 10)
     for _ in range(2):
-        await ground.final(4)
+        await ground.final(FINAL_AFTER)
     await ground.world.rows("UPDATE chain_cursor SET looked_at = '-infinity'")
-    await ground.final(4)
+    await ground.final(FINAL_AFTER)
 
 
 async def read_chain(deposits: DepositGround, session: Session) -> dict[str, int]:
     """Ask the chain itself how much has arrived at a session's address, by token."""
     received: dict[str, int] = {}
-    for symbol in ("USDT", "NATIVED"):
+    for symbol in ("USDT", "USDC"):
         recipient = f"0x{deposits.address(session)[2:]:0>64}"
         search = {
             "fromBlock": "0x0",
