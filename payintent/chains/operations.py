@@ -18,7 +18,7 @@ from payintent.chains.store import (
     DeployedContract,
     TokenRecord,
 )
-from payintent.chains.unswept_store import UnsweptDeposits
+from payintent.chains.unswept_store import SweepBatchRecord, UnsweptDeposits
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
@@ -136,6 +136,7 @@ class ChainView:
     sweep_gas_price_max: Decimal  # in gwei; 0: no limit
     transfer_fee_usd: Decimal
     unswept: list[UnsweptDeposits]
+    sweep_batches: list[SweepBatchRecord]
     block: int | None
     head: int | None
     halted: str | None
@@ -153,6 +154,7 @@ async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
         unswept=await unswept_store.list_unswept(database, chain.slug),
+        sweep_batches=await unswept_store.list_batches(database, chain.slug),
         contracts=await chain_store.list_contracts(database, chain.slug),
         factories=await chain_store.list_factories(database, chain.slug),
         tokens=await chain_store.list_tokens(database, chain.slug),

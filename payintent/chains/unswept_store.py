@@ -1,12 +1,14 @@
-"""Store the deposits that have not been swept, and requests to sweep them."""
+"""Read unswept deposits and recent sweep batches of a chain, and store requests to sweep."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from uuid import UUID
 
 from payintent.db.database import Executor, Tx
 
 _TOKENS_MAX = 200
+_BATCHES_MAX = 10  # per chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,40 @@ async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
         _TOKENS_MAX,
     )
     return [UnsweptDeposits(**row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepBatchRecord:
+    """A transaction of the sweeper."""
+
+    id: UUID
+    currency: str
+    addresses: int
+    created_at: datetime
+    tx_hash: str | None  # None until the signer's response is stored
+    result: str | None  # None until the transaction is final or lost
+    ended_at: datetime | None
+    gas_cost: Decimal | None  # in the chain's coin
+
+
+async def list_batches(database: Executor, slug: str) -> list[SweepBatchRecord]:
+    """List the chain's newest batches."""
+    rows = await database.fetch(
+        """
+        SELECT b.id, coalesce(t.symbol, '0x' || encode(b.token, 'hex')) AS currency,
+            (SELECT count(*) FROM sweep_item i WHERE i.batch_id = b.id) AS addresses, b.created_at,
+            '0x' || encode(b.tx_hash, 'hex') AS tx_hash, b.result, b.ended_at,
+            trim_scale(b.gas_cost / 10::numeric ^ 18) AS gas_cost
+        FROM sweep_batch b
+        LEFT JOIN chain_token t ON t.chain = b.chain AND t.address = b.token
+        WHERE b.chain = $1
+        ORDER BY b.id DESC
+        LIMIT $2
+        """,
+        slug,
+        _BATCHES_MAX,
+    )
+    return [SweepBatchRecord(**row) for row in rows]
 
 
 async def request_sweep(tx: Tx, slug: str) -> None:

@@ -36,6 +36,7 @@ _HEADING_COLUMNS = 36  # width of a timeline entry's time and kind
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
 _BALANCES = ("currency", "block", "receiver", "refunders", "ledger", "expected")
+_TRANSFERS = ("tx_hash", "amount", "currency", "state", "is_mismatch", "sweep", "sweep_tx_hash")
 #: The functions below format some of these columns.
 _METHODS = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
 _RULES = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
@@ -132,10 +133,16 @@ def _format_case(case: "CaseDetails") -> Iterator[ResultBlock]:
 
 
 def _format_payment(payment: dict[str, Any]) -> Iterator[ResultBlock]:
-    omitted_fields = {"sessions", "receipts", "cases", "timeline"}
+    omitted_fields = {"sessions", "receipts", "deposits", "cases", "timeline"}
     metadata = bytes(payment["metadata"]).decode()
     payment_fields = {name: payment[name] for name in payment if name not in omitted_fields}
     yield payment_fields | {"metadata": metadata}, ()
+    for deposit in payment["deposits"]:
+        deposit_fields: dict[str, Any] = to_json_value(deposit)
+        transfers = deposit_fields.pop("transfers")
+        yield deposit_fields, ()
+        if transfers:
+            yield transfers, _TRANSFERS
     yield "\n".join(map(_format_entry, payment["timeline"])), ()
 
 

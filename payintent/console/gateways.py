@@ -5,16 +5,19 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
+from typing import Any
 
 from starlette.responses import Response
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
 from payintent.chains.compare_endpoints import EndpointStatus
+from payintent.chains.operations import load_chain_view
 from payintent.chains.store import ChainCursor, ChainRecord
 from payintent.console.access import OperatorVisit
 from payintent.console.lists import read_merchant_names
 from payintent.console.operation_pages import list_allowed_actions
+from payintent.console.rendering import to_plain
 from payintent.console.today import format_approximate_age
 from payintent.db.database import get_current_time
 from payintent.evm.chain_reader import Finality
@@ -70,6 +73,21 @@ class ChainSection:
     cursor: ChainCursor | None  # None if no merchant uses this chain
     sessions: int  # open on-chain sessions
     endpoints: list[EndpointStatus]
+    view: dict[str, Any]  # as `chain.list` shows it
+
+    @property
+    def sweep_conditions(self) -> list[str]:
+        """The conditions under which deposits are swept."""
+        chain = self.chain
+        return [
+            f"{chain.sweep_count} addresses are unswept",
+            f"a deposit is {_format_duration(chain.sweep_after_s)} old",
+            *(
+                f"unswept deposits are worth {token['sweep_value']} {token['symbol']}"
+                for token in self.view["tokens"]
+                if token["sweep_value"] != "0"
+            ),
+        ]
 
     @property
     def is_used(self) -> bool:
@@ -94,6 +112,7 @@ async def get_chains(visit: OperatorVisit) -> Response:
     """`GET /chains`: all chains. Endpoint queries time out after four seconds."""
     database = visit.context.database
     records = await chain_store.list_chains(database)
+    views = [await load_chain_view(database, chain) for chain in records]
     sessions = {
         watch.chain: watch.sessions for watch in await chain_watch_store.list_watches(database)
     }
@@ -106,8 +125,9 @@ async def get_chains(visit: OperatorVisit) -> Response:
             cursor=await chain_store.get_cursor(database, chain.slug),
             sessions=sessions.get(chain.slug, 0),
             endpoints=endpoints,
+            view=to_plain(view),
         )
-        for chain, endpoints in zip(records, endpoint_statuses, strict=True)
+        for chain, endpoints, view in zip(records, endpoint_statuses, views, strict=True)
     ]
     now = await get_current_time(database)
     return visit.render(
@@ -141,6 +161,11 @@ def _describe_finality(chain: ChainRecord) -> str:
     if chain.confirmations is None:
         return "not set: the chain cannot be watched"
     return f"after {chain.confirmations} confirmations"
+
+
+def _format_duration(seconds: int) -> str:
+    hours, rest = divmod(seconds, 3_600)
+    return f"{seconds} s" if rest else f"{hours} h"
 
 
 def _format_ago(moment: datetime | None, now: datetime) -> str:

@@ -17,6 +17,7 @@ from payintent.console.lists import (
     read_query,
 )
 from payintent.console.operation_pages import make_page_actions
+from payintent.console.rendering import to_plain
 from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
 from payintent.core.errors import RefusedError
@@ -114,6 +115,7 @@ async def get_payment(visit: OperatorVisit) -> Response:
     return visit.render(
         "payment.html",
         payment=payment,
+        deposits=to_plain(payment["deposits"]),
         quote=None if snapshot.session is None else snapshot.session.quote,
         order_id=find_order_id(snapshot.payment.metadata),
         merchant_names=await read_merchant_names(visit, [snapshot.payment]),

@@ -9,6 +9,7 @@ from payintent.core.errors import BadRequestError
 from payintent.db.database import Executor
 from payintent.evm.abi import to_checksum_address
 from payintent.onchain import transfers_store
+from payintent.onchain.deposit_status_store import list_deposits
 from payintent.onchain.transfers_store import TransferRecord
 from payintent.operators.fields import option
 from payintent.operators.operation import OperationContext, ReadOperation
@@ -58,7 +59,7 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
 
 
 async def summarize_payment(database: Executor, payment_id: str) -> dict[str, Any]:
-    """Return a payment with its sessions, chain transfers and cases, but without its timeline.
+    """Return a payment with sessions, transfers, deposits and cases, but without its timeline.
 
     The checkout id is masked, because anyone who has it can use the checkout. Raises `NOT_FOUND`.
     """
@@ -74,6 +75,7 @@ async def summarize_payment(database: Executor, payment_id: str) -> dict[str, An
             _receipt_fields(transfer)
             for transfer in await transfers_store.list_for_payment(database, payment.id)
         ],
+        "deposits": await list_deposits(database, payment.id),
         "cases": [
             _case_fields(case) for case in await case_lists.list_for_payment(database, payment.id)
         ],
