@@ -9,13 +9,14 @@ from pytest_asyncio import fixture
 
 from payintent.core import ids
 from payintent.evm.abi import to_checksum_address
+from payintent.onchain.operations import SetChain
 from payintent.payments.model import Payment, Session
 from payintent.refunds.resolve_case import ResolveCase
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld
 from tests.support.refunding import RefundWorld
-from tests.web.till import Till
+from tests.web.till import Till, choose, unfold
 
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
@@ -176,3 +177,24 @@ async def test_another_listed_token_does_not_pay_and_is_refunded(counter: Counte
         ["TOKEN_MISMATCH"],
     )
     await counter.is_refunded("25.5", "USDC")
+
+
+@_WITH_AND_WITHOUT_SCRIPTS
+async def test_a_buyer_chooses_between_an_address_and_a_wallet(till: Till) -> None:
+    await add_factory(till.ground, "USDT")
+    world, page = till.ground.world, till.page
+    await world.perform(SetChain(chain="native", transfer_fee_usd="0.5"))
+    await till.show(await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5")))
+    tokens = page.locator("label.method", has_text="USDT")
+    address, wallet = "Pay from an exchange or any wallet", "Connect your wallet"
+    for at, (way, fee) in enumerate(((address, "0.50"), (wallet, "1.10"))):  # the cheapest first
+        await expect(tokens.nth(at)).to_contain_text(way)
+        await expect(tokens.nth(at)).to_contain_text("Usually less than a minute")
+        await expect(tokens.nth(at)).to_contain_text(f"Network fee about {fee}\u00a0USD")
+    await choose(page, address)
+    await expect(page.locator(".address")).to_be_visible()
+    await expect(page.locator("[data-deposit]")).to_contain_text("Send only USDT on Native.")
+    await unfold(page)
+    await tokens.nth(1).click()
+    await page.get_by_role("button", name="Continue", exact=True).click()
+    await expect(page.locator("[data-onchain-session]")).to_be_attached()
