@@ -36,6 +36,8 @@ _HEADING_COLUMNS = 36  # width of a timeline entry's time and kind
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _SUMS = ("type", "currency", "lines", "records", "gateway", "service", "ledger", "merchants")
 _BALANCES = ("currency", "block", "receiver", "refunders", "ledger", "expected")
+_UNSWEPT = ("chain", "currency", "deposits", "amount", "oldest_at")
+_BATCH = ("chain", "created_at", "currency", "addresses", "result", "gas_cost", "tx_hash")
 _TRANSFERS = ("tx_hash", "amount", "currency", "state", "is_mismatch", "sweep", "sweep_tx_hash")
 #: The functions below format some of these columns.
 _METHODS = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
@@ -112,14 +114,24 @@ def _format_fraud_rules(rules: "list[FraudRule]") -> Iterator[ResultBlock]:
 
 def _format_chains(chains: "list[ChainView]") -> Iterator[ResultBlock]:
     yield chains, None
-    yield [contract for chain in chains for contract in chain.contracts], _CONTRACT
+    contracts = [item for chain in chains for item in (*chain.contracts, *chain.factories)]
+    yield contracts, _CONTRACT
     yield [token for chain in chains for token in chain.tokens], _TOKEN
+    for field, columns in (("unswept", _UNSWEPT), ("sweep_batches", _BATCH)):
+        rows = [
+            {"chain": chain.slug} | to_json_value(item)
+            for chain in chains
+            for item in getattr(chain, field)
+        ]
+        if rows:
+            yield rows, columns
 
 
 def _format_chain(chain: "ChainView") -> Iterator[ResultBlock]:
-    """Omit contracts and tokens, which `chain list` prints."""
+    """Omit the lists, which `chain list` prints."""
     fields: dict[str, Any] = to_json_value(chain)
-    yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
+    omitted_fields = {"contracts", "factories", "tokens", "unswept", "sweep_batches"}
+    yield {name: fields[name] for name in fields if name not in omitted_fields}, ()
 
 
 def _format_case(case: "CaseDetails") -> Iterator[ResultBlock]:
@@ -222,6 +234,7 @@ LAYOUTS: dict[str, Callable[[Any], Iterator[ResultBlock]]] = {
     "fraud.list": _format_fraud_rules,
     "chain.list": _format_chains,
     "chain.set": _format_chain,
+    "chain.sweep-now": _format_chain,
     "case.show": _format_case,
     "payment.show": _format_payment,
     "payment.timeline": _format_timeline,

@@ -9,7 +9,15 @@ import pytest
 from payintent.core import ids
 from payintent.payments.model import Payment, Session
 from payintent.runtime.settings import Settings
-from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import (
+    bill,
+    contract_service,
+    deposited,
+    finalized,
+    log_of,
+    offer_deposits,
+    offer_tokens,
+)
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal
 from tests.support.world import make_world
@@ -70,6 +78,30 @@ def test_a_payment_is_shown_with_sessions_receipts_and_cases(
         assert one in text
     assert [len(shown[part]) for part in ("sessions", "receipts", "cases")] == [1, 2, 1]
     assert payment.checkout_id not in text + str(shown)
+
+
+def test_deposits_are_shown_with_their_payment_and_with_their_chain(
+    terminal: Terminal, settings: Settings
+) -> None:
+    async def happen() -> Payment:
+        gateway = FakeGateway()
+        async with contract_service(settings, gateway) as service:
+            world = await make_world(service, gateway)
+            payment, session = await bill(world, await offer_deposits(world))
+            await deposited(world, session.id, 10**18)
+            return payment
+
+    payment_id = ids.format_id(ids.PAYMENT, asyncio.run(happen()).id)
+    words = ("payment", "show", payment_id)
+    text = terminal.run(*words, columns=200).out
+    [deposit] = terminal.run(*words, "--json").json["deposits"]
+    [transfer] = deposit["transfers"]
+    assert (deposit["received"], deposit["remaining"]) == ("1", "24.5")
+    for shown in (deposit["address"], transfer["tx_hash"], "24.5", "unswept"):
+        assert shown in text
+    chains = terminal.run("chain", "list", columns=200).out
+    assert deposit["factory"][-10:] in chains  # the table wraps addresses
+    assert ["native", "USDT", "1", "1"] in [line.split()[:4] for line in chains.splitlines()]
 
 
 def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: Any) -> None:
