@@ -1145,6 +1145,7 @@ CREATE TABLE public.reconciliation_blocks (
     next_block bigint NOT NULL,
     differences integer DEFAULT 0 NOT NULL,
     opened integer DEFAULT 0 NOT NULL,
+    address_id bigint DEFAULT 0 NOT NULL,
     CONSTRAINT reconciliation_blocks_order CHECK (((first_block <= next_block) AND (next_block <= (last_block + 1))))
 );
 
@@ -1186,8 +1187,7 @@ CREATE TABLE public.reconciliation_sum (
     gateway numeric NOT NULL,
     service numeric NOT NULL,
     ledger numeric NOT NULL,
-    merchants numeric NOT NULL,
-    CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text, 'dispute'::text, 'dispute_reversal'::text, 'payout'::text])))
+    merchants numeric NOT NULL
 );
 
 CREATE TABLE public.refund (
@@ -1730,6 +1730,9 @@ ALTER TABLE ONLY public.reconciliation_run
 
 ALTER TABLE ONLY public.reconciliation_sum
     ADD CONSTRAINT reconciliation_sum_pkey PRIMARY KEY (run_id, type, currency);
+
+ALTER TABLE public.reconciliation_sum
+    ADD CONSTRAINT reconciliation_sum_type CHECK ((type = ANY (ARRAY['payment'::text, 'refund'::text, 'dispute'::text, 'dispute_reversal'::text, 'payout'::text, 'deposit'::text]))) NOT VALID;
 
 ALTER TABLE public.refund
     ADD CONSTRAINT refund_address_entries CHECK (((address_entries >= 0) AND (address_entries <= 2))) NOT VALID;

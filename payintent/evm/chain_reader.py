@@ -46,15 +46,16 @@ from payintent.evm.rpc import (
 )
 from payintent.evm.rpc_responses import (
     LogSearch,
+    make_balance_call,
     make_block_call,
     make_block_log_calls,
+    read_balances,
     read_block,
     read_block_logs,
     read_bytes,
     read_receipts,
     read_rpc_number,
     read_transactions,
-    read_uint256,
 )
 from payintent.evm.search_limits import SearchLimits, concerns_recipients
 
@@ -291,12 +292,12 @@ class RpcChainReader:
             raise ChainUnavailableError(f"{endpoint} refuses a call")
         return response
 
-    async def get_balance(self, endpoint: str, address: bytes, block: int) -> int:
-        calls = [RpcCall("eth_getBalance", [to_hex(address), hex(block)])]
-        balance = await self._request(endpoint, calls, _read_balance)
-        if balance is None:
-            raise ChainUnavailableError(f"{endpoint} does not return the balance at block {block}")
-        return balance
+    async def fetch_balances(
+        self, endpoint: str, token: bytes, owners: Sequence[bytes], block: int
+    ) -> list[int | None]:
+        """Read a token's balances at a block; None if the token or the endpoint returns none."""
+        calls = [make_balance_call(token, owner, block) for owner in owners]
+        return await self._request(endpoint, calls, read_balances) if calls else []
 
     async def fetch_code(self, endpoint: str, address: bytes) -> bytes:
         """Read an account's code at the latest block; empty if it is not a contract."""
@@ -417,9 +418,3 @@ def _read_call(responses: list[RpcResponse]) -> bytes | CallRevertedError | RpcE
     if not isinstance(response, RpcErrorResponse):
         return read_bytes(response)
     return read_revert(response) or response
-
-
-def _read_balance(responses: list[RpcResponse]) -> int | None:
-    # An error is not a failure of the endpoint: the node may have pruned the block's state.
-    [response] = responses
-    return None if isinstance(response, RpcErrorResponse) else read_uint256(response)

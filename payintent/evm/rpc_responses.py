@@ -10,7 +10,15 @@ from typing import Any
 
 import msgspec
 
-from payintent.evm.abi import read_hash, read_hex, read_index, read_sized, read_uint, to_hex
+from payintent.evm.abi import (
+    encode_balance_of,
+    read_hash,
+    read_hex,
+    read_index,
+    read_sized,
+    read_uint,
+    to_hex,
+)
 from payintent.evm.event_logs import (
     PAID,
     REFUNDED,
@@ -20,6 +28,7 @@ from payintent.evm.event_logs import (
     read_matching_logs,
 )
 from payintent.evm.port import (
+    NATIVE,
     Block,
     BlockId,
     ChainTransaction,
@@ -38,6 +47,7 @@ from payintent.evm.rpc import (
 
 _ADDRESS = 20
 _CALLS_PER_BLOCK = 2
+_WORD_CHARS_MAX = 66  # `0x` and 32 bytes
 _YEAR_9999_S = 253_370_764_800  # 9999-01-01 in Unix seconds
 
 
@@ -203,6 +213,26 @@ class LogSearchResult:
     end: Block | None
     before: Block | None
     logs: ContractLogs | None
+
+
+def make_balance_call(token: bytes, owner: bytes, block: int) -> RpcCall:
+    """Build the request for an account's balance of a token, or of the native coin."""
+    if token == NATIVE:
+        return RpcCall("eth_getBalance", [to_hex(owner), hex(block)])
+    call = {"to": to_hex(token), "data": to_hex(encode_balance_of(owner))}
+    return RpcCall("eth_call", [call, hex(block)])
+
+
+def read_balances(responses: list[RpcResponse]) -> list[int | None]:
+    """Decode balances. An error is not a failure of the endpoint, which may prune old states."""
+    return [_read_balance(response) for response in responses]
+
+
+def _read_balance(response: RpcResponse) -> int | None:
+    if isinstance(response, RpcErrorResponse):
+        return None
+    text = _TEXT.decode(response)  # a contract may return anything
+    return read_uint(text) if 2 < len(text) <= _WORD_CHARS_MAX else None  # noqa: PLR2004
 
 
 def make_block_call(block: int | str) -> RpcCall:

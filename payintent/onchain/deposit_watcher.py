@@ -19,6 +19,7 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database, Tx
 from payintent.evm.abi import to_hex
 from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.endpoint_votes import Agreement, Reading, read_at_endpoints
 from payintent.evm.port import (
     Block,
     BlockRangeTooLargeError,
@@ -36,7 +37,6 @@ from payintent.onchain.deposits_store import (
     NewDeposit,
     SessionDeposits,
 )
-from payintent.onchain.endpoint_votes import Agreement, Reading, read_at_endpoints
 from payintent.onchain.pending_deposits_store import PendingDeposit
 from payintent.onchain.pending_transfers import (
     can_set_aside,

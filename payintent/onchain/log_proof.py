@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from payintent.core.errors import ChainUnavailableError
 from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.endpoint_votes import VOTES_NEEDED
 from payintent.evm.port import (
     BlockId,
     ChainTransaction,
@@ -24,7 +25,6 @@ from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.runtime.log import get_logger
 
 _log = get_logger("prove")
-VOTES_NEEDED = 2  # endpoints that must agree, if the chain has several
 _SINGLE_ENDPOINT_QUERIES = 3  # the servers of a single endpoint may be out of sync
 _SEARCH_BLOCKS_MIN = 5  # fewer blocks are queried one by one
 

@@ -18,6 +18,7 @@ from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database
 from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.endpoint_votes import Agreement, Reading, read_at_endpoints
 from payintent.evm.port import (
     BlockRangeTooLargeError,
     ChainHeads,
@@ -26,7 +27,6 @@ from payintent.evm.port import (
     log_position,
 )
 from payintent.onchain import sweeps_store
-from payintent.onchain.endpoint_votes import Agreement, Reading, read_at_endpoints
 from payintent.onchain.sweeps_store import FinalSweep
 
 _RANGES_MAX = 200  # per pass

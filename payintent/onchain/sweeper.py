@@ -23,11 +23,11 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database, get_current_time
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.endpoint_votes import VOTES_NEEDED
 from payintent.evm.port import GasExceeded, SweepCall, TransactionReceipt
 from payintent.evm.signer import ExternalSigner
 from payintent.gateways.port import NotContacted, OutcomeUnknown
 from payintent.onchain import sweep_batches_store, sweeps_store
-from payintent.onchain.log_proof import VOTES_NEEDED
 from payintent.onchain.sweep_batches_store import BatchResult, OpenBatch
 from payintent.onchain.sweep_rules import SweepBatch, SweepPolicy, UnsweptAddress, choose_batches
 from payintent.payments.captures_store import MoneyOrigin

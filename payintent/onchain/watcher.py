@@ -16,6 +16,7 @@ from payintent.chains.store import ChainCursor, ChainRecord, DeployedContract
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.database import Database, get_current_time
 from payintent.evm.chain_reader import RpcChainReader
+from payintent.evm.endpoint_votes import VOTES_NEEDED
 from payintent.evm.port import (
     Block,
     BlockRangeTooLargeError,
@@ -29,7 +30,7 @@ from payintent.evm.port import (
 from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.onchain import pending_store
 from payintent.onchain import transfers_store as transfer_store
-from payintent.onchain.log_proof import VOTES_NEEDED, LogClaim, prove_logs, report_unproven_logs
+from payintent.onchain.log_proof import LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.pending_transfers import (
     DisputedLogs,
     can_set_aside,

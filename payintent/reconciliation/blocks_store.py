@@ -26,15 +26,20 @@ class BlockRun:
     next_block: int
     differences: int
     opened: int
+    address_id: int = 0  # of a deposit factory: the last address that was compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueContract:
-    """A contract due for comparison. If no run is open, the next run starts at `next_block`."""
+    """A contract due for comparison. If no run is open, the next run starts at `next_block`.
+
+    A deposit factory's run compares its addresses.
+    """
 
     account_id: int
     address: bytes
     receiver: bytes
+    is_factory: bool
     next_block: int
     open_run: BlockRun | None
 
@@ -68,13 +73,14 @@ class LedgerSum:
 
 
 async def list_due(database: Executor, chain: str) -> list[DueContract]:
-    """List a chain's payment contracts that have an open run, or no run in the last 24 hours."""
+    """List a chain's contracts that have an open run, or no run in the last 24 hours."""
     rows = await database.fetch(
         """
-        SELECT k.account_id, k.address, k.receiver,
+        SELECT k.account_id, k.address, k.receiver, k.forwarder IS NOT NULL AS is_factory,
             coalesce(n.next_block, k.deployed_block) AS start,
             n.status = 'running' AS is_open,
-            n.run_id, n.first_block, n.last_block, n.next_block, n.differences, n.opened
+            n.run_id, n.first_block, n.last_block, n.next_block, n.differences, n.opened,
+            n.address_id
         FROM chain_contract k
         JOIN provider_account a ON a.id = k.account_id AND a.livemode
         LEFT JOIN LATERAL (
@@ -85,8 +91,7 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
             ORDER BY r.status = 'running' DESC, b.last_block DESC, b.first_block DESC
             LIMIT 1
         ) n ON true
-        WHERE k.chain = $1 AND k.forwarder IS NULL
-            AND (n.run_id IS NULL OR n.status = 'running'
+        WHERE k.chain = $1 AND (n.run_id IS NULL OR n.status = 'running'
             OR n.created_at <= clock() - make_interval(hours => $2))
         ORDER BY k.account_id
         LIMIT $3
@@ -95,12 +100,16 @@ async def list_due(database: Executor, chain: str) -> list[DueContract]:
         _DUE_HOURS,
         _CONTRACTS_MAX,
     )
-    columns = ("run_id", "first_block", "last_block", "next_block", "differences", "opened")
+    columns = (
+        *("run_id", "first_block", "last_block", "next_block", "differences", "opened"),
+        "address_id",
+    )
     return [
         DueContract(
             account_id=row["account_id"],
             address=row["address"],
             receiver=row["receiver"],
+            is_factory=row["is_factory"],
             next_block=row["start"],
             open_run=BlockRun(**{name: row[name] for name in columns}) if row["is_open"] else None,
         )
@@ -157,13 +166,14 @@ async def advance(tx: Tx, run: BlockRun) -> None:
     await tx.fetch(
         """
         UPDATE reconciliation_blocks
-        SET next_block = $2, differences = $3, opened = $4
+        SET next_block = $2, differences = $3, opened = $4, address_id = $5
         WHERE run_id = $1
         """,
         run.run_id,
         run.next_block,
         run.differences,
         run.opened,
+        run.address_id,
     )
 
 

@@ -1,15 +1,18 @@
-"""Compare each contract's final logs with captures, refunds and the ledger, once a day.
+"""Compare each contract and deposit factory with captures, refunds and the ledger, once a day.
 
-Each block range is read before its transaction begins, because no transaction may wait for the
-network. The transaction compares the range and advances the run, so a restarted worker resumes
-after the last compared range.
+A contract's final logs are compared in block ranges, and the balances of a factory's addresses in
+batches. A range or batch is read before its transaction begins, because no transaction may wait for
+the network. The transaction compares it and advances the run, so a restarted worker resumes after
+the last comparison.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from typing import Protocol
 
 from payintent.cases import store as case_store
 from payintent.cases.model import CaseKind
@@ -20,12 +23,11 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.core.money import EXACT
 from payintent.db.database import Database, Tx
 from payintent.db.locks import LockLostError, hold_advisory_lock
-from payintent.evm.abi import encode_balance_of, to_hex, to_uint
+from payintent.evm.abi import to_hex
 from payintent.evm.chain_reader import RpcChainReader
-from payintent.evm.port import NATIVE, CallRevertedError
 from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.payments.captures_store import UNKNOWN_ORIGIN
-from payintent.reconciliation import blocks_store, compare_store, runs_store
+from payintent.reconciliation import addresses_store, blocks_store, compare_store, runs_store
 from payintent.reconciliation.blocks_store import BlockRun, DueContract, LedgerSum, ReceiverBalance
 from payintent.reconciliation.compare import (
     check_difference_count,
@@ -40,13 +42,13 @@ from payintent.reconciliation.contract_logs import (
     map_token_symbols,
     read_range,
 )
+from payintent.reconciliation.deposit_comparison import AddressReader
 from payintent.reconciliation.runs import SOURCE_FAILURES, record_failures, report_end
 from payintent.reconciliation.runs_store import ClaimedRun, NewRun, RunOutcome
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
 SOURCE = "chain"
-_WORD_BYTES = 32
 _log = get_logger("reconciliation")
 
 
@@ -115,29 +117,14 @@ def _format_units(minor: int, decimals: int) -> str:
 async def _sum_balances(
     reader: RpcChainReader, token: bytes, decimals: int, owners: Sequence[bytes], block: int
 ) -> str | None:
-    total = 0
-    for owner in owners:
-        balance = await _read_balance(reader, token, owner, block)
-        if balance is None:
-            return None
-        total += balance
-    return _format_units(total, decimals)
-
-
-async def _read_balance(
-    reader: RpcChainReader, token: bytes, owner: bytes, block: int
-) -> int | None:
     for name in reader.names:
         try:
-            if token == NATIVE:
-                return await reader.get_balance(name, owner, block)
-            data = await reader.call(name, token, encode_balance_of(owner), block)
-        except CallRevertedError:
-            return None
+            balances = await reader.fetch_balances(name, token, owners, block)
         except ChainUnavailableError:
             continue
-        if len(data) == _WORD_BYTES:
-            return to_uint(data)
+        amounts = [balance for balance in balances if balance is not None]
+        if len(amounts) == len(owners):
+            return _format_units(sum(amounts), decimals)
     return None
 
 
@@ -182,6 +169,23 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
         await reader.close()
 
 
+class ComparedPiece(Protocol):
+    """Lines of the chain that one transaction compares with the books."""
+
+    @property
+    def run(self) -> BlockRun: ...  # after this piece
+
+    @property
+    def is_last(self) -> bool: ...
+
+    @property
+    def at(self) -> datetime: ...
+
+    async def load(self, tx: Tx) -> ReconciliationScope: ...
+
+    async def find_missing(self, tx: Tx, scope: ReconciliationScope) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _ContractComparison:
     database: Database
@@ -197,7 +201,7 @@ class _ContractComparison:
         if run is not None:
             claimed_run = await runs_store.claim(database, self._make_run(run))
             return (claimed_run, run) if claimed_run.was_claimed else None
-        last_block = await blocks_store.find_last_block(database, slug)
+        last_block = await self._find_last_block()
         if last_block is None or last_block < contract.next_block:
             return None
         holdings = await read_holdings(
@@ -220,6 +224,12 @@ class _ContractComparison:
             await blocks_store.add(tx, contract.account_id, run, balances)
         return claimed_run, run
 
+    async def _find_last_block(self) -> int | None:
+        if not self.contract.is_factory:
+            return await blocks_store.find_last_block(self.database, self.chain.slug)
+        blocks = await addresses_store.find_read_blocks(self.database, self.chain.slug)
+        return blocks.last if blocks else None
+
     def _make_run(self, run: BlockRun) -> NewRun:
         name = f"{self.chain.slug} blocks {run.first_block} to {run.last_block}"
         return NewRun(
@@ -233,18 +243,31 @@ class _ContractComparison:
     async def run(self, claimed_run: ClaimedRun, run: BlockRun) -> None:
         remaining_run: BlockRun | None = run
         while remaining_run is not None:
-            logs = await read_range(
+            piece = await self._read_piece(remaining_run)
+            remaining_run = await self._compare(claimed_run, remaining_run, piece)
+
+    async def _read_piece(self, run: BlockRun) -> ComparedPiece:
+        if self.contract.is_factory:
+            addresses = AddressReader(
+                self.database,
                 self.reader,
-                self.contract.address,
-                remaining_run.next_block,
-                remaining_run.last_block,
-                partial(self._is_incomplete, remaining_run),
+                self.chain,
+                self.contract.account_id,
+                [token for token in self.tokens if token.address is not None],
             )
-            if logs.incomplete_endpoint is not None:
-                slug, endpoint = self.chain.slug, logs.incomplete_endpoint
-                WRONG_RESPONSES.labels(slug, "logs_left_out").inc()
-                _log.warning("logs_left_out", chain=slug, endpoint=endpoint)
-            remaining_run = await self._compare(claimed_run, remaining_run, logs)
+            return await addresses.read_batch(run)
+        logs = await read_range(
+            self.reader,
+            self.contract.address,
+            run.next_block,
+            run.last_block,
+            partial(self._is_incomplete, run),
+        )
+        if logs.incomplete_endpoint is not None:
+            slug, endpoint = self.chain.slug, logs.incomplete_endpoint
+            WRONG_RESPONSES.labels(slug, "logs_left_out").inc()
+            _log.warning("logs_left_out", chain=slug, endpoint=endpoint)
+        return _LogPiece(self, run, logs)
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
         """Return whether a capture or refund has no log, so the endpoint may have omitted logs."""
@@ -256,57 +279,33 @@ class _ContractComparison:
         )
 
     async def _compare(
-        self, claimed_run: ClaimedRun, run: BlockRun, logs: LogRange
+        self, claimed_run: ClaimedRun, run: BlockRun, piece: ComparedPiece
     ) -> BlockRun | None:
-        """Compare a range and return the advanced run; None if it ended or its claim was lost."""
+        """Compare a piece and return the advanced run; None if it ended or its claim was lost."""
         async with self.database.transaction() as tx:
             if not await runs_store.lock(tx, claimed_run):
                 return None
-            scope = await self._load_lines(tx, run, logs)
-            blocks = run.next_block, logs.last_block
-            differences = await find_differences(
-                tx, scope, partial(blocks_store.find_missing, blocks=blocks)
-            )
+            scope = await piece.load(tx)
+            differences = await find_differences(tx, scope, piece.find_missing)
             check_difference_count(differences.count)
             await runs_store.add_sums(tx, run.run_id, differences.sums)
             cases = make_cases(tx.id_generator, self.chain.slug, differences.items, with_time=False)
             case_count, _ = await open_cases(tx, cases)
             run = replace(
-                run,
-                next_block=logs.last_block + 1,
+                piece.run,
                 differences=run.differences + differences.count,
                 opened=run.opened + case_count,
             )
             outcome = None
-            if logs.last_block == run.last_block:
+            if piece.is_last:
                 run = await self._check_balances(tx, run)
-                outcome = RunOutcome(until=logs.at, differences=run.differences, opened=run.opened)
+                outcome = RunOutcome(until=piece.at, differences=run.differences, opened=run.opened)
                 await runs_store.end(tx, run.run_id, outcome)
             await blocks_store.advance(tx, run)
         if outcome is None:
             return run
         report_end(claimed_run, self.contract.account_id, outcome)
         return None
-
-    async def _load_lines(self, tx: Tx, run: BlockRun, logs: LogRange) -> ReconciliationScope:
-        account_id, receiver = self.contract.account_id, self.contract.receiver
-        captured_currencies = await blocks_store.list_currencies(
-            tx, account_id, run.next_block, logs.last_block
-        )
-        currencies = map_token_symbols(self.tokens) | captured_currencies
-        decimals = dict.fromkeys(_list_currencies(logs, currencies), 0)
-        decimals |= {token.symbol: token.decimals for token in self.tokens}
-        lines = make_lines(logs, receiver, self.chain.refunders, currencies, decimals)
-        await compare_store.create_tables(tx)
-        await compare_store.load_lines(tx, lines)
-        await compare_store.analyze_lines(tx)
-        return ReconciliationScope(
-            accounts=[account_id],
-            since=logs.at,
-            until=logs.at,
-            decimals=decimals,
-            chain=self.chain.slug,
-        )
 
     async def _check_balances(self, tx: Tx, run: BlockRun) -> BlockRun:
         """Open a case for each token whose balance is below the expected minimum."""
@@ -327,6 +326,51 @@ class _ContractComparison:
         return replace(
             run, differences=run.differences + len(low_balances), opened=run.opened + len(case_ids)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _LogPiece:
+    """A contract's logs in a block range."""
+
+    comparison: _ContractComparison
+    run_before: BlockRun
+    logs: LogRange
+
+    @property
+    def run(self) -> BlockRun:
+        return replace(self.run_before, next_block=self.logs.last_block + 1)
+
+    @property
+    def is_last(self) -> bool:
+        return self.logs.last_block == self.run_before.last_block
+
+    @property
+    def at(self) -> datetime:
+        return self.logs.at
+
+    async def load(self, tx: Tx) -> ReconciliationScope:
+        contract, chain, logs = self.comparison.contract, self.comparison.chain, self.logs
+        captured_currencies = await blocks_store.list_currencies(
+            tx, contract.account_id, self.run_before.next_block, logs.last_block
+        )
+        currencies = map_token_symbols(self.comparison.tokens) | captured_currencies
+        decimals = dict.fromkeys(_list_currencies(logs, currencies), 0)
+        decimals |= {token.symbol: token.decimals for token in self.comparison.tokens}
+        lines = make_lines(logs, contract.receiver, chain.refunders, currencies, decimals)
+        await compare_store.create_tables(tx)
+        await compare_store.load_lines(tx, lines)
+        await compare_store.analyze_lines(tx)
+        return ReconciliationScope(
+            accounts=[contract.account_id],
+            since=logs.at,
+            until=logs.at,
+            decimals=decimals,
+            chain=chain.slug,
+        )
+
+    async def find_missing(self, tx: Tx, scope: ReconciliationScope) -> None:
+        blocks = self.run_before.next_block, self.logs.last_block
+        await blocks_store.find_missing(tx, scope, blocks)
 
 
 def _list_currencies(logs: LogRange, currencies: dict[bytes, str]) -> set[str]:

@@ -22,7 +22,13 @@ from payintent.db.database import Executor, Tx
 from payintent.gateways.port import GatewayCapabilities
 from payintent.gateways.settlement_reports import PayoutLine
 from payintent.payments.captures_store import MoneyOrigin
-from payintent.reconciliation import compare_store, disputes_store, orders_store, sums_store
+from payintent.reconciliation import (
+    addresses_store,
+    compare_store,
+    disputes_store,
+    orders_store,
+    sums_store,
+)
 from payintent.reconciliation.compare_store import ReconciliationDifference, ReconciliationScope
 from payintent.reconciliation.file import (
     InvalidProviderFileError,
@@ -52,6 +58,11 @@ _TYPES = ("payment", "refund")
 _BOOKS = {"ledger": "in the ledger", "merchants": "for the merchant"}
 _REFERENCE_CHARS_MAX = 120
 DISPUTE_TYPES = ("dispute", "dispute_reversal")
+_ORIGINS = {
+    **dict.fromkeys(_TYPES, "captured or refunded"),
+    **dict.fromkeys(DISPUTE_TYPES, "disputed"),
+    "deposit": "deposited and not swept",
+}
 
 
 def make_cases(
@@ -98,8 +109,7 @@ def _describe_difference(
     their_money = _format_money(difference.their_amount, difference.their_currency)
     our_money = _format_money(difference.our_amount, difference.our_currency)
     if books := _BOOKS.get(difference.kind):
-        origin = "disputed" if difference.type in DISPUTE_TYPES else "captured or refunded"
-        details = f"{their_money} {books}, {our_money} {origin}"
+        details = f"{their_money} {books}, {our_money} {_ORIGINS[difference.type]}"
     elif difference.kind == "different":
         details = f"{their_money} there, {our_money} here"
     else:
@@ -180,6 +190,7 @@ async def find_differences(
     await find_missing(tx, scope)
     await sums_store.compare_books(tx, scope)
     await disputes_store.compare_books(tx, scope)
+    await addresses_store.compare_books(tx, scope)
     return Differences(
         counts=await compare_store.count_differences(tx),
         items=await compare_store.list_differences(tx, DIFFERENCES_MAX),

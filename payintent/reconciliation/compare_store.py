@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import LiteralString
 from uuid import UUID
 
-from payintent.accounting.model import get_clearing_account
+from payintent.accounting.model import get_clearing_account, get_deposits_account
 from payintent.cases.store import NewCase
 from payintent.db.database import Executor, Tx
 from payintent.gateways.settlement_reports import ProviderFileLine
@@ -39,6 +39,11 @@ class ReconciliationScope:
     def clearing_accounts(self) -> list[str]:
         """The ledger accounts that hold these accounts' money."""
         return [get_clearing_account(account, self.chain) for account in self.accounts]
+
+    @property
+    def deposits_accounts(self) -> list[str]:
+        """The ledger accounts that hold money at these accounts' deposit addresses."""
+        return [get_deposits_account(account) for account in self.accounts]
 
     @property
     def decimal_columns(self) -> tuple[list[str], list[int]]:

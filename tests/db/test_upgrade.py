@@ -56,6 +56,7 @@ _NEW_COLUMNS: dict[str, dict[str, Any]] = {
     "chain_token": {"surplus_from": 0, "sweep_value": 0, "sweep_minimum": 0},
     "mail": {"refund_id": None},
     "merchant": {"deposit_tolerance": 0},
+    "reconciliation_blocks": {"address_id": 0},
     "refund": {"address_entries": 0},
     "payment_method": {"label_translations": {}},
     "session": {"label_translations": {}},

@@ -7,24 +7,27 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.accounting.payouts_operations import RecordGatewayPayout
-from payintent.cases.operations import ListCases
-from payintent.chains.store import ChainRecord
 from payintent.core.errors import ChainUnavailableError
 from payintent.db.locks import hold_advisory_lock
 from payintent.evm import abi
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.reconciliation import chain_comparison, contract_logs
 from payintent.reconciliation import compare as difference_cases
-from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
+from payintent.reconciliation.chain_comparison import compare_chain
 from payintent.reconciliation.operations import (
     ListReconciliationRuns,
     RetryReconciliationRun,
     RunDetails,
-    ShowReconciliationRun,
 )
-from payintent.runtime.settings import Settings
 from payintent.worker import reconcile_chains
-from tests.support.onchain import ChainWorld, config_of
+from tests.support.chain_comparison import (
+    case_subjects,
+    compare_due,
+    make_comparison,
+    newest_run,
+    next_day,
+)
+from tests.support.onchain import ChainWorld
 from tests.support.refunding import RefundWorld
 
 pytestmark = pytest.mark.full
@@ -32,33 +35,16 @@ pytestmark = pytest.mark.full
 _TAKEN = "USDT"
 
 
-def _comparison(ground: ChainWorld) -> ChainComparison:
-    service = ground.world.service
-
-    def open_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader:
-        del settings, chain
-        return RpcChainReader(ground.slug, [ground.chain.url], config_of(ground.slug))
-
-    return ChainComparison(service.settings, service.database, open_reader)
-
-
 async def _compare(ground: ChainWorld) -> RunDetails:
     """Compare what is due; gives the newest run."""
-    await compare_chain(_comparison(ground), ground.slug)
-    return await _newest(ground)
-
-
-async def _newest(ground: ChainWorld) -> RunDetails:
-    run = (await ground.world.perform(ListReconciliationRuns()))[0]
-    return await ground.world.perform(ShowReconciliationRun(run_id=run.id))
+    await compare_due(ground)
+    return await newest_run(ground)
 
 
 async def _next_day(ground: ChainWorld) -> RunDetails:
     await ground.mine(3)
     await ground.turn()
-    await ground.world.rows(
-        "UPDATE reconciliation_run SET created_at = created_at - interval '1 day'"
-    )
+    await next_day(ground)
     return await _compare(ground)
 
 
@@ -68,10 +54,6 @@ async def _paid(ground: ChainWorld, token: str = _TAKEN) -> None:
     await ground.pay(session)
     await ground.final()
     assert await ground.status(payment) == "PAID"
-
-
-async def _subjects(ground: ChainWorld) -> list[str]:
-    return sorted(case.subject or "" for case in await ground.world.perform(ListCases()))
 
 
 def _balance(shown: RunDetails, token: str = _TAKEN) -> tuple[Any, ...]:
@@ -97,7 +79,7 @@ async def test_logs_captures_ledger_and_balance_that_agree_are_a_matched_run(
         assert side.gateway == side.service == side.ledger == side.merchants
     receiver, _, ledger, expected = _balance(shown)
     assert (receiver, expected) == (ledger, None)
-    assert await _subjects(ground) == []
+    assert await case_subjects(ground) == []
 
 
 async def test_a_contract_is_compared_once_a_day_and_each_block_once(ground: ChainWorld) -> None:
@@ -123,7 +105,7 @@ async def test_a_log_that_we_have_no_capture_of_is_a_case(ground: ChainWorld) ->
     assert (shown.run.status, shown.run.opened) == ("differs", 1)
     [side] = shown.sums
     assert (side.lines, side.records, side.service) == (1, 0, "0")
-    [subject] = await _subjects(ground)
+    [subject] = await case_subjects(ground)
     assert subject.startswith("native payment 0x")
     assert subject.endswith(f": extra, {side.gateway} USDT")
 
@@ -136,7 +118,7 @@ async def test_a_capture_that_the_chain_has_no_log_of_is_a_case(ground: ChainWor
     )
     shown = await _compare(ground)
     assert (shown.run.status, shown.run.opened) == ("differs", 2)
-    there, here = await _subjects(ground)
+    there, here = await case_subjects(ground)
     assert (": extra, " in there, ": missing, " in here) == (True, True)
     assert ":77" in here
 
@@ -153,7 +135,7 @@ async def test_more_differences_than_a_day_can_have_fail_the_run_and_open_no_cas
     failed = (await _compare(ground)).run
     assert (failed.status, failed.opened) == ("failed", 0)
     assert failed.problem.startswith("2 differences are too many;")
-    assert await _subjects(ground) == []
+    assert await case_subjects(ground) == []
 
 
 @pytest.mark.parametrize("changed", ["amount", "debit"])
@@ -166,7 +148,7 @@ async def test_an_entry_of_the_ledger_that_is_off_is_a_case(
     await ground.world.rows(f"UPDATE ledger_entry SET {changed} = {value} WHERE leg = 'payable'")
     shown = await _compare(ground)
     assert (shown.run.status, shown.run.opened) == ("differs", 1)
-    [subject] = await _subjects(ground)
+    [subject] = await case_subjects(ground)
     assert ": ledger, " in subject
     assert "in the ledger" in subject
 
@@ -182,7 +164,7 @@ async def test_a_refund_whose_entry_is_off_is_a_case(refunding: RefundWorld) -> 
     )
     shown = await _compare(refunding.ground)
     assert (shown.run.status, shown.run.opened) == ("differs", 1)
-    [subject] = await _subjects(refunding.ground)
+    [subject] = await case_subjects(refunding.ground)
     assert subject.startswith("native refund ")
 
 
@@ -249,7 +231,7 @@ async def test_where_what_is_taken_out_is_entered_a_balance_that_is_lower_is_a_c
     receiver, _, ledger, expected = _balance(shown)
     assert (shown.run.status, shown.run.opened, receiver) == ("differs", 1, "0")
     assert expected == ledger
-    [subject] = await _subjects(ground)
+    [subject] = await case_subjects(ground)
     assert subject.startswith(
         f"native receiver {ground.deployment.receiver.lower()}: the balance is {ledger} USDT below"
     )
@@ -263,7 +245,7 @@ async def test_what_comes_after_the_block_of_the_balance_is_not_expected_in_it(
     ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _paid(ground)
-    comparison = _comparison(ground)
+    comparison = make_comparison(ground)
     await ground.world.perform(
         RecordGatewayPayout(
             account_id=ground.account_id, amount="-1.00", currency="NATIVED", reference="x"
@@ -278,7 +260,7 @@ async def test_what_comes_after_the_block_of_the_balance_is_not_expected_in_it(
 
     monkeypatch.setattr(chain_comparison, "read_holdings", read_and_pay)
     await compare_chain(comparison, ground.slug)
-    receiver, _, ledger, _ = _balance(await _newest(ground))
+    receiver, _, ledger, _ = _balance(await newest_run(ground))
     assert receiver == ledger
 
 
@@ -321,7 +303,7 @@ async def test_while_another_worker_compares_a_chain_nobody_else_does(ground: Ch
     url = ground.world.service.settings.database_url
     async with hold_advisory_lock(url, f"compare:{ground.slug}") as lock:
         assert lock.is_held
-        await compare_chain(_comparison(ground), ground.slug)
+        await compare_chain(make_comparison(ground), ground.slug)
         assert await ground.world.perform(ListReconciliationRuns()) == []
     assert (await _compare(ground)).run.status == "matched"
 
@@ -351,7 +333,7 @@ async def test_what_test_accounts_took_is_not_compared(ground: ChainWorld) -> No
     await ground.world.rows(
         "UPDATE provider_account SET livemode = false WHERE id = $1", ground.account_id
     )
-    await compare_chain(_comparison(ground), ground.slug)
+    await compare_chain(make_comparison(ground), ground.slug)
     assert await ground.world.perform(ListReconciliationRuns()) == []
 
 
@@ -361,4 +343,4 @@ async def test_a_worker_compares_the_chains_that_have_endpoints(ground: ChainWor
         update={"rpc_native": SecretStr(ground.chain.url)}
     )
     await reconcile_chains(replace(ground.world.service, settings=settings))
-    assert (await _newest(ground)).run.status == "matched"
+    assert (await newest_run(ground)).run.status == "matched"

@@ -2,20 +2,14 @@
 
 import pytest
 
-from payintent.cases.operations import ListCases
-from payintent.chains.store import ChainRecord
-from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.reconciliation import contract_logs
-from payintent.reconciliation.chain_comparison import ChainComparison, compare_chain
 from payintent.reconciliation.operations import (
-    ListReconciliationRuns,
     RunDetails,
-    ShowReconciliationRun,
 )
-from payintent.runtime.settings import Settings
+from tests.support.chain_comparison import case_subjects, compare_due, newest_run
 from tests.support.fault_rpc import Faults, FaultyNode
-from tests.support.onchain import ChainWorld, config_of
+from tests.support.onchain import ChainWorld
 from tests.support.refunding import RefundWorld
 
 pytestmark = pytest.mark.full
@@ -23,16 +17,8 @@ pytestmark = pytest.mark.full
 
 async def _compare(ground: ChainWorld, *nodes: FaultyNode) -> RunDetails:
     """Compare by endpoints of which the last is asked first; gives the newest run."""
-    service, urls = ground.world.service, [node.url for node in nodes]
-
-    def open_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader:
-        del settings, chain
-        return RpcChainReader(ground.slug, urls, config_of(ground.slug))
-
-    context = ChainComparison(service.settings, service.database, open_reader)
-    await compare_chain(context, ground.slug)
-    run = (await ground.world.perform(ListReconciliationRuns()))[0]
-    return await ground.world.perform(ShowReconciliationRun(run_id=run.id))
+    await compare_due(ground, [node.url for node in nodes])
+    return await newest_run(ground)
 
 
 async def _paid(ground: ChainWorld) -> None:
@@ -40,10 +26,6 @@ async def _paid(ground: ChainWorld) -> None:
     await ground.pay(session)
     await ground.final()
     assert await ground.status(payment) == "PAID"
-
-
-async def _subjects(ground: ChainWorld) -> list[str]:
-    return sorted(case.subject or "" for case in await ground.world.perform(ListCases()))
 
 
 async def test_what_one_endpoint_leaves_out_is_asked_of_another_before_a_case_is_opened(
@@ -59,14 +41,14 @@ async def test_what_one_endpoint_leaves_out_is_asked_of_another_before_a_case_is
     async with FaultyNode(url) as honest, FaultyNode(url, faults=Faults(drop_logs=1.0)) as forgets:
         honest.faults = Faults(off=True)
         waits = await _compare(ground, honest, forgets)
-        assert (waits.run.status, await _subjects(ground)) == ("running", [])
+        assert (waits.run.status, await case_subjects(ground)) == ("running", [])
         honest.faults = Faults()
         await ground.world.rows("UPDATE reconciliation_run SET lease_until = clock()")
         told = WRONG_RESPONSES.labels(ground.slug, "logs_left_out")._value.get()
         shown = await _compare(ground, honest, forgets)
     assert WRONG_RESPONSES.labels(ground.slug, "logs_left_out")._value.get() == told + 1
     assert forgets.done["dropped"]
-    assert (shown.run.status, await _subjects(ground)) == ("matched", [])
+    assert (shown.run.status, await case_subjects(ground)) == ("matched", [])
     assert sorted((side.type, side.lines, side.records) for side in shown.sums) == [
         ("payment", 1, 1),
         ("payment", 1, 1),
@@ -84,7 +66,7 @@ async def test_the_endpoint_that_has_read_fewer_blocks_says_how_far_a_piece_goes
     short, forgets = Faults(range_max=1), Faults(drop_logs=1.0)
     async with FaultyNode(url, faults=short) as slow, FaultyNode(url, faults=forgets) as other:
         shown = await _compare(ground, slow, other)
-    assert (shown.run.status, await _subjects(ground)) == ("matched", [])
+    assert (shown.run.status, await case_subjects(ground)) == ("matched", [])
     assert [(side.lines, side.records) for side in shown.sums] == [(2, 2)]
 
 
@@ -94,5 +76,5 @@ async def test_what_two_endpoints_lack_is_a_case(ground: ChainWorld) -> None:
     async with FaultyNode(url, faults=faults) as first, FaultyNode(url, faults=faults) as other:
         shown = await _compare(ground, first, other)
     assert (shown.run.status, shown.run.opened) == ("differs", 1)
-    [subject] = await _subjects(ground)
+    [subject] = await case_subjects(ground)
     assert ": missing, " in subject

@@ -23,6 +23,7 @@ from payintent.payments.model import Payment, Session
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from tests.onchain.test_chaos import CONFIRMATIONS, MIXES, REORG_MAX, TTL_S
+from tests.support.chain_comparison import compare_due, newest_run
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import chain_world
@@ -225,6 +226,8 @@ async def test_deposits_survive_chaos(world: World, long_chain_url: str, seed: i
         await history.end()
         assert await find_faults(history) == []
         assert await find_book_faults(history) == []
+        await compare_due(ground)
+        assert (await newest_run(ground, deposits.account_id)).run.status == "matched"
         rows = await world.rows("SELECT status FROM payment")
         counts = Counter(row["status"] for row in rows)
         assert not counts["PROCESSING"]

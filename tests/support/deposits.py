@@ -33,6 +33,7 @@ class DepositGround:
     """The chain with a deposit factory, whose tokens the merchant offers."""
 
     ground: ChainWorld
+    account_id: int
     factory: str
     forwarder: str
     methods: dict[str, int]
@@ -131,4 +132,4 @@ async def add_factory(ground: ChainWorld, *tokens: str) -> DepositGround:
     for token in tokens:
         await ground.world.perform(SetToken(chain=ground.slug, symbol=token, enabled=True))
     methods = {token: await offer(ground.world, contract.account_id, token) for token in tokens}
-    return DepositGround(ground, factory, forwarder, methods)
+    return DepositGround(ground, contract.account_id, factory, forwarder, methods)

@@ -228,6 +228,14 @@ ALTER TABLE chain_token
     ADD COLUMN sweep_minimum numeric(38, 18) NOT NULL DEFAULT 0,  -- less is dust, in tokens
     ADD CONSTRAINT chain_token_sweep CHECK (sweep_value >= 0 AND sweep_minimum >= 0) NOT VALID;
 
+-- A comparison run of a deposit factory compares addresses.
+ALTER TABLE reconciliation_blocks ADD COLUMN address_id bigint NOT NULL DEFAULT 0;
+ALTER TABLE reconciliation_sum
+    DROP CONSTRAINT reconciliation_sum_type,
+    ADD CONSTRAINT reconciliation_sum_type CHECK (type IN (
+        'payment', 'refund', 'dispute', 'dispute_reversal', 'payout', 'deposit'
+    )) NOT VALID;
+
 -- `chain_deposits` has the money at deposit addresses, until it is swept.
 ALTER TABLE ledger_entry
     DROP CONSTRAINT ledger_entry_fact,

@@ -17,9 +17,9 @@ from payintent.core.errors import ChainUnavailableError
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import Block, BlockId, ChainHeads, SweepLog, TransferLog
 from payintent.evm.rpc import WRONG_RESPONSES
-from payintent.onchain.log_proof import VOTES_NEEDED
 from payintent.runtime.log import get_logger
 
+VOTES_NEEDED = 2  # endpoints that must agree, if the chain has several
 _ATTEMPTS_MAX = 4  # to prove a log, because an endpoint's servers may be out of sync
 _PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
 _log = get_logger("votes")
