@@ -33,11 +33,10 @@ from payintent.onchain.deposit_rules import DepositCapture, decide_captures
 from payintent.onchain.deposits_store import (
     DepositAddress,
     DepositCursor,
-    LookSchedule,
     NewDeposit,
     SessionDeposits,
 )
-from payintent.onchain.pending_deposits_store import PendingDeposit
+from payintent.onchain.pending_deposits_store import LookSchedule, PendingDeposit
 from payintent.onchain.pending_transfers import (
     can_set_aside,
     close_proven_cases,
@@ -92,7 +91,7 @@ class DepositWatcher:
         slug = self.chain.slug
         blocks = int(_LOOK_BACK.total_seconds() * 1000) // self.chain.block_time_ms
         schedule = LookSchedule(_LOOK_EVERY, _LOOK_AGE, _LONG_LOOK_EVERY, _LONG_LOOK_AGE, blocks)
-        look = await deposits_store.begin_second_look(self.database, slug, schedule)
+        look = await pending_deposits_store.begin_second_look(self.database, slug, schedule)
         if look is None:
             return
         addresses, progress = await deposits_store.list_addresses(
@@ -105,7 +104,7 @@ class DepositWatcher:
             )
             first = end + 1
         async with self.database.transaction() as tx:
-            await deposits_store.advance_second_look(tx, slug, look, progress)
+            await pending_deposits_store.advance_second_look(tx, slug, look, progress)
         if progress is None:
             sweeps = SweepWatcher(database=self.database, reader=self.reader, chain=self.chain)
             await sweeps.read_again(look.first, look.last, heads)

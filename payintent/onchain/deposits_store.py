@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from payintent.db.database import Executor, Row, Tx
@@ -147,100 +147,6 @@ async def advance_deposit_cursor(
         cursor.block,
         block,
         at,
-    )
-    return row is not None
-
-
-@dataclass(frozen=True, slots=True)
-class SecondLook:
-    """A repeated reading of final blocks: its blocks, and the last address read."""
-
-    first: int
-    last: int
-    address_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class LookSchedule:
-    """When deposits are read again, for addresses of which age, and from how many blocks back."""
-
-    every: timedelta
-    age: timedelta
-    long_every: timedelta
-    long_age: timedelta
-    blocks: int
-
-
-async def begin_second_look(
-    database: Executor, chain: str, schedule: LookSchedule
-) -> SecondLook | None:
-    """Return the unfinished second look, or begin one; None if none is due."""
-    await database.fetch(
-        """
-        WITH due AS (
-            SELECT k.chain, coalesce(k.deposit_block, k.block) AS block,
-                k.long_looked_at < clock() - $4::interval AS is_long
-            FROM chain_cursor k
-            WHERE k.chain = $1 AND k.look_until IS NULL AND k.looked_at < clock() - $2::interval
-        )
-        UPDATE chain_cursor k
-        SET look_first = greatest(1, $6::bigint * -1
-                + CASE WHEN due.is_long THEN coalesce(k.long_look_block, due.block)
-                    ELSE due.block END),
-            look_until = due.block,
-            look_is_long = due.is_long,
-            look_id = coalesce((
-                SELECT id
-                FROM deposit_address
-                WHERE created_at < clock()
-                    - CASE WHEN due.is_long THEN $5::interval ELSE $3::interval END
-                ORDER BY created_at DESC
-                LIMIT 1
-            ), 0)
-        FROM due
-        WHERE k.chain = due.chain
-        """,
-        chain,
-        schedule.every,
-        schedule.age,
-        schedule.long_every,
-        schedule.long_age,
-        schedule.blocks,
-    )
-    row = await database.row(
-        """
-        SELECT look_first AS first, look_until AS last, look_id AS address_id
-        FROM chain_cursor
-        WHERE chain = $1 AND look_until IS NOT NULL
-        """,
-        chain,
-    )
-    return SecondLook(**row) if row else None
-
-
-async def advance_second_look(tx: Tx, chain: str, look: SecondLook, to: int | None) -> bool:
-    """Record the last address read, or with None the end of the second look.
-
-    Returns False if another process has advanced it.
-    """
-    row = await tx.row(
-        """
-        UPDATE chain_cursor k
-        SET look_id = $4,
-            look_until = CASE WHEN $4::bigint IS NOT NULL THEN look_until END,
-            looked_at = CASE WHEN $4::bigint IS NULL THEN t.now ELSE looked_at END,
-            long_look_block = CASE WHEN $4::bigint IS NULL AND look_is_long THEN look_until
-                ELSE long_look_block END,
-            long_looked_at = CASE WHEN $4::bigint IS NULL AND look_is_long THEN t.now
-                ELSE long_looked_at END
-        FROM (SELECT clock() AS now) t
-        WHERE k.chain = $1 AND look_until = $2 AND look_id = $3 AND halted IS NULL
-        RETURNING chain
-        """,
-        chain,
-        look.last,
-        look.address_id,
-        to,
     )
     return row is not None
 
