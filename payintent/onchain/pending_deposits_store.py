@@ -28,10 +28,9 @@ async def replace_pending(
     addresses: Sequence[bytes],
     deposits: Sequence[PendingDeposit],
 ) -> None:
-    """Store the pending and unproven deposits to addresses.
+    """Store deposits to addresses; deposits in the blocks that are no longer seen are gone.
 
-    Deposits in the blocks, first and last, that are no longer seen are gone. The cursor must be
-    locked, because another process may have read newer blocks.
+    The cursor must be locked, because another process may have read newer blocks.
     """
     by_position = {(item.log.tx_hash, item.log.log_index): item for item in deposits}
     deposits = list(by_position.values())
