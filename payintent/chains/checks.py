@@ -1,5 +1,6 @@
 """Open chain readers, and check endpoints, tokens and contracts against the configuration."""
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from payintent.evm.abi import (
 )
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader
 from payintent.evm.event_logs import FACTORY, FORWARDER, load_runtime_code, read_immutables
-from payintent.evm.port import CallRevertedError
+from payintent.evm.port import BlockRangeTooLargeError, CallRevertedError
 from payintent.evm.signer import ExternalSigner
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
@@ -129,6 +130,44 @@ async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord)
         f"{name} is on chain {chain.network_id} at block {heads.latest.number}, "
         f"{behind} blocks after the last final block",
     )
+
+
+async def check_search_range(
+    reader: RpcChainReader, name: str, chain: ChainRecord, contracts: Sequence[bytes], poll_s: float
+) -> CheckResult:
+    """Check that an endpoint can search the blocks between two polls at once."""
+    needed = math.ceil(poll_s * 1000 / chain.block_time_ms)
+    subject = f"{name}: a search for logs"
+    try:
+        latest = (await reader.fetch_endpoint_heads(name)).latest.number
+        accepted = min(needed, latest + 1)
+        while not await _accepts_range(reader, name, latest - accepted + 1, latest, contracts):
+            accepted = min(accepted - 1, reader.get_span(name))
+    except ChainUnavailableError as error:
+        return CheckResult(False, f"{subject}: {describe_endpoint_fault(name, error)}")
+    is_ok = accepted >= min(needed, latest + 1)
+    text = f"{subject} covers the {needed} blocks between two polls"
+    if not is_ok:
+        text = (
+            f"{subject} covers {accepted} blocks, but {needed} blocks appear between two polls; "
+            "payments are found later, and need more requests"
+        )
+    return CheckResult(is_ok, text)
+
+
+async def _accepts_range(
+    reader: RpcChainReader, name: str, first: int, last: int, contracts: Sequence[bytes]
+) -> bool:
+    try:
+        await reader.search_logs(name, first, last, contracts, None)
+    except BlockRangeTooLargeError:
+        return False
+    return True
+
+
+def get_poll_s(settings: Settings, slug: str) -> float:
+    """Return the poll interval of a chain while a session or refund is pending."""
+    return settings.chain_poll_ethereum_s if slug == "ethereum" else settings.chain_poll_s
 
 
 async def _check_decimals(

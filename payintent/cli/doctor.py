@@ -16,7 +16,9 @@ from payintent.chains.checks import (
     CheckResult,
     check_chain,
     check_refund_setup,
+    check_search_range,
     check_sweep_setup,
+    get_poll_s,
     open_configured_reader,
 )
 from payintent.cli.commands import EXTRA_CHECKS
@@ -398,6 +400,23 @@ async def _check_chains(report: _Report, service: Service) -> None:
     for slug in service.settings.endpoints:
         async for finding in _check_chain(service, slug):
             (report.ok if finding.is_ok else report.fail)(slug, finding.text)
+        async for finding in _check_search_ranges(service, slug):
+            (report.ok if finding.is_ok else report.warn)(slug, finding.text)
+
+
+async def _check_search_ranges(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
+    chain = await chain_store.get_chain(service.database, slug)
+    reader = open_configured_reader(service.settings, chain) if chain else None
+    contracts = await chain_store.list_contracts(service.database, slug)
+    if chain is None or reader is None or not contracts:
+        return
+    addresses = [contract.address for contract in contracts]
+    try:
+        for name in reader.names:
+            poll_s = get_poll_s(service.settings, slug)
+            yield await check_search_range(reader, name, chain, addresses, poll_s)
+    finally:
+        await reader.close()
 
 
 async def _check_chain(service: Service, slug: str) -> AsyncGenerator[CheckResult]:

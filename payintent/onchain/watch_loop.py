@@ -10,7 +10,12 @@ from prometheus_client import Counter, Gauge
 from payintent.cases import store as case_store
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.checks import contracts_match, open_configured_reader, token_decimals_match
+from payintent.chains.checks import (
+    contracts_match,
+    get_poll_s,
+    open_configured_reader,
+    token_decimals_match,
+)
 from payintent.chains.store import ChainRecord, DeployedContract, TokenRecord
 from payintent.chains.watch_store import ChainWatch
 from payintent.core import ids
@@ -96,8 +101,10 @@ async def _watch_while_locked(
             if loop.time() >= next_at:
                 next_at = loop.time() + await _run_pass(context, holder)
             elif await _is_pass_needed(context, holder):
-                next_at = min(next_at, loop.time() + _poll_s(context, slug))
-            await wait_for_event(stop, min(_CHECK_S, _poll_s(context, slug), next_at - loop.time()))
+                next_at = min(next_at, loop.time() + get_poll_s(context.settings, slug))
+            await wait_for_event(
+                stop, min(_CHECK_S, get_poll_s(context.settings, slug), next_at - loop.time())
+            )
     finally:
         await holder.close()
         for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):
@@ -196,7 +203,7 @@ async def _run_pass(context: WatchContext, holder: _ReaderHolder) -> float:
     except Exception as error:  # noqa: BLE001 - the top level of a worker
         _log.error("watch_failed", chain=holder.slug, exc_info=error)
     FAILURES.labels(holder.slug).inc()
-    return _poll_s(context, holder.slug)
+    return get_poll_s(context.settings, holder.slug)
 
 
 async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChainReader) -> bool:
@@ -271,11 +278,6 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
         return True
     newest = max(head.latest.at for head in heads)
     return _age_s(newest, await get_current_time(context.database)) <= behind_max_s
-
-
-def _poll_s(context: WatchContext, slug: str) -> float:
-    settings = context.settings
-    return settings.chain_poll_ethereum_s if slug == "ethereum" else settings.chain_poll_s
 
 
 def _idle_s(settings: Settings) -> float:

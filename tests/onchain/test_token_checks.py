@@ -11,7 +11,12 @@ from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import check_chain, open_configured_reader, token_decimals_match
+from payintent.chains.checks import (
+    check_chain,
+    check_search_range,
+    open_configured_reader,
+    token_decimals_match,
+)
 from payintent.chains.operations import AddContract, ResumeChain, SetToken
 from payintent.chains.store import TokenRecord
 from payintent.evm.abi import to_checksum_address
@@ -24,6 +29,7 @@ from payintent_sandbox.chains.contracts import PLAIN_TOKEN
 from payintent_sandbox.chains.deploy import create_contract
 from tests.support.contract_node import contract_node
 from tests.support.deposits import add_factory
+from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
@@ -208,6 +214,23 @@ async def test_doctor_checks_deposit_factories(ethereum: ChainWorld) -> None:
     )
     [wrong] = [text for right, text in await found(ethereum) if not right]
     assert f"expected 0x{40 * '2'}" in wrong
+
+
+@pytest.mark.parametrize(("range_max", "is_ok"), [(None, True), (3, True), (2, False)])
+async def test_doctor_names_an_endpoint_whose_ranges_are_shorter_than_a_poll(
+    ethereum: ChainWorld, ethereum_url: str, range_max: int | None, is_ok: bool
+) -> None:
+    await ethereum.mine(5)
+    row = await chain_store.get_chain(ethereum.world.database, "ethereum")
+    assert row is not None
+    assert row.block_time_ms == 12_000
+    async with FaultyNode(ethereum_url, faults=Faults(range_max=range_max)) as node:
+        reader = RpcChainReader("ethereum", [node.url], config_of("ethereum"))
+        contract = bytes.fromhex(ethereum.deployment.contract_address[2:])
+        told = await check_search_range(reader, "ethereum-1", row, [contract], 36.0)
+        await reader.close()
+    assert told.is_ok == is_ok
+    assert ("covers the 3 blocks" if is_ok else "1 blocks, but 3 blocks appear") in told.text
 
 
 async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> None:
