@@ -78,9 +78,14 @@ async def get_open_addresses(database: Executor, chain: str) -> OpenAddresses:
             coalesce(array_agg(session_id) FILTER (WHERE NOT covered), '{}') AS new_session_ids,
             min(from_block) FILTER (WHERE NOT covered) AS from_block
         FROM (
-            SELECT a.id, a.session_id, a.address, a.from_block, a.covered
+            SELECT a.*
             FROM session s
-            JOIN deposit_address a ON a.session_id = s.id
+            CROSS JOIN LATERAL (
+                SELECT id, session_id, address, from_block, covered
+                FROM deposit_address
+                WHERE session_id = s.id
+                OFFSET 0  -- without it, a join may read the addresses of all ended sessions
+            ) a
             WHERE s.chain = $1 AND s.life <> 'ended'
             ORDER BY a.id
             LIMIT $2
