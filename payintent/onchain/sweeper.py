@@ -58,6 +58,9 @@ SWEEPER_COINS = Gauge("payintent_sweeper_coins", "Coins of the sweeper, for gas"
 WAITING = Gauge(
     "payintent_sweeps_waiting", "1 while due sweeps wait for a lower gas price", ["chain"]
 )
+PENDING_AGE = Gauge(
+    "payintent_sweep_pending_age_seconds", "Age of the oldest unfinished sweep batch", ["chain"]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class Sweeper:
         if sweep_cursor is None:
             return False
         open_batches = await sweep_batches_store.list_open(self.database, slug)
+        oldest_s = max((batch.read_s for batch in open_batches), default=0.0)
+        PENDING_AGE.labels(slug).set(oldest_s)
         if open_batches:
             await self._end_batches(open_batches, sweep_cursor.block)
         addresses = await sweep_batches_store.list_unclaimed(self.database, slug)

@@ -16,7 +16,7 @@ from payintent.chains.operations import SetToken, SweepNow
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.signer import open_signers
 from payintent.onchain.operations import SetChain
-from payintent.onchain.sweeper import WAITING, Sweeper
+from payintent.onchain.sweeper import PENDING_AGE, WAITING, Sweeper
 from payintent.payments.model import Session
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld, config_of
@@ -342,10 +342,34 @@ async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
     )
     await sweeping.step()
     assert await sweeping.results() == [None]
+    age_s = PENDING_AGE.labels(ground.slug)
+    assert age_s._value.get() > 3_000  # noqa: SLF001
     await ground.chain.ask("evm_setAutomine", True)
     await sweeping.recover()
+    assert age_s._value.get() == 0  # noqa: SLF001
     assert len(sweeping.signer.sent) == 1
     assert await sweeping.sweeps() == [True, True]
+
+
+async def test_a_replaced_transaction_releases_its_addresses(sweeping: SweepWorld) -> None:
+    """As the runbook advises if a transaction is pending at a gas price that is too low."""
+    ground = sweeping.deposits.ground
+    await sweeping.paid()
+    await sweeping.paid()
+    await ground.chain.ask("evm_setAutomine", False)
+    await sweeping.step()
+    sweeper = (await ground.chain.ask("eth_accounts"))[7]
+    nonce = await ground.chain.ask("eth_getTransactionCount", sweeper, "latest")
+    transfer = {"from": sweeper, "to": sweeper, "nonce": nonce, "gasPrice": hex(10**12)}
+    await ground.chain.ask("eth_sendTransaction", transfer)
+    await ground.chain.ask("evm_setAutomine", True)
+    await ground.final()
+    await sweeping.step()
+    assert await sweeping.results() == [None]
+    await sweeping.recover()
+    assert await sweeping.results() == ["lost", "mined"]
+    assert await sweeping.sweeps() == [True, True]
+    assert await sweeping.is_balanced()
 
 
 async def test_doctor_checks_the_sweepers_key_and_gas(sweeping: SweepWorld) -> None:

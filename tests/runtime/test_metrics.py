@@ -107,6 +107,7 @@ def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds(
         "payintent_deposits_unswept",
         "payintent_deposits_unswept_age_seconds",
         "payintent_sweeper_coins",
+        "payintent_sweep_pending_age_seconds",
         "payintent_sweeps_waiting",
         "payintent_chain_cursor",
         "payintent_chain_final",
