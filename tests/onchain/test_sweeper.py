@@ -343,10 +343,10 @@ async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
     await sweeping.step()
     assert await sweeping.results() == [None]
     age_s = PENDING_AGE.labels(ground.slug)
-    assert age_s._value.get() > 3_000  # noqa: SLF001
+    assert age_s._value.get() > 3_000
     await ground.chain.ask("evm_setAutomine", True)
     await sweeping.recover()
-    assert age_s._value.get() == 0  # noqa: SLF001
+    assert age_s._value.get() == 0
     assert len(sweeping.signer.sent) == 1
     assert await sweeping.sweeps() == [True, True]
 
