@@ -69,7 +69,10 @@ CHAINS = [
     Panel(
         "Age of unswept deposits",
         "s",
-        {"{{chain}} {{token}}": most("payintent_deposits_unswept_age_seconds", "chain, token")},
+        {
+            "{{chain}} {{token}}": most("payintent_deposits_unswept_age_seconds", "chain, token"),
+            "{{chain}} pending sweep": most("payintent_sweep_pending_age_seconds", "chain"),
+        },
     ),
     Panel(
         "Gas left for automatic refunds today",
