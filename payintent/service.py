@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from payintent.callbacks.receive import CallbackReceiver
-from payintent.checkout.picture_cache import PictureCache
+from payintent.checkout.pictures.cache import PictureCache
 from payintent.db.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.db.database import Database
 from payintent.db.notify import EventNotifier

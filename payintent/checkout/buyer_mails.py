@@ -5,7 +5,7 @@ from uuid import UUID
 
 from payintent.checkout.fields import checkout_fields, fee_and_tax_lines
 from payintent.checkout.languages import Language, load_language, negotiate_language
-from payintent.checkout.method_names import method_name
+from payintent.checkout.methods.names import method_name
 from payintent.db.database import Database
 from payintent.mail.message import Mail
 from payintent.merchants import store as merchant_store

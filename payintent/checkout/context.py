@@ -5,7 +5,7 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from payintent.checkout.picture_cache import PictureCache
+from payintent.checkout.pictures.cache import PictureCache
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed
 from payintent.fraud.policy_cache import PolicyCache

@@ -20,13 +20,13 @@ from payintent.checkout.fields import (
     shop_price_lines,
 )
 from payintent.checkout.languages import Language
-from payintent.checkout.method_groups import (
+from payintent.checkout.methods.groups import (
     cheapest_first,
     draw_chain_icon,
     draw_quote_icon,
     group_methods,
 )
-from payintent.checkout.method_names import chain_name, method_name
+from payintent.checkout.methods.names import chain_name, method_name
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import (
     DepositStep,

@@ -13,7 +13,7 @@ from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
 from payintent.checkout.codes import _qr_response
 from payintent.checkout.languages import LOCALES, load_language
-from payintent.checkout.method_groups import cheapest_first, group_methods
+from payintent.checkout.methods.groups import cheapest_first, group_methods
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
 from payintent.onchain.operations import SetChain
 from payintent.onchain.wallet_sessions import get_session_view

@@ -8,7 +8,7 @@ import pytest
 
 from payintent.checkout.accent import DARK, LIGHT, accent_shades
 from payintent.checkout.languages import load_language
-from payintent.checkout.method_groups import (
+from payintent.checkout.methods.groups import (
     choose_icon,
     draw_chain_icon,
     draw_token_icon,

@@ -9,7 +9,7 @@ import pytest
 
 from payintent.checkout.buyer_mails import compose_receipt
 from payintent.checkout.languages import load_language
-from payintent.checkout.method_names import chain_name, method_name
+from payintent.checkout.methods.names import chain_name, method_name
 from payintent.core.languages import LOCALES
 from payintent.merchants.methods_operations import ChangePaymentMethod
 from payintent.merchants.model import Quote

@@ -16,10 +16,9 @@ from aiohttp import web
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from payintent.checkout import picture_cache as cache
-from payintent.checkout import picture_fetch as fetch
-from payintent.checkout.picture_cache import FairSemaphore, PictureCache, PictureSource
-from payintent.checkout.picture_fetch import (
+from payintent.checkout.pictures import cache, fetch
+from payintent.checkout.pictures.cache import FairSemaphore, PictureCache, PictureSource
+from payintent.checkout.pictures.fetch import (
     PIXELS_MAX,
     SCANS_MAX,
     SIDE_PX,
@@ -286,7 +285,7 @@ def test_of_a_film_the_first_picture_is_shown() -> None:
 _MEASURED = """
 import re, sys
 from pathlib import Path
-from payintent.checkout.picture_fetch import encode_picture
+from payintent.checkout.pictures.fetch import encode_picture
 def highest():
     return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 content, before = Path(sys.argv[1]).read_bytes(), highest()

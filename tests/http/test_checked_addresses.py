@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from payintent.checkout.picture_fetch import PictureFetcher
+from payintent.checkout.pictures.fetch import PictureFetcher
 from payintent.http.egress import EgressRefusedError, make_egress_rules
 from payintent.runtime.settings import Settings
 from payintent.webhooks.sender import WebhookSender

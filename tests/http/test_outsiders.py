@@ -15,8 +15,8 @@ import pytest
 from pydantic import SecretStr
 
 import payintent
-from payintent.checkout.picture_cache import WAITERS_PER_PICTURE_MAX
-from payintent.checkout.picture_cache import WAITING_PER_MERCHANT_MAX as PICTURES
+from payintent.checkout.pictures.cache import WAITERS_PER_PICTURE_MAX
+from payintent.checkout.pictures.cache import WAITING_PER_MERCHANT_MAX as PICTURES
 from payintent.gateway_accounts.buyer_calls import WAITING_PER_MERCHANT_MAX
 from payintent.gateways.port import AccountCheck, SessionReport
 from payintent.http import egress
@@ -37,7 +37,7 @@ _CLIENT = re.compile(
 )
 #: Modules that open a client and whose callers release the slot, or that no request runs.
 _ELSEWHERE = {
-    "checkout/picture_fetch.py": "checkout/picture_cache.py",
+    "checkout/pictures/fetch.py": "checkout/pictures/cache.py",
     "evm/chain_reader.py": "evm/rpc.py",
     "evm/signer.py": "evm/rpc.py",
 }

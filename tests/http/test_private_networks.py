@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from payintent.approvals.operations import Approve
-from payintent.checkout.picture_cache import PictureSource
+from payintent.checkout.pictures.cache import PictureSource
 from payintent.core.access import Role
 from payintent.core.errors import RefusedError
 from payintent.core.ids import APPROVAL, format_id

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
-from payintent.checkout.picture_fetch import PictureFetcher, PictureUnavailableError
+from payintent.checkout.pictures.fetch import PictureFetcher, PictureUnavailableError
 from payintent.evm.rpc import RpcCall, RpcEndpoint, RpcLimits, make_session
 from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import OutcomeUnknown

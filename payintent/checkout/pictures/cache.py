@@ -23,7 +23,7 @@ from payintent.runtime.log import get_logger
 from payintent.runtime.waiting import release_slot
 
 if TYPE_CHECKING:
-    from payintent.checkout.picture_fetch import PictureFetcher
+    from payintent.checkout.pictures.fetch import PictureFetcher
 
 
 CACHED_BYTES_MAX = 8 * 1024 * 1024
@@ -211,7 +211,7 @@ class PictureCache:
 
     async def _load(self, url: str) -> bytes | None:
         # Imported here because most processes need neither Pillow nor the HTTP client.
-        from payintent.checkout.picture_fetch import (
+        from payintent.checkout.pictures.fetch import (
             PictureFetcher,
             PictureUnavailableError,
             encode_picture,

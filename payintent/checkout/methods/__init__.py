@@ -1,0 +1,1 @@
+"""Groups, names and icons of payment methods on the checkout page."""

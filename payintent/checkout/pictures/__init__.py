@@ -1,0 +1,1 @@
+"""Images of merchants and products: fetched, re-encoded and cached."""
