@@ -254,6 +254,13 @@ def _make_adapters(
     return {**http_adapters, onchain.provider: onchain, deposits.provider: deposits}
 
 
+def _make_test_adapters(database: Database, settings: Settings) -> dict[str, Gateway]:
+    return {
+        TestGateway.provider: TestGateway(database, settings.pages_base),
+        TestDepositGateway.provider: TestDepositGateway(database, settings.api_base),
+    }
+
+
 async def open_service(
     settings: Settings,
     gateways: Mapping[str, Gateway] | None = None,
@@ -263,8 +270,8 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways`, keyed by provider, replaces all adapters except the test gateway. `process` labels
-    the database connections. `on_delay` is called if the database does not respond promptly.
+    `gateways`, keyed by provider, replaces all adapters except those of the test mode. `process`
+    labels the database connections. `on_delay` is called if the database does not respond promptly.
     Raises `UnusableAddressError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
     """
@@ -278,11 +285,7 @@ async def open_service(
     senders = open_refund_senders(settings.signers, settings.endpoints, tls=settings.client_tls)
     if gateways is None:
         gateways = _make_adapters(database, settings, http, senders) | packages
-    adapters: dict[str, Gateway] = {
-        TestGateway.provider: TestGateway(database, settings.pages_base),
-        TestDepositGateway.provider: TestDepositGateway(database, settings.api_base),
-        **gateways,
-    }
+    adapters = {**_make_test_adapters(database, settings), **gateways}
     event_notifier = EventNotifier(settings.direct_url)
     database.on_event = event_notifier.notify
     picture_rules = EgressRules(sandbox=settings.sandbox)  # excludes `webhook_networks`

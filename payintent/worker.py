@@ -26,7 +26,7 @@ from payintent.mail.message import MailKind
 from payintent.mail.send import MailSender
 from payintent.mail.smtp_client import SmtpClient
 from payintent.merchants import access_store
-from payintent.onchain.sweeper import sweep_deposits
+from payintent.onchain.sweeps.sweeper import sweep_deposits
 from payintent.onchain.watch_loop import make_chain_alarm, run_watch_loop
 from payintent.operators import proposals_store
 from payintent.overview.hourly_figures import count_outcomes

@@ -438,20 +438,3 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
         block,
     )
     return ChainCursor(**row) if row else None
-
-
-async def is_busy(database: Executor, slug: str) -> bool:
-    """Return whether a chain has an unfinished session or refund."""
-    row = await database.row(
-        """
-        SELECT
-        WHERE EXISTS (SELECT FROM session WHERE chain = $1 AND life <> 'ended')
-            OR EXISTS (SELECT FROM refund r
-                JOIN capture c ON c.id = r.capture_id
-                JOIN chain_contract k ON k.account_id = c.account_id
-                WHERE r.step = 'sent' AND r.destination IS NOT NULL AND r.next_at IS NOT NULL
-                    AND k.chain = $1)
-        """,
-        slug,
-    )
-    return row is not None

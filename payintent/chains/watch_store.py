@@ -153,3 +153,20 @@ async def list_remaining_gas(database: Executor) -> dict[str, int | None]:
         """
     )
     return {row["chain"]: row["gas_left"] for row in rows}
+
+
+async def is_busy(database: Executor, slug: str) -> bool:
+    """Return whether a chain has an unfinished session or refund."""
+    row = await database.row(
+        """
+        SELECT
+        WHERE EXISTS (SELECT FROM session WHERE chain = $1 AND life <> 'ended')
+            OR EXISTS (SELECT FROM refund r
+                JOIN capture c ON c.id = r.capture_id
+                JOIN chain_contract k ON k.account_id = c.account_id
+                WHERE r.step = 'sent' AND r.destination IS NOT NULL AND r.next_at IS NOT NULL
+                    AND k.chain = $1)
+        """,
+        slug,
+    )
+    return row is not None

@@ -15,12 +15,11 @@ from payintent.chains import store as chain_store
 from payintent.chains.checks import (
     CheckResult,
     check_chain,
-    check_refund_setup,
     check_search_range,
-    check_sweep_setup,
     get_poll_s,
     open_configured_reader,
 )
+from payintent.chains.signer_checks import check_refund_setup, check_sweep_setup
 from payintent.cli.commands import EXTRA_CHECKS
 from payintent.cli.common import FATAL_ERRORS, read_settings, report_unavailable_database
 from payintent.cli.processes import get_default_process_count

@@ -268,8 +268,8 @@ async def _read_deposit_tolerances(context: OperationContext) -> list[InstalledE
     ]
 
 
-def _set_deposit_tolerance(merchant_id: int, percent: str) -> Operations:
-    return [SetDepositTolerance(merchant_id=merchant_id, percent=Decimal(percent))]
+def _set_deposit_tolerance(entry: DepositToleranceEntry, percent: str) -> Operations:
+    return [SetDepositTolerance(merchant_id=entry.merchant_id, percent=Decimal(percent))]
 
 
 async def _read_methods(context: OperationContext) -> list[InstalledEntry]:
@@ -430,12 +430,8 @@ SECTIONS: Sequence[ConfigSection] = (
         entry_type=DepositToleranceEntry,
         key=("merchant_id",),
         read=_read_deposit_tolerances,
-        change=lambda change: _set_deposit_tolerance(
-            change.entry.merchant_id, change.entry.percent
-        ),
-        remove=lambda installed_entry: _set_deposit_tolerance(
-            installed_entry.entry.merchant_id, "0"
-        ),
+        change=lambda change: _set_deposit_tolerance(change.entry, change.entry.percent),
+        remove=lambda installed_entry: _set_deposit_tolerance(installed_entry.entry, "0"),
         is_per_merchant=True,
     ),
     ConfigSection(

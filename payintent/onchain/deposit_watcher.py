@@ -42,7 +42,7 @@ from payintent.onchain.pending_transfers import (
     close_proven_cases,
     open_unproven_cases,
 )
-from payintent.onchain.sweep_watcher import SweepWatcher
+from payintent.onchain.sweeps.watcher import SweepWatcher
 from payintent.payment_sessions import store as settlement_store
 from payintent.payment_sessions.settle import ReportedSession, settle_sessions
 from payintent.runtime.log import get_logger

@@ -8,8 +8,8 @@ from uuid import UUID
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.evm.port import TransferLog
-from payintent.onchain import sweeps_store
 from payintent.onchain.deposit_rules import DepositCapture, DepositEvidence, FinalDeposit
+from payintent.onchain.sweeps import store as sweeps_store
 
 _ADDRESSES_MAX = 50_000
 

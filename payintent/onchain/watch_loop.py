@@ -33,7 +33,7 @@ from payintent.onchain.pending_transfers import (
 )
 from payintent.onchain.settle_logs import settle_refund_logs
 from payintent.onchain.settlement_rules import OUTAGE_MAX
-from payintent.onchain.sweep_watcher import SweepWatcher
+from payintent.onchain.sweeps.watcher import SweepWatcher
 from payintent.onchain.watcher import (
     CURSOR,
     FINAL,
@@ -113,7 +113,7 @@ async def _watch_while_locked(
 
 async def _is_pass_needed(context: WatchContext, holder: "_ReaderHolder") -> bool:
     """Return whether a session or refund needs the chain, or the chain is no longer watched."""
-    if await chain_store.is_busy(context.database, holder.slug):
+    if await chain_watch_store.is_busy(context.database, holder.slug):
         return True
     return holder.reader is not None and await chain_watch_store.is_unwatched(
         context.database, holder.slug

@@ -74,6 +74,42 @@ class RefundResendState:
     is_disputed: bool  # a dispute holds some of the refund's amount
 
 
+_ADD = (
+    """
+    WITH reserved AS (
+        UPDATE capture
+        SET reserved_minor = reserved_minor + $9
+        WHERE id = $4
+        RETURNING id, account_id, currency, credited, payment_id
+    ), reserved_payment AS (
+        UPDATE payment
+        SET reserved_amount = reserved_amount + $6
+        WHERE id = $3 AND $6::numeric IS NOT NULL
+    ), r AS (
+    INSERT INTO refund
+        (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
+         amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at,
+         reference)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
+        CASE WHEN $12 IN ('queued', 'sent') THEN $14::timestamptz END, $15)
+    RETURNING *
+    ), mailed AS (
+        INSERT INTO mail (kind, refund_id)
+        SELECT 'refund_address', r.id
+        FROM r
+        JOIN merchant m ON m.id = r.merchant_id AND m.mail_receipts
+        JOIN payment p ON p.id = r.payment_id AND p.payer_email IS NOT NULL
+        WHERE r.step = 'address'
+    )
+    SELECT"""
+    + COLUMNS
+    + ","
+    + ledger_store.MONEY
+    + "FROM r CROSS JOIN reserved c"
+    + ledger_store.MONEY_SOURCES
+)
+
+
 async def add(tx: Tx, new_refund: NewRefund) -> Refund:
     """Store a refund, reserve its amount and write a ledger entry.
 
@@ -83,38 +119,7 @@ async def add(tx: Tx, new_refund: NewRefund) -> Refund:
     The capture and the payment must be locked.
     """
     row = await tx.row(
-        """
-        WITH reserved AS (
-            UPDATE capture
-            SET reserved_minor = reserved_minor + $9
-            WHERE id = $4
-            RETURNING id, account_id, currency, credited, payment_id
-        ), reserved_payment AS (
-            UPDATE payment
-            SET reserved_amount = reserved_amount + $6
-            WHERE id = $3 AND $6::numeric IS NOT NULL
-        ), r AS (
-        INSERT INTO refund
-            (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
-             amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at,
-             reference)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
-            CASE WHEN $12 IN ('queued', 'sent') THEN $14::timestamptz END, $15)
-        RETURNING *
-        ), mailed AS (
-            INSERT INTO mail (kind, refund_id)
-            SELECT 'refund_address', r.id
-            FROM r
-            JOIN merchant m ON m.id = r.merchant_id AND m.mail_receipts
-            JOIN payment p ON p.id = r.payment_id AND p.payer_email IS NOT NULL
-            WHERE r.step = 'address'
-        )
-        SELECT"""
-        + COLUMNS
-        + ","
-        + ledger_store.MONEY
-        + "FROM r CROSS JOIN reserved c"
-        + ledger_store.MONEY_SOURCES,
+        _ADD,
         new_refund.id,
         new_refund.merchant_id,
         new_refund.payment_id,

@@ -71,7 +71,7 @@ class ChainRegistration:
             return False
         if await chain_watch_store.is_unwatched(self.service.database, slug):
             return True  # it is not offered to buyers until its watcher has read it
-        return await chain_store.is_busy(self.service.database, slug)
+        return await chain_watch_store.is_busy(self.service.database, slug)
 
     async def _view(self, slug: str) -> ChainView:
         [view] = [chain for chain in await self._perform(ListChains()) if chain.slug == slug]

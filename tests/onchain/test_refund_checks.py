@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.chains import store as chain_store
-from payintent.chains.checks import check_refund_setup
+from payintent.chains.signer_checks import check_refund_setup
 from payintent.evm import abi
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.port import GAS_MAX, ContractRefundCall

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.accounting.ledger_check_store import find_differences
-from payintent.chains import store as chain_store
+from payintent.chains import watch_store
 from payintent.core import ids
 from payintent.core.errors import RefusedError
 from payintent.evm import abi
@@ -549,13 +549,13 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
 async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld) -> None:
     database = refunding.ground.world.database
     payment, _ = await refunding.paid()
-    assert not await chain_store.is_busy(database, "native")
+    assert not await watch_store.is_busy(database, "native")
     await refunding.ask(payment)
     await refunding.turn()
-    assert await chain_store.is_busy(database, "native")
-    assert not await chain_store.is_busy(database, "bsc")
+    assert await watch_store.is_busy(database, "native")
+    assert not await watch_store.is_busy(database, "bsc")
     await refunding.ground.final()
-    assert not await chain_store.is_busy(database, "native")
+    assert not await watch_store.is_busy(database, "native")
 
 
 async def approve(world: RefundWorld) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from payintent.onchain.sweep_rules import (
+from payintent.onchain.sweeps.rules import (
     BATCH_MAX,
     FAILURES_MAX,
     SweepPolicy,

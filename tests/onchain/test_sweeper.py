@@ -11,12 +11,12 @@ import pytest
 
 from payintent.accounting.ledger_check_store import find_differences
 from payintent.chains import store as chain_store
-from payintent.chains.checks import check_sweep_setup
 from payintent.chains.operations import SetToken, SweepNow
+from payintent.chains.signer_checks import check_sweep_setup
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.signer import open_signers
 from payintent.onchain.operations import SetChain
-from payintent.onchain.sweeper import PENDING_AGE, WAITING, Sweeper
+from payintent.onchain.sweeps.sweeper import PENDING_AGE, WAITING, Sweeper
 from payintent.payments.model import Session
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld, config_of

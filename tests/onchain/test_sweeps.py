@@ -7,8 +7,8 @@ import pytest
 from payintent.accounting.ledger_check_store import find_differences
 from payintent.chains.operations import ListChains
 from payintent.evm.port import SweepLog, TransferLog
-from payintent.onchain.sweep_watcher import match_transfers
-from payintent.onchain.sweeps_store import FinalSweep
+from payintent.onchain.sweeps.store import FinalSweep
+from payintent.onchain.sweeps.watcher import match_transfers
 from payintent.operators.operation import to_json_value
 from payintent.payments.model import Session
 from payintent_sandbox.chains.contracts import DEPOSIT_FORWARDER, load

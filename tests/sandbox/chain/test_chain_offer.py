@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.chains.checks import check_refund_setup
 from payintent.chains.operations import AddContract, ChainView, ListChains
+from payintent.chains.signer_checks import check_refund_setup
 from payintent.chains.store import ChainCursor
 from payintent.evm.abi import parse_address
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader

@@ -8,7 +8,7 @@ from uuid import UUID
 from payintent.accounting import ledger_store
 from payintent.accounting.sweep_model import make_sweep_gas_entry
 from payintent.db.database import Database, Executor, Tx
-from payintent.onchain.sweep_rules import FAILURES_MAX, SweepBatch, UnsweptAddress
+from payintent.onchain.sweeps.rules import FAILURES_MAX, SweepBatch, UnsweptAddress
 
 _ADDRESSES_MAX = 20_000
 _BATCHES_MAX = 100

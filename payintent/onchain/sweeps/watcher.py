@@ -26,8 +26,8 @@ from payintent.evm.port import (
     TransferLog,
     log_position,
 )
-from payintent.onchain import sweeps_store
-from payintent.onchain.sweeps_store import FinalSweep
+from payintent.onchain.sweeps import store as sweeps_store
+from payintent.onchain.sweeps.store import FinalSweep
 
 _RANGES_MAX = 200  # per pass
 

@@ -27,9 +27,10 @@ from payintent.evm.endpoint_votes import VOTES_NEEDED
 from payintent.evm.port import GasExceeded, SweepCall, TransactionReceipt
 from payintent.evm.signer import ExternalSigner
 from payintent.gateways.port import NotContacted, OutcomeUnknown
-from payintent.onchain import sweep_batches_store, sweeps_store
-from payintent.onchain.sweep_batches_store import BatchResult, OpenBatch
-from payintent.onchain.sweep_rules import SweepBatch, SweepPolicy, UnsweptAddress, choose_batches
+from payintent.onchain.sweeps import batches_store as sweep_batches_store
+from payintent.onchain.sweeps import store as sweeps_store
+from payintent.onchain.sweeps.batches_store import BatchResult, OpenBatch
+from payintent.onchain.sweeps.rules import SweepBatch, SweepPolicy, UnsweptAddress, choose_batches
 from payintent.payments.captures_store import MoneyOrigin
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings

@@ -1,0 +1,1 @@
+"""Sweep deposit addresses, and read sweeps from the chain."""
