@@ -78,8 +78,8 @@ _TABLES = {
     "webhook_networks": (
         "Webhooks",
         (
-            "See [Allow webhooks into private networks]"
-            "(configure.md#allow-webhooks-into-private-networks)."
+            "See [Allow webhooks to private networks]"
+            "(configure.md#allow-webhooks-to-private-networks)."
         ),
     ),
     "log_level": ("Logs", "See [Log events](monitor.md#log-events)."),
