@@ -42,7 +42,7 @@ class LaneName(StrEnum):
 _MERCHANT_PATHS = re.compile(
     r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
     r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
-    r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|dispute)))"
+    r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|transfer|dispute)))"
 )
 #: Paths used by buyers' browsers and wallets.
 _BUYER_PATHS = (

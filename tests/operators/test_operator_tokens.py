@@ -25,6 +25,7 @@ _FINANCE |= {
     "payment.refund",
     "refund.resend",
     "ledger.adjust",
+    "refund.address-link",
     "refund.ask-first",
     "ledger.backfill",
     "payout.record",
