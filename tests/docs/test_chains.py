@@ -25,7 +25,7 @@ _METRIC = re.compile(r'"(payintent_(?:chain|deposit|sweep)\w+)"')
 _EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
 _SOURCES = [
     one.read_text()
-    for where in ("evm/*.py", "chains/*.py", "onchain/**/*.py")
+    for where in ("evm/*.py", "chains/*.py", "onchain/**/*.py", "reconciliation/*.py")
     for one in ROOT.glob(f"payintent/{where}")
 ]
 _GETADDRINFO = socket.getaddrinfo
