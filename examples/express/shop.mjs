@@ -47,8 +47,8 @@ app.post("/buy/:cart", async (request, response) => {
 });
 
 /**
- * Returns the checkout URL of the order's open payment; creates a payment if there is none. A buyer who cancels
- * on the checkout causes no event, so the payment's status is read.
+ * Returns the checkout URL of the order's open payment; creates a payment if there is none. A cancellation on
+ * the checkout page causes no event, so the payment's status is read.
  * @param {Order} order
  */
 async function findCheckout(order) {

@@ -62,7 +62,7 @@ async def buy(cart: UUID) -> Response:
 async def find_checkout(cart: UUID) -> str:
     """Return the checkout URL of the cart's open payment; create a payment if there is none.
 
-    A buyer who cancels on the checkout causes no event, so the payment's status is read.
+    A cancellation on the checkout page causes no event, so the payment's status is read.
     """
     database.execute(
         "INSERT OR IGNORE INTO orders (id, attempt, status) VALUES (?, 1, 'waiting')", (str(cart),)

@@ -56,7 +56,7 @@ def buy(cart: UUID) -> Response:
 def find_checkout(cart: UUID) -> str:
     """Return the checkout URL of the cart's open payment; create a payment if there is none.
 
-    A buyer who cancels on the checkout causes no event, so the payment's status is read.
+    A cancellation on the checkout page causes no event, so the payment's status is read.
     """
     connection = database()
     connection.execute(

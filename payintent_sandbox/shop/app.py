@@ -285,7 +285,7 @@ async def _place(request: Request, cart: UUID, product: Product, quantity: int) 
 async def _open_order_id(shop: _Shop, cart: UUID) -> str:
     """Return the id of the cart's order, after ending an order with an unpaid, ended payment.
 
-    The payment is read because a cancellation on the checkout causes no event, and because
+    The payment is read because a cancellation on the checkout page causes no event, and because
     events may still be on their way.
     """
     order_id = shop.orders.id_for(cart)

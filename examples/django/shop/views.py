@@ -39,7 +39,7 @@ def buy(_: HttpRequest, cart: UUID) -> HttpResponse:
 def find_checkout(cart: UUID) -> str:
     """Return the checkout URL of the cart's open payment; create a payment if there is none.
 
-    A buyer who cancels on the checkout causes no event, so the payment's status is read.
+    A cancellation on the checkout page causes no event, so the payment's status is read.
     """
     order, _ = Order.objects.get_or_create(id=cart)
     if order.payment_id is not None:

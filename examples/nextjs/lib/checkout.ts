@@ -5,8 +5,8 @@ import type { Client } from "payintent-sdk";
 import type { Order } from "./orders";
 
 /**
- * Returns the checkout URL of the order's open payment; creates a payment if there is none. A buyer
- * who cancels on the checkout causes no event, so the payment's status is read.
+ * Returns the checkout URL of the order's open payment; creates a payment if there is none. A
+ * cancellation on the checkout page causes no event, so the payment's status is read.
  */
 export async function findCheckout(client: Client, order: Order): Promise<string> {
   const { paymentId } = order;

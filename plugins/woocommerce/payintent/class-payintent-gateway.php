@@ -23,7 +23,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
     {
         $this->id = 'payintent';
         $this->method_title = 'Payment Intent Service';
-        $this->method_description = 'Buyers choose how to pay on the checkout of your Payment Intent Service.';
+        $this->method_description = 'Buyers choose how to pay on the checkout page of your Payment Intent Service.';
         $this->has_fields = false;
         $this->supports = ['products'];
         $this->init_form_fields();

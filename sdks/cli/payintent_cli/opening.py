@@ -11,7 +11,7 @@ from payintent_cli.usage import UsageError
 
 
 def open_checkout(access: Access, payment_id: str, *, only_print: bool) -> None:
-    """Print the checkout's address of a payment, and open it."""
+    """Print a payment's checkout URL, and open it."""
     with Client(access.key, access.base_url) as client:
         payment = client.payments.get(payment_id)
     url = payment.checkout_url

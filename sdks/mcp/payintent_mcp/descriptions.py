@@ -42,7 +42,7 @@ TOOLS = {
     "list_refunds": "The refunds of a payment, in pages.",
     "list_statements": "Daily statements, newest first, with opening and closing balance.",
     "list_updated_refunds": "The refunds of all payments by their last change, in pages.",
-    "pay_test_payment": ("Pay a test payment with a test card, which decides the outcome."),
+    "pay_test_payment": "Pay for a test payment with a test card, which determines the outcome.",
     "replay_event": "Resend the webhook of an event to the merchant's server.",
     "transfer_to_test_payment": (
         "Send tokens to the test address of a payment, by default the remaining amount."

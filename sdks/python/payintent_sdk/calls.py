@@ -267,7 +267,7 @@ def get_onchain_session(session_id: str) -> Call[OnchainSession]:
 
 
 def get_test_clock() -> Call[TestClock]:
-    """Return how far the clock was advanced; by a test key alone."""
+    """Return how far the clock was advanced; requires a test key."""
     return _get("/v1/test/clock", TestClock)
 
 
@@ -291,14 +291,14 @@ def pay_test_payment(
 def decline_test_payment(
     payment_id: str, *, code: str | None = None, idempotency_key: str | None = None
 ) -> Call[Payment]:
-    """Have the buyer's card declined, such as with `insufficient_funds`; by a test key alone."""
+    """Have the buyer's card declined, such as with `insufficient_funds`; requires a test key."""
     return _act(payment_id, "decline", _body(code=code), idempotency_key)
 
 
 def dispute_test_payment(
     payment_id: str, *, state: str | None = None, idempotency_key: str | None = None
 ) -> Call[Payment]:
-    """Have the buyer's bank dispute: `open`, then `won` or `lost`; by a test key alone."""
+    """Have the buyer's bank dispute: `open`, then `won` or `lost`; requires a test key."""
     return _act(payment_id, "dispute", _body(state=state), idempotency_key)
 
 

@@ -63,7 +63,7 @@ class Chain:
 
 @dataclass(frozen=True, kw_only=True)
 class DepositAmount:
-    """An amount of the session's token."""
+    """An amount in the session's token."""
 
     amount: str
     amount_smallest_unit: str
@@ -71,7 +71,7 @@ class DepositAmount:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionToken:
-    """The token of a session. The native coin has no address."""
+    """A session's token. The native coin has no address."""
 
     symbol: str
     decimals: int

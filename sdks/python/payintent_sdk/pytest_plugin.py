@@ -20,7 +20,7 @@ _TEST_KEY = "sk_test_"
 _OLDER_NAMES = {"payintent_url": "payintent_api_base_url", "payintent_api_key": "payintent_key"}
 _SETTINGS = {
     "payintent_url": "where the Payment Intent Service is",
-    "payintent_api_key": "a test key of the merchant: sk_test_…",
+    "payintent_api_key": "the merchant's test key: sk_test_…",
     "payintent_webhook_secret": "the test merchant's callback secret; separate several with spaces",
     "payintent_webhook_port": "where webhooks are received on 127.0.0.1; 0: any port that is free",
 }

@@ -44,13 +44,13 @@ export interface Chain {
   event_topics?: object;
 }
 
-/** An amount of the session's token. */
+/** An amount in the session's token. */
 export interface DepositAmount {
   amount: string;
   amount_smallest_unit: string;
 }
 
-/** The token of a session. The native coin has no address. */
+/** A session's token. The native coin has no address. */
 export interface SessionToken {
   symbol: string;
   address: string | null;

@@ -37,10 +37,11 @@ def paid_once(shop: Shop, order: Order, status: int | None) -> Verdict:
 
 
 def all_paid_once(shop: Shop, orders: Sequence[Order], statuses: Sequence[int | None]) -> Verdict:
-    """Tell the same of several orders."""
+    """Return whether `paid_once` holds for each order."""
     verdicts = [paid_once(shop, *each) for each in zip(orders, statuses, strict=True)]
     bad = [saw for good, saw in verdicts if not good]
-    return not bad, bad[0] if bad else f"{verdicts[0][1]}, each of {len(orders)}"
+    count = "both" if len(orders) == 2 else f"all {len(orders)}"  # noqa: PLR2004
+    return not bad, bad[0] if bad else f"{said(statuses[0])}; {count} paid, each delivered once"
 
 
 def one_order(first: Order, second: Order) -> Verdict:

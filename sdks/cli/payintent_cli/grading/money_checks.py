@@ -175,7 +175,7 @@ def checks_with(service: Service) -> list[Check]:
 _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "real",
-        "a real payment of the order, paid with a test card",
+        "a real payment for the order, paid with a test card",
         "create the payment with the amount and currency of the order",
         _real,
     ),
@@ -187,7 +187,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     ),
     (
         "buyer_cancelled",
-        "a buyer who cancels on the checkout, which sends no event, then clicks Buy again",
+        "a buyer who cancels on the checkout page, which sends no event, then clicks Buy again",
         "read the payment before you reuse it; if it has ended, start an attempt with a new key",
         _cancelled,
     ),
@@ -205,7 +205,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     ),
     (
         "double_click_again",
-        "a buyer who cancels on the checkout, then clicks Buy twice at the same time",
+        "a buyer who cancels on the checkout page, then clicks Buy twice at the same time",
         "number the attempts, and derive the Idempotency-Key from the order and the number",
         _clicked_twice_again,
     ),
@@ -218,7 +218,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "late_money",
         "a card that is declined, then charged: the service records the money as a case",
-        "deliver only after payment.completed; the money of a case is refunded automatically",
+        "deliver only after payment.completed; money recorded as a case is refunded automatically",
         _late_money,
     ),
     (

@@ -49,13 +49,13 @@ CHECKS = [
     Check(
         name="changed_order",
         tried="an order whose amount changes while its payment is open, then the old payment",
-        mend="create a new payment for the new amount; the old payment no longer pays the order",
+        mend="create a new payment for the new amount; the old payment no longer covers the order",
         run=_changed,
     ),
     Check(
         name="expired_first",
         tried="an order with two payments; the first expires while the buyer pays the second",
-        mend="accept any payment of the order; an expired payment does not end the order",
+        mend="accept any payment for the order; an expired payment does not close the order",
         run=_expired_first,
     ),
     Check(

@@ -56,7 +56,7 @@ class Service:
         self._client.test_payments.decline(order.payment_id)
 
     def cancel_as_buyer(self, order: Order) -> None:
-        """Cancel on the checkout, which sends no event. Raises `UsageError` if it is refused."""
+        """Cancel on the checkout page, which sends no event; raise `UsageError` if it fails."""
         url = f"{self._checkouts}/{self.find(order).checkout_id}/cancel"
         try:
             answer = httpx.post(url, timeout=_PATIENCE_S)

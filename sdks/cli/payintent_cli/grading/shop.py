@@ -84,11 +84,11 @@ class Shop:
         return _order(self._orders_url, _object(answer), order.cart_id)
 
     def pay_again(self, order: Order) -> Order | None:
-        """Start a second payment of an order; None if the shop has only one payment per order."""
+        """Start a second payment for an order; None if the shop has only one payment per order."""
         return self._ask_for(order, "pay_again")
 
     def change(self, order: Order) -> Order | None:
-        """Change the amount of an order; None if the shop does not change existing orders."""
+        """Change an order's amount; None if the shop does not change existing orders."""
         return self._ask_for(order, "change")
 
     @staticmethod

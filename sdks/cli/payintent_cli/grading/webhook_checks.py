@@ -140,7 +140,7 @@ CHECKS = [
     ),
     Check(
         name="reordered",
-        tried="events of two orders, the newer event first",
+        tried="events for two orders, the newer event first",
         mend="handle each event independently; events arrive in any order",
         run=_reordered,
     ),
@@ -158,7 +158,7 @@ CHECKS = [
     ),
     Check(
         name="wrong_signature",
-        tried="payment.completed signed with a wrong secret",
+        tried="payment.completed signed with the wrong secret",
         mend="verify webhook-signature before you parse the body; respond with 401",
         run=_wrong_signature,
     ),
@@ -189,13 +189,13 @@ CHECKS = [
     Check(
         name="other_amount",
         tried="payment.completed with a different amount than the order",
-        mend="compare the amount with the order; review a difference manually",
+        mend="compare the amount with the order's amount; review any difference manually",
         run=_other_amount,
     ),
     Check(
         name="other_currency",
         tried="payment.completed with the same amount in a different currency",
-        mend="compare the currency too: 20 rupiah are not 20 baht",
+        mend="compare the currency too: 20 rupiah is not 20 baht",
         run=_other_currency,
     ),
     Check(

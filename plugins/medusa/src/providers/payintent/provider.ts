@@ -16,7 +16,7 @@ import { endedUnpaid, sessionStatus, webhookAction } from "./statuses";
 export interface PayintentOptions {
   /** Where the service is, such as `https://pay.example.com`. */
   baseUrl: string;
-  /** A key of the merchant: `sk_test_…`, later `sk_live_…`. */
+  /** The merchant's key: `sk_test_…`, later `sk_live_…`. */
   apiKey: string;
   /** The callback secret (`whsec_…`); several with blanks between while one is being replaced. */
   secrets: string;
