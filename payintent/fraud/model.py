@@ -34,7 +34,7 @@ class RiskLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudRule:
-    """Blocks a value, or limits a velocity to `count_max` events within `window_s` seconds."""
+    """Blocks a value, or allows up to `count_max` events within `window_s` seconds."""
 
     id: int
     kind: FraudRuleKind

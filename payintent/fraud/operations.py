@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec.structs import asdict
 
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
+from payintent.core.texts import check_text
 from payintent.db.database import Tx
 from payintent.fraud import store as fraud_store
 from payintent.fraud.model import VELOCITY_KINDS, FraudRule, FraudRuleKind, RiskLevel
@@ -41,23 +42,25 @@ _DEFAULT_CODES = {
 
 
 class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
-    """Add a rule that blocks a value or limits a velocity.
+    """Add a rule that blocks a value or sets a velocity limit.
 
-    A velocity allows `count_max` payments or selections in `window_s` seconds.
+    A velocity rule allows up to `count_max` payments or selections in `window_s` seconds.
     """
 
     action: ClassVar[str] = "fraud.add"
     kind: Annotated[
         FraudRuleKind,
-        argument("The kind of value to block, or a velocity per payer or address."),
+        argument("The kind of value to block, or a velocity limit per payer or address."),
     ]
     value: Annotated[
         str | None, argument("The blocked value, such as JP, buyer-1, @spam.test or 192.0.2.0/24.")
     ] = None
     count_max: Annotated[
-        int | None, option("The allowed number of events; only for velocities.", name="count")
+        int | None, option("The allowed number of events; only for velocity rules.", name="count")
     ] = None
-    window_s: Annotated[int | None, option("The window in seconds; only for velocities.")] = None
+    window_s: Annotated[int | None, option("The window in seconds; only for velocity rules.")] = (
+        None
+    )
     merchant_id: Annotated[
         int | None, option("The merchant; defaults to all merchants.", name="merchant")
     ] = None
@@ -77,7 +80,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         await check_merchant(context.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
-            raise BadRequestError("code must consist of capital letters, digits and underscores")
+            raise BadRequestError(
+                "code must be 1 to 64 capital letters, digits or underscores, with a letter first"
+            )
         if not 0 <= self.score <= _SCORE_MAX:
             raise BadRequestError(f"score must be from 0 to {_SCORE_MAX}")
         if self.kind in VELOCITY_KINDS:
@@ -88,24 +93,25 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     def _check_velocity(self) -> None:
         if self.value is not None or self.count_max is None or self.window_s is None:
             raise BadRequestError(
-                "a velocity requires count_max and window_s, and cannot have a value"
+                "a velocity rule requires count_max and window_s, and cannot have a value"
             )
         if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
             raise BadRequestError(
-                f"count_max must be from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}"
+                f"count_max must be from 1 to {_COUNT_MAX}, "
+                f"and window_s must be from 1 to {_WINDOW_MAX_S}"
             )
 
     def _check_value(self) -> None:
         if self.count_max is not None or self.window_s is not None:
-            raise BadRequestError("only velocities can have count_max and window_s")
-        if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
-            raise BadRequestError(f"value must have 1 to {_VALUE_MAX} characters")
+            raise BadRequestError("only velocity rules can have count_max and window_s")
+        value = self.value or ""
+        check_text("value", value, _VALUE_MAX)
         if self.kind is FraudRuleKind.COUNTRY:
-            check_viewer_country(self.value)
-        if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
-            raise BadRequestError("value must be an e-mail address, or @ and a domain")
+            check_viewer_country(value)
+        if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(value):
+            raise BadRequestError("value must be an e-mail address, or @ followed by a domain")
         if self.kind is FraudRuleKind.ADDRESS:
-            _check_network(self.value)
+            _check_network(value)
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Add the rule. All processes apply it within seconds."""

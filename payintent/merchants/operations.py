@@ -10,6 +10,7 @@ from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import BadRequestError
 from payintent.core.money import TENDER, format_rate
+from payintent.core.texts import check_text
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
 from payintent.http.egress import (
@@ -32,7 +33,6 @@ from payintent.operators.fields import (
     check_colour,
     check_list_limit,
     check_name,
-    check_optional_text,
     check_origin,
     check_web_url,
     option,
@@ -146,7 +146,7 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> list[Merchant]:
         check_list_limit(self.limit)
-        check_optional_text("name", self.name, _NAME_CHARS_MAX)
+        check_text("name", self.name, _NAME_CHARS_MAX)
         check_after(self.after)
         return await merchant_store.list_merchants(
             context.database,

@@ -22,6 +22,7 @@ from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES, TOR
 from payintent.core.errors import BadRequestError, NotFoundError, quote_input
 from payintent.core.money import TENDER
+from payintent.core.texts import check_text
 from payintent.db.database import Executor, get_current_time
 from payintent.operators import audit_store
 
@@ -46,14 +47,8 @@ def check_name(field: str, name: str, length_max: int = NAME_MAX) -> None:
 
 def check_note(note: str, *, required: bool = True) -> None:
     """Check the length of a note. It may be blank unless `required`."""
-    is_missing = required and not note.strip()
-    if is_missing or len(note.strip()) > _NOTE_CHARS_MAX or "\x00" in note:
-        raise BadRequestError(f"note must have 1 to {_NOTE_CHARS_MAX} characters")
-
-
-def check_optional_text(field: str, text: str | None, length_max: int) -> None:
-    if text is not None and (not 1 <= len(text) <= length_max or "\x00" in text):
-        raise BadRequestError(f"{field} must have 1 to {length_max} characters")
+    if required or note.strip():
+        check_text("note", note.strip(), _NOTE_CHARS_MAX)
 
 
 def check_iso_country(country: str) -> None:

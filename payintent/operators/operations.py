@@ -15,6 +15,7 @@ from payintent.core.errors import (
     NotFoundError,
     RefusedError,
 )
+from payintent.core.texts import check_text
 from payintent.db.database import Tx
 from payintent.operators import audit_store, identities_store, tokens_store
 from payintent.operators.audit_store import AuditEntry
@@ -25,7 +26,6 @@ from payintent.operators.fields import (
     check_list_limit,
     check_merchant,
     check_name,
-    check_optional_text,
     option,
     quote_input,
     to_utc,
@@ -68,8 +68,8 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     async def read(self, context: OperationContext) -> list[AuditEntry]:
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        check_optional_text("who", self.who, _ACTOR_NAME_CHARS_MAX)
-        check_optional_text("of", self.of, _ACTION_CHARS_MAX)
+        check_text("who", self.who, _ACTOR_NAME_CHARS_MAX)
+        check_text("of", self.of, _ACTION_CHARS_MAX)
         return await audit_store.list_entries(
             context.read_database,
             self.before,
@@ -273,9 +273,7 @@ def _require_existing(token: OperatorTokenRecord | None, public_id: str) -> Oper
 
 
 def _name_conflict(name: str) -> RefusedError:
-    return ConflictError(
-        f"{quote_input(name)} is or was the name of an operator; choose another name"
-    )
+    return ConflictError(f"{quote_input(name)} is or was the name of an operator; choose another name")
 
 
 class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import BadRequestError, quote_input
 from payintent.core.money import CURRENCIES
+from payintent.core.texts import check_text
 from payintent.db.database import Executor, Tx
 from payintent.operators import fields
 from payintent.operators.fields import argument, option
@@ -176,8 +177,7 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
         text = self.text.strip()
         fields.check_list_limit(self.limit)
         await fields.check_merchant(context.database, self.merchant_id)
-        if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
-            raise BadRequestError(f"text must have 1 to {_TEXT_MAX} characters")
+        check_text("text", text, _TEXT_MAX)
         payment_filter = PaymentFilter(
             merchant_id=self.merchant_id,
             before=await _read_position(context.database, self.before),

@@ -11,13 +11,13 @@ from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ConflictError, NotFoundError, UnprocessableError
+from payintent.core.texts import check_text
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import read_unavailable_channels
 from payintent.operators.fields import (
     argument,
     check_note,
-    check_optional_text,
     option,
     parse_before,
     quote_input,
@@ -195,8 +195,8 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         return [f"{describe_payment(snapshot.payment)}: refund {amount}", f"to {destination}"]
 
     async def check(self, context: OperationContext) -> None:
-        check_optional_text("reason", self.reason, _REASON_MAX)
-        check_optional_text("destination", self.destination, _DESTINATION_MAX)
+        check_text("reason", self.reason, _REASON_MAX)
+        check_text("destination", self.destination, _DESTINATION_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         """Reserve and queue the refund; raises the same errors as the merchant's API."""
