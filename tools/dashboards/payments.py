@@ -90,8 +90,8 @@ OVERVIEW = [
             "{{holder}} {{reason}}": rate(
                 "payintent_authentication_failures_total", "holder, reason"
             ),
-            "identity provider, {{reason}}": rate(
-                "payintent_oidc_provider_failures_total", "reason"
+            "identity provider, {{request}}": rate(
+                "payintent_oidc_provider_failures_total", "request"
             ),
         },
     ),

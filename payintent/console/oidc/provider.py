@@ -36,8 +36,8 @@ _BASIC, _POST = "client_secret_basic", "client_secret_post"
 _CODE_CHARS_MAX = 4_096
 FAILURES = Counter(
     "payintent_oidc_provider_failures_total",
-    "Failed requests to the identity provider during sign-in",
-    ["reason"],
+    "Failed requests to the identity provider during sign-in, including invalid responses",
+    ["request"],
 )
 
 
@@ -117,7 +117,8 @@ class IdentityProvider:
     async def exchange_code(self, code: str, redirect_uri: str, verifier: str) -> str:
         """Exchange an authorization code for an ID token.
 
-        Raises `UNAUTHORIZED` if the provider rejects the code, the redirect URI or the verifier.
+        Raises `UNAUTHORIZED` if the provider rejects the code, the redirect URI, the verifier or
+        the client's credentials.
         """
         if not 0 < len(code) <= _CODE_CHARS_MAX:
             raise sign_in_error("code")
@@ -171,7 +172,8 @@ class IdentityProvider:
             raise _log_provider_error("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
         endpoints = metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri
         if not all(is_confidential(url) and "#" not in url for url in endpoints):
-            raise _log_provider_error("discovery", "one of its endpoints does not use https")
+            detail = "one of its endpoints is not an https URL (or http on loopback) without #"
+            raise _log_provider_error("discovery", detail)
         if not {_BASIC, _POST} & set(metadata.token_endpoint_auth_methods_supported):
             raise _log_provider_error("discovery", "it does not support client secrets")
         return metadata
