@@ -124,7 +124,7 @@ async def sum_pending_entries(
     """Sum the pending entries up to number `last_entry` that were created before `before`."""
     rows = await tx.fetch(
         f"""
-        SELECT currency, coalesce(chain, '') AS chain, fact, component, sum(signed) AS amount
+        SELECT currency, coalesce(chain, '') AS chain, fact, component, sum(signed_amount) AS amount
         FROM (SELECT e.currency, e.chain, e.fact, {COMPONENT_COLUMNS}
             FROM ledger_entry e
             WHERE {PENDING_CONDITION} AND e.entry_number <= $6 AND e.created_at < $7) components

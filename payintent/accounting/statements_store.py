@@ -25,7 +25,7 @@ class StatementEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """An immutable statement. Amounts are in minor units, or smallest units for tokens."""
+    """An immutable statement. Amounts are in minor units, or in smallest units for tokens."""
 
     id: UUID
     merchant_id: int
@@ -63,17 +63,19 @@ class MerchantBalance:
     amount_minor: int
 
 
-#: `component` and `signed` of an entry `e`: a change to account `$1`, or a capture's fee or tax.
+#: `component` and `signed_amount` of an entry `e`: a change to account `$1`, or a capture's fee or
+#: tax.
 COMPONENT_COLUMNS: LiteralString = """
     CASE WHEN $1 IN (e.debit, e.credit) THEN 'payable'
         WHEN e.fact NOT IN ('capture', 'capture_adopted') THEN NULL
         WHEN 'fee_income' IN (e.debit, e.credit) THEN 'fee'
         WHEN 'tax_payable' IN (e.debit, e.credit) THEN 'tax' END AS component,
     CASE WHEN e.credit = $1 THEN e.amount WHEN e.debit = $1 THEN -e.amount
-        WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END AS signed
+        WHEN e.credit IN ('fee_income', 'tax_payable') THEN e.amount ELSE -e.amount END
+        AS signed_amount
 """
-#: Condition for entries `e` of merchant `$2` from number `$3` that were not in a statement after
-#: statements had been closed up to number `$4` and time `$5`.
+#: Selects merchant `$2`'s entries `e`, from entry number `$3` on, that were not yet in a statement
+#: when statements were closed up to entry number `$4` and time `$5`.
 PENDING_CONDITION: LiteralString = """
     e.merchant_id = $2 AND e.entry_number >= $3 AND (e.entry_number > $4 OR e.created_at >= $5)
 """
@@ -132,9 +134,9 @@ _BALANCES: LiteralString = """
 _LINES: LiteralString = f"""
     WITH lines AS (
         SELECT fact_id, fact, min(created_at) AS at, min(entry_number) AS first,
-            sum(signed) FILTER (WHERE component = 'payable') AS net,
-            sum(signed) FILTER (WHERE component = 'fee') AS fee,
-            sum(signed) FILTER (WHERE component = 'tax') AS tax
+            sum(signed_amount) FILTER (WHERE component = 'payable') AS net,
+            sum(signed_amount) FILTER (WHERE component = 'fee') AS fee,
+            sum(signed_amount) FILTER (WHERE component = 'tax') AS tax
         FROM (SELECT e.fact_id, e.fact, e.created_at, e.entry_number, {COMPONENT_COLUMNS}
             FROM ledger_entry e
             WHERE {PENDING_CONDITION} AND e.entry_number <= $6 AND e.created_at < $7
@@ -266,7 +268,7 @@ async def list_lines(
 
 
 async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBalance]:
-    """Return a merchant's balance in each currency: its last statement plus later entries."""
+    """Return a merchant's balance per currency and chain: its last statement plus later entries."""
     rows = await database.fetch(_BALANCES, f"merchant_payable:{merchant_id}", merchant_id)
     return [build(MerchantBalance, row, amount_minor=int(row["amount"])) for row in rows]
 

@@ -23,7 +23,7 @@ class AddFactory(AddContract, frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         owner = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
         return [
-            f"payments to {owner} on {self.chain} use addresses of the factory {self.address}",
+            f"payments to {owner} on {self.chain} use addresses derived by factory {self.address}",
             f"the factory's forwarder {self.forwarder} sends them to {self.receiver}",
         ]
 
@@ -46,10 +46,10 @@ class AddFactory(AddContract, frozen=True, kw_only=True):
         return parse_checksum_address("forwarder", self.forwarder)
 
     async def _choose_refund_account(self, database: Executor) -> int:
-        """Return the platform's payment contract; raises `UNPROCESSABLE` if there is none."""
+        """Return the account of the platform's contract; raise `UNPROCESSABLE` if there is none."""
         contract = await chain_store.get_offered_contract(database, self.chain)
         if contract is None:
             raise UnprocessableError(
-                f"add a payment contract on {self.chain} first; it pays the refunds of deposits"
+                f"add a payment contract on {self.chain} first; deposit refunds are paid from it"
             )
         return contract.account_id

@@ -307,7 +307,7 @@ def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
 
 
 async def _list_refund_links(visit: CheckoutVisit, language: Language) -> list[tuple[str, bool]]:
-    """Return links to the refunds of deposits, and whether each waits for the buyer's address."""
+    """Return links to deposit refunds, and whether each is waiting for the buyer's address."""
     payment, context = visit.payment, visit.context
     session = visit.snapshot.session
     if payment.status in OPEN or session is None or session.quote.provider != DEPOSIT_PROVIDER:

@@ -198,7 +198,7 @@ def next_step(
 def return_link(view: Mapping[str, Any]) -> str | None:
     """Return the link back to the shop.
 
-    The shop must not trust the ids and the status in its query, and must query the API instead.
+    The shop must not trust the ids or the status in its query, and must query the API instead.
     """
     url: str | None = view.get("return_url")
     if url is None:

@@ -46,12 +46,12 @@ async def post_refund_address(request: Request) -> Response:
         if refusal.code not in {ErrorCode.BAD_REQUEST, ErrorCode.CONFLICT}:
             raise
         if refusal.code is ErrorCode.BAD_REQUEST:
-            return await _render(request, context, refund, invalid=address)
+            return await _render(request, context, refund, invalid_address=address)
     return RedirectResponse(_page_url(request), 303, HEADERS)  # the page shows the current state
 
 
 async def _load(request: Request, context: CheckoutContext) -> RefundAddressRequest:
-    """Load the refund of the code; raises `CHECKOUT_NOT_FOUND` if the code is invalid."""
+    """Load the refund that the code identifies; raise `CHECKOUT_NOT_FOUND` if it is invalid."""
     context.address_limiter.take_token(context.viewers.get_viewer_address(request))
     refund_id = context.refund_address_links.parse_code(request.path_params["code"])
     refund = refund_id and await address_store.get_request(context.database, refund_id)
@@ -64,7 +64,7 @@ async def _render(
     request: Request,
     context: CheckoutContext,
     refund: RefundAddressRequest,
-    invalid: str | None = None,
+    invalid_address: str | None = None,
 ) -> Response:
     merchant = (await context.merchants.get(refund.merchant_id)).merchant
     language = page_language(request, merchant.locale)
@@ -78,14 +78,14 @@ async def _render(
         "is_done": refund.status is RefundStatus.SUCCEEDED,
         "has_failed": refund.status is RefundStatus.FAILED,
         "can_enter": refund.can_enter,
-        "invalid": invalid,
+        "invalid_address": invalid_address,
         "style": style,
         "transaction": refund.reference,
         "page_url": _page_url(request),
     }
     policy = content_security_policy(styles=[style.csp_source])
     return render_page(
-        request, "refund_address.html", fields, policy, 200 if invalid is None else 400
+        request, "refund_address.html", fields, policy, 200 if invalid_address is None else 400
     )
 
 

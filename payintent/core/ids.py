@@ -73,5 +73,5 @@ def get_unix_ms(value: UUID) -> int:
 
 
 def mask_checkout_id(checkout_id: str) -> str:
-    """Mask a checkout id for logs, because anyone who has it can pay or cancel the payment."""
+    """Mask a checkout id for logs, because anyone who has it can complete or cancel the payment."""
     return f"cs_****{checkout_id[-4:]}"

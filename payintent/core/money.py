@@ -20,7 +20,7 @@ class Currency:
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
-#: Tokens that can only pay payments in the fiat currency to which they are pegged.
+#: Tokens that are accepted only for payments in the fiat currency to which they are pegged.
 SETTLEMENT_TOKENS = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
@@ -65,7 +65,7 @@ def get_minor_decimals(currency: str) -> int:
 
 
 def list_accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
-    """Return the currencies that can pay a payment in `currency`, with `currency` first."""
+    """Return the currencies accepted for a payment in `currency`, with `currency` first."""
     return (currency, *(PEGGED_TOKENS.get(currency, ()) if pegged else ()))
 
 

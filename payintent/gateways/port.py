@@ -163,7 +163,7 @@ class Capture:
     #: In doubt: the capture does not settle the payment, and is not refunded automatically.
     uncertain: bool = False
     difference_max: int = 0  # accepted difference from the quoted amount
-    is_surplus: bool = False  # money beyond the amount of a payment that another capture pays
+    is_surplus: bool = False  # money above the amount of a payment that another capture completes
 
     def matches(self, amount_minor: int, currency: str) -> bool:
         is_exact = self.verbatim is None and not self.uncertain and self.currency == currency

@@ -34,7 +34,7 @@ class Restrictions:
 _CACHE_SIZE = 1_000  # entries of about 5 KiB each
 
 
-def list_payable(
+def list_payable_countries(
     market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
     """List countries, sorted by name, with their payable currencies.
@@ -75,7 +75,7 @@ def payable_by_country(
 def _filter_currencies(
     country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
-    """Remove tokens that are only used for settlement, and crypto currencies if restricted."""
+    """Remove tokens that are only used for settlement, and restricted cryptocurrencies."""
     allows_crypto = restrictions.allows_crypto(country, viewer)
     return [
         code
@@ -149,7 +149,7 @@ def payable_precision(method: Acceptance, currency: str) -> int | None:
 
 
 def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str, int]:
-    """Return the payable currencies, each with the most decimals that any method supports.
+    """Return the payable currencies, each with the maximum decimals that any method supports.
 
     Restrictions are ignored because they depend on the buyer.
     """

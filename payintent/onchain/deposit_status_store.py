@@ -24,7 +24,7 @@ class TransferStatus:
     state: str  # `pending`, `final`, or `counted` if a capture includes it
     is_mismatch: bool  # another token than the session's
     capture_reference: str | None
-    credited: bool | None  # whether the capture pays the payment; None without a capture
+    credited: bool | None  # whether the capture completes the payment; None without a capture
     mined_at: datetime | None
     final_at: datetime | None
     sweep: str  # `none` while pending, `unswept`, `claimed` by an open batch, or `swept`

@@ -29,7 +29,7 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
     """Expire a PROCESSING payment if its chain is not watched or its gateway is unavailable.
 
     A second operator must approve. Opens a case for money that arrives later, because such money
-    does not pay the payment.
+    does not complete the payment.
     """
 
     action: ClassVar[str] = "payment.end"
@@ -55,7 +55,7 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
         return [
             f"{describe_payment(snapshot.payment)}, changes from PROCESSING to EXPIRED",
             reason,
-            "money that arrives later is recorded in a case and does not pay this payment",
+            "money that arrives later is recorded in a case and does not complete this payment",
         ]
 
     async def check(self, context: OperationContext) -> None:

@@ -82,7 +82,8 @@ async def _decide_report(
     if await _is_already_stored(tx, session, report, is_unused=stored_capture is None):
         return None
     if stored_capture is not None and stored_capture.has_refunds:
-        # A capture that was stored without its session, and has refunds, cannot pay the payment.
+        # A capture that was stored without its session, and has refunds, cannot complete the
+        # payment.
         report, stored_capture = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
         [payment] = await complete_selections(tx, [(payment, session)], records.now)

@@ -1,6 +1,7 @@
 """Decide whether received money settles a payment or opens a case.
 
-A case is opened if the money is late, a duplicate or the wrong amount.
+A case is opened if the money arrives late, is a duplicate or a surplus, has the wrong amount or
+token, or was captured by a session other than the payment's current session.
 """
 
 from dataclasses import dataclass
@@ -62,10 +63,11 @@ def decide_settlement(
 
 
 def completes_selection(payment: Payment, session: Session, report: SessionReport) -> bool:
-    """Return whether a report proves that the gateway has opened an `opening` session.
+    """Return whether a report completes the selection of an `opening` session.
 
-    A callback may arrive before the gateway's response, or our process may have died before the
-    response arrived. The buyer's cancellation of a PENDING payment does not prove it.
+    The payment must be open, and the report must prove that the gateway has opened the session. A
+    callback may arrive before the gateway's response, or our process may have died before the
+    response arrived. A cancellation by the buyer is not a proof.
     """
     is_proof = report.state in {GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED}
     return session.status is SessionStatus.OPENING and payment.status in OPEN and is_proof
@@ -94,12 +96,14 @@ def _decide_capture(
 
 def _decide_mismatch(session: Session, report: SessionReport) -> SettlementDecision:
     quote, capture = session.quote, report.capture
-    is_token = quote.token is not None and capture and capture.currency != quote.price.currency
+    is_token_mismatch = (
+        quote.token is not None and capture is not None and capture.currency != quote.price.currency
+    )
     return SettlementDecision(
         trigger=PaymentTrigger.FAIL,
-        reason=FailureReason.TOKEN_MISMATCH if is_token else FailureReason.AMOUNT_MISMATCH,
+        reason=FailureReason.TOKEN_MISMATCH if is_token_mismatch else FailureReason.AMOUNT_MISMATCH,
         outcome=report.state.value,
-        case=CaseKind.TOKEN_MISMATCH if is_token else CaseKind.AMOUNT_MISMATCH,
+        case=CaseKind.TOKEN_MISMATCH if is_token_mismatch else CaseKind.AMOUNT_MISMATCH,
     )
 
 

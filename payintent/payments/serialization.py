@@ -18,7 +18,7 @@ _DENIAL_MESSAGE = "this payment cannot be made"  # does not disclose the reason 
 
 
 def make_payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    """Return the payment fields of spec section 2.1. Fields without a value are omitted."""
+    """Return the payment fields defined in spec section 2.1. Fields without a value are omitted."""
     currency = CURRENCIES[payment.currency]
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
@@ -47,7 +47,7 @@ def make_payment_fields(payment: Payment, session: Session | None) -> dict[str, 
 
 
 def make_shared_option_fields(payment: Payment) -> dict[str, Any]:
-    """Return the optional create fields that both the merchant and the buyer can read."""
+    """Return a create request's optional fields that the merchant and the buyer can read."""
     return {"include_pegged_assets": payment.include_pegged_assets}
 
 
@@ -61,7 +61,7 @@ def make_merchant_payment_fields(snapshot: PaymentSnapshot, checkout_base: str) 
 def make_event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
-    """Return the event envelope of spec section 6.1. It is stored and sent byte for byte."""
+    """Return the event envelope defined in spec section 6.1. It is stored and sent unchanged."""
     fields = make_payment_fields(payment, session)
     data = {name: fields[name] for name in list_event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}

@@ -26,7 +26,7 @@ from payintent.members.operations import member_actor
 from payintent.merchants import access_store, call_log
 from payintent.merchants.access_operations import revoke_own_key
 from payintent.merchants.model import Market
-from payintent.merchants.payable import list_payable
+from payintent.merchants.payable import list_payable_countries
 from payintent.merchants.store import require_merchant
 from payintent.payments import search_store
 from payintent.portal.payments import describe_requester
@@ -188,9 +188,9 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
     setup = await visit.context.merchants.get(visit.merchant_id)
     restrictions = await visit.context.policies.get_restrictions()
     markets = tuple(market for _, market in setup.payable_methods.methods)
-    countries = list_payable(setup.merchant.market, markets, restrictions, None)
+    countries = list_payable_countries(setup.merchant.market, markets, restrictions, None)
     country = requested_country or next((code for code, _ in countries), "")
-    currencies = dict(list_payable(setup.merchant.market, markets, restrictions, country))
+    currencies = dict(list_payable_countries(setup.merchant.market, markets, restrictions, country))
     has_crypto = restrictions.allows_crypto(country, country)
     return visit.render(
         "catalog.html",

@@ -50,10 +50,10 @@ _FILTERS = ("status", "currency", "payer_uid", "created_from", "created_to")
 #: Query parameter that opens the filter form. The form is hidden by default, because it loads
 #: slowly on phones.
 _SHOW_FILTERS = "filters"
-#: Shown if a form was changed and submitted again, for example after using the back button.
+#: Shown if a form was changed and submitted again, for example with the back button.
 _REUSED_KEY_MESSAGE = (
-    "You have already requested another refund with this form; it is listed here. "
-    "Send the form again to request this refund too."
+    "You have already requested a different refund with this form; it is listed here. "
+    "Submit the form again to request this refund too."
 )
 
 
@@ -61,7 +61,7 @@ def describe_requester(requested_by: str) -> str:
     """Describe a refund's requester. Only the merchant's own keys and members are identified."""
     parts = requested_by.split(":", _MEMBER_PARTS - 1)
     if parts[0] == "policy":
-        return "automatic refund policy"
+        return "the automatic refund policy"
     if parts[0] != "merchant":
         return "your payment service provider"
     if len(parts) < _MEMBER_PARTS:
@@ -122,7 +122,7 @@ def _omit_details(_: Details) -> str:
 _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
     "created": (
         "Created",
-        lambda details: f"{describe_payment_amount(details)} for the buyer {details['payer_uid']}",
+        lambda details: f"{describe_payment_amount(details)} for buyer {details['payer_uid']}",
     ),
     "selected": ("Payment method selected", _describe_selection),
     "returned": ("Buyer returned from the gateway", _omit_details),
@@ -247,7 +247,7 @@ def _read_day(text: str, days_later: int) -> date:
     try:
         return date.fromisoformat(text) + timedelta(days=days_later)
     except (ValueError, OverflowError):
-        raise BadRequestError("Enter the day as 2026-11-23.") from None
+        raise BadRequestError("Enter the date as YYYY-MM-DD, for example 2026-11-23.") from None
 
 
 async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[object], str | None]:

@@ -13,7 +13,7 @@ from payintent.db.database import Database
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.merchants import methods_store as method_store
 from payintent.merchants.model import Market
-from payintent.merchants.payable import Restrictions, list_payable
+from payintent.merchants.payable import Restrictions, list_payable_countries
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.runtime.json_format import encode_json, format_timestamp
 
@@ -109,7 +109,7 @@ def _encode_content(
     viewer_country: str | None,
 ) -> _Content:
     restrictions = Restrictions(crypto=restricted_countries)
-    payable_countries = list_payable(market, markets, restrictions, viewer_country)
+    payable_countries = list_payable_countries(market, markets, restrictions, viewer_country)
     countries = [
         {
             "country_code": country,

@@ -100,7 +100,7 @@ class AddressReader:
     tokens: Sequence[TokenRecord]
 
     async def read_batch(self, run: BlockRun) -> AddressBatch:
-        """Read the balances of the next addresses of a factory.
+        """Read the balances of a factory's next addresses.
 
         Raises `ChainUnavailableError` if no endpoint has the balances, or no second endpoint can
         confirm a difference.

@@ -59,7 +59,7 @@ class FeedPage:
 
 
 async def number_new_events(database: Database, merchant_id: int) -> bool:
-    """Assign numbers to up to 1,000 events of the merchant; return True if more may remain."""
+    """Assign numbers to up to 1,000 of the merchant's events; return True if more may remain."""
     if not await _has_unnumbered_events(database, merchant_id):
         return False
     async with database.transaction() as tx:

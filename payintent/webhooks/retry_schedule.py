@@ -1,7 +1,8 @@
 """The retry schedule of webhooks."""
 
 # Delays before each attempt, measured from the end of the previous attempt. They are short for the
-# first ten minutes, while the buyer waits at the checkout. Together they span more than a weekend.
+# first ten minutes, while the buyer waits on the checkout page. Together they span more than a
+# weekend.
 WAITS_S = (
     0,
     5,

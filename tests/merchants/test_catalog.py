@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.money import CURRENCIES
 from payintent.merchants.model import Market
-from payintent.merchants.payable import Restrictions, list_payable, payable_currencies
+from payintent.merchants.payable import Restrictions, list_payable_countries, payable_currencies
 from payintent.quotes.model import QuoteCountry, make_quotes, resolve_quote_country
 from tests.support.making import a_merchant, a_method, a_payment, payable
 
@@ -50,12 +50,12 @@ def test_the_catalog_is_what_the_model_says(
             and not (CURRENCIES[code].is_crypto and (country in restricted or viewer in restricted))
         ):
             wanted.setdefault(country, set()).add(code)
-    listed = list_payable(market, methods, Restrictions(crypto=restricted), viewer)
+    listed = list_payable_countries(market, methods, Restrictions(crypto=restricted), viewer)
     assert {country: set(codes) for country, codes in listed} == wanted
     assert [country for country, _ in listed] == sorted(wanted, key=COUNTRY_NAMES.__getitem__)
     for country, codes in listed:
         assert codes == [code for code in COUNTRIES[country] if code in codes]
-    unrestricted = list_payable(market, methods, _FREE, None)
+    unrestricted = list_payable_countries(market, methods, _FREE, None)
     assert payable_currencies(market, methods) == {
         code for _, codes in unrestricted for code in codes
     }
@@ -79,7 +79,7 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     currency: str,
 ) -> None:
     restrictions = Restrictions(crypto=restricted)
-    listed = dict(list_payable(market, reached, restrictions, viewer)).get(country, [])
+    listed = dict(list_payable_countries(market, reached, restrictions, viewer)).get(country, [])
     methods = [a_method(currencies=one.currencies, countries=one.countries) for one in reached]
     place = QuoteCountry(country, "query", crypto=restrictions.allows_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
@@ -91,13 +91,13 @@ def test_catalog_and_quotes_offer_the_same_currencies(
 
 def test_a_method_for_everything_reaches_the_whole_of_section_2_5() -> None:
     everything = (Market(None, tuple(CURRENCIES)),)
-    listed = list_payable(_EVERYWHERE, everything, _FREE, None)
+    listed = list_payable_countries(_EVERYWHERE, everything, _FREE, None)
     assert {country: tuple(codes) for country, codes in listed} == COUNTRIES
     assert len(listed) == 53
 
 
 def test_without_a_usable_method_there_is_nothing() -> None:
-    assert list_payable(_EVERYWHERE, (), _FREE, None) == []
+    assert list_payable_countries(_EVERYWHERE, (), _FREE, None) == []
     assert payable_currencies(_EVERYWHERE, ()) == frozenset()
 
 

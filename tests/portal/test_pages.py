@@ -177,7 +177,7 @@ async def _uuid(api: Api, created: Answer) -> object:
         ("merchant:7:abcd1234", "API key abcd1234"),
         ("merchant:7", "an API key"),
         ("merchant:7:dee@shop.test", "dee@shop.test"),
-        ("policy:auto_refund", "automatic refund policy"),
+        ("policy:auto_refund", "the automatic refund policy"),
         ("Olga", "your payment service provider"),
         ("cli:root", "your payment service provider"),
         ("merchant", "an API key"),
@@ -245,7 +245,7 @@ async def test_a_form_that_has_asked_for_another_refund_says_so_and_can_be_sent_
     assert (await finance.post(path, amount="90.00", key=used)).status == 303
     conflict = await finance.post(path, amount="80.00", key=used)
     assert conflict.status == 409
-    assert "You have already requested another refund with this form" in words(conflict)
+    assert "You have already requested a different refund with this form" in words(conflict)
     [new] = re.findall(r'name="key" value="([^"]+)"', conflict.body.decode())
     assert (await finance.post(path, amount="80.00", key=new)).status == 303
     rows = await api.world.rows("SELECT amount FROM refund ORDER BY id")

@@ -1,6 +1,6 @@
 // The browser SDK of the Payment Intent Service, version 1: sets `PayIntent`, and does nothing else
 // until it is called. What each call does: v1.d.ts. A loader with a promise: loader.js.
-// It is served without comments and spaces, and has to stay below 6.1 kB on the wire.
+// It is served without comments or spaces, and must stay below 6.1 kB on the wire.
 // @ts-check
 (() => {
   "use strict";
