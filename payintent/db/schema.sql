@@ -390,6 +390,7 @@ CREATE TABLE public.chain_cursor (
     look_first bigint,
     look_until bigint,
     look_id bigint,
+    look_block bigint,
     look_is_long boolean DEFAULT false NOT NULL,
     looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     long_look_block bigint,

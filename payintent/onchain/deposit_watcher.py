@@ -9,6 +9,7 @@ advances the cursor.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import ceil
 from uuid import UUID
 
 from prometheus_client import Counter, Gauge
@@ -36,7 +37,7 @@ from payintent.onchain.deposits_store import (
     NewDeposit,
     SessionDeposits,
 )
-from payintent.onchain.pending_deposits_store import LookSchedule, PendingDeposit
+from payintent.onchain.pending_deposits_store import LookSchedule, PendingDeposit, SecondLook
 from payintent.onchain.pending_transfers import (
     can_set_aside,
     close_proven_cases,
@@ -52,7 +53,8 @@ _RANGES_MAX = 200  # per pass
 _SEARCHES_MAX = 20  # per endpoint and range of blocks
 _SETTLED_MAX = 1_000  # sessions at a time
 _AMOUNT_LIMIT = 2**128  # in the smallest unit; the database can add up millions of such amounts
-_LOOK_MAX = 5_000  # addresses per pass
+_LOOK_MAX = 1_000  # addresses at a time
+_LOOK_SEARCHES_MAX = 20  # per endpoint and pass
 _RECHECKS_MAX = 10  # blocks with unproven deposits, per pass
 _LOOK_EVERY, _LOOK_AGE = timedelta(minutes=10), timedelta(days=1)
 _LONG_LOOK_EVERY, _LONG_LOOK_AGE = timedelta(hours=1), timedelta(days=30)
@@ -84,30 +86,49 @@ class DepositWatcher:
             _log.warning("second_look_deferred", chain=self.chain.slug, why=str(error))
 
     async def _look_again(self, heads: Sequence[ChainHeads]) -> None:
-        """Continue or begin a second look at final blocks, at most `_LOOK_MAX` addresses at a time.
+        """Continue or begin a second look at final blocks, in about `_LOOK_SEARCHES_MAX` searches.
 
         It finds deposits that endpoints omitted, and deposits of sessions that have ended.
         """
         slug = self.chain.slug
         blocks = int(_LOOK_BACK.total_seconds() * 1000) // self.chain.block_time_ms
         schedule = LookSchedule(_LOOK_EVERY, _LOOK_AGE, _LONG_LOOK_EVERY, _LONG_LOOK_AGE, blocks)
-        look = await pending_deposits_store.begin_second_look(self.database, slug, schedule)
-        if look is None:
-            return
-        addresses, progress = await deposits_store.list_addresses(
-            self.database, slug, look.address_id, _LOOK_MAX
-        )
-        first = look.first
-        while addresses and first <= look.last:
-            end = await self._read_known_blocks(
-                _Range(first, look.last, look.last), heads, addresses
+        chunk = min(self.reader.get_recipients_max(name) for name in self.reader.names)
+        searches = 0
+        while searches < _LOOK_SEARCHES_MAX:
+            look = await pending_deposits_store.begin_second_look(self.database, slug, schedule)
+            if look is None:
+                return
+            addresses, last_id = await deposits_store.list_addresses(
+                self.database, slug, look.address_id, _LOOK_MAX
             )
-            first = end + 1
-        async with self.database.transaction() as tx:
-            await pending_deposits_store.advance_second_look(tx, slug, look, progress)
-        if progress is None:
+            while look is not None and searches < _LOOK_SEARCHES_MAX:
+                end = await self._read_look(look, heads, addresses, is_last=last_id is None)
+                searches += max(1, ceil(len(addresses) / chunk))
+                async with self.database.transaction() as tx:
+                    look = await pending_deposits_store.advance_second_look(
+                        tx, slug, look, end, last_id
+                    )
+
+    async def _read_look(
+        self,
+        look: SecondLook,
+        heads: Sequence[ChainHeads],
+        addresses: Sequence[bytes],
+        *,
+        is_last: bool,
+    ) -> int:
+        """Read as many of the blocks as one search allows, and return the last block.
+
+        Sweeps are read with the last addresses.
+        """
+        end = look.last
+        if addresses and look.first <= end:
+            end = await self._read_known_blocks(_Range(look.first, end, end), heads, addresses)
+        if is_last and look.first <= end:
             sweeps = SweepWatcher(database=self.database, reader=self.reader, chain=self.chain)
-            await sweeps.read_again(look.first, look.last, heads)
+            end = await sweeps.read_again(look.first, end, heads)
+        return end
 
     async def _recheck_unproven(self, heads: Sequence[ChainHeads]) -> None:
         """Read the blocks of a few unproven deposits again."""

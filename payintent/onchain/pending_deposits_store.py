@@ -1,7 +1,7 @@
 """Store transfers to deposit addresses that are not final, and looks for omitted transfers."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -214,7 +214,7 @@ async def delete_final_pending(tx: Tx, chain: str, logs: Collection[TransferLog]
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """A repeated reading of final blocks: its blocks, and the last address read."""
+    """A repeated reading of final blocks: the remaining blocks of the addresses after an id."""
 
     first: int
     last: int
@@ -245,7 +245,8 @@ async def begin_second_look(
             WHERE k.chain = $1 AND k.look_until IS NULL AND k.looked_at < clock() - $2::interval
         )
         UPDATE chain_cursor k
-        SET look_first = greatest(1, $6::bigint * -1
+        SET look_block = NULL,
+            look_first = greatest(1, $6::bigint * -1
                 + CASE WHEN due.is_long THEN coalesce(k.long_look_block, due.block)
                     ELSE due.block END),
             look_until = due.block,
@@ -270,7 +271,8 @@ async def begin_second_look(
     )
     row = await database.row(
         """
-        SELECT look_first AS first, look_until AS last, look_id AS address_id
+        SELECT coalesce(look_block + 1, look_first) AS first, look_until AS last,
+            look_id AS address_id
         FROM chain_cursor
         WHERE chain = $1 AND look_until IS NOT NULL
         """,
@@ -279,28 +281,38 @@ async def begin_second_look(
     return SecondLook(**row) if row else None
 
 
-async def advance_second_look(tx: Tx, chain: str, look: SecondLook, to: int | None) -> bool:
-    """Record the last address read, or with None the end of the second look.
+async def advance_second_look(
+    tx: Tx, chain: str, look: SecondLook, block: int, last_id: int | None
+) -> SecondLook | None:
+    """Record that these addresses are read up to a block, and return their remaining look.
 
-    Returns False if another process has advanced it.
+    After the last block, the look continues with the addresses after `last_id`, or ends if that is
+    None. Returns None then, and if another process has advanced the look.
     """
     row = await tx.row(
         """
         UPDATE chain_cursor k
-        SET look_id = $4,
-            look_until = CASE WHEN $4::bigint IS NOT NULL THEN look_until END,
-            looked_at = CASE WHEN $4::bigint IS NULL THEN t.now ELSE looked_at END,
-            long_look_block = CASE WHEN $4::bigint IS NULL AND look_is_long THEN look_until
+        SET look_block = CASE WHEN NOT p.is_read THEN $5 END,
+            look_id = CASE WHEN p.is_read THEN $6 ELSE look_id END,
+            look_until = CASE WHEN NOT p.is_end THEN look_until END,
+            looked_at = CASE WHEN p.is_end THEN p.now ELSE looked_at END,
+            long_look_block = CASE WHEN p.is_end AND look_is_long THEN look_until
                 ELSE long_look_block END,
-            long_looked_at = CASE WHEN $4::bigint IS NULL AND look_is_long THEN t.now
+            long_looked_at = CASE WHEN p.is_end AND look_is_long THEN p.now
                 ELSE long_looked_at END
-        FROM (SELECT clock() AS now) t
-        WHERE k.chain = $1 AND look_until = $2 AND look_id = $3 AND halted IS NULL
-        RETURNING chain
+        FROM (
+            SELECT clock() AS now, $5::bigint >= $3 AS is_read,
+                $5::bigint >= $3 AND $6::bigint IS NULL AS is_end
+        ) p
+        WHERE k.chain = $1 AND coalesce(look_block + 1, look_first) = $2 AND look_until = $3
+            AND look_id = $4 AND halted IS NULL
+        RETURNING p.is_read
         """,
         chain,
+        look.first,
         look.last,
         look.address_id,
-        to,
+        block,
+        last_id,
     )
-    return row is not None
+    return None if row is None or row["is_read"] else replace(look, first=block + 1)

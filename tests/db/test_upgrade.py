@@ -47,7 +47,7 @@ _NEW_COLUMNS: dict[str, dict[str, Any]] = {
     "chain_contract": {"forwarder": None, "refund_account_id": None},
     "chain_cursor": {
         **dict.fromkeys(("deposit_block", "deposit_at", "sweep_block", "long_look_block")),
-        **dict.fromkeys(("look_first", "look_until", "look_id")),
+        **dict.fromkeys(("look_first", "look_until", "look_id", "look_block")),
         **dict.fromkeys(("looked_at", "long_looked_at"), "-infinity"),
         "look_is_long": False,
     },

@@ -84,6 +84,41 @@ async def test_a_pending_transfer_beyond_the_endpoints_range_is_seen(limited: Li
     assert [row["gone_at"] for row in rows] == [None]
 
 
+async def test_a_second_look_in_many_small_searches_lets_polls_run_in_between(
+    limited: Limited,
+) -> None:
+    deposits, node = limited
+    ground = deposits.ground
+    omitted, omitted_session = await deposits.bill()
+    paid, paid_session = await deposits.bill()
+    await ground.final(150)
+    node.faults = Faults(drop_logs=1.0)
+    await deposits.transfer(omitted_session)
+    await ground.final(50)
+    assert node.done["dropped"]
+
+    node.faults = Faults(range_max=1)
+    await ground.world.rows("UPDATE chain_cursor SET looked_at = '-infinity'")
+    before = node.asked["eth_getLogs"]
+    await ground.turn()
+    assert 0 < node.asked["eth_getLogs"] - before < 100
+    await deposits.transfer(paid_session)
+    await ground.final()
+    assert await ground.status(paid) == "PAID"
+    assert await ground.status(omitted) == "PROCESSING"
+
+    passes = 0
+    while await ground.status(omitted) != "PAID":
+        passes += 1
+        assert passes < 20
+        await ground.turn()
+    while (await ground.world.rows("SELECT look_until FROM chain_cursor"))[0]["look_until"]:
+        passes += 1
+        assert passes < 20
+        await ground.turn()
+    assert passes > 3
+
+
 async def test_ten_thousand_addresses_take_twenty_searches_per_poll(limited: Limited) -> None:
     deposits, node = limited
     payment, session = await deposits.bill()

@@ -55,7 +55,8 @@ ALTER TABLE chain_cursor
     -- The progress of a second look at deposits, which is unfinished if `look_until` is set.
     ADD COLUMN look_first bigint,  -- its first block
     ADD COLUMN look_until bigint,  -- its last block
-    ADD COLUMN look_id bigint,  -- the last address that it has read
+    ADD COLUMN look_id bigint,  -- the last address that it has read up to its last block
+    ADD COLUMN look_block bigint,  -- the next addresses are read up to and including this block
     ADD COLUMN look_is_long boolean NOT NULL DEFAULT false,  -- includes addresses of 30 days
     ADD COLUMN looked_at timestamptz NOT NULL DEFAULT '-infinity',
     ADD COLUMN long_look_block bigint,  -- the last block of the last long look

@@ -63,20 +63,23 @@ class SweepWatcher:
                 results = await sweeps_store.add_sweeps(tx, slug, _to_sweeps(reading.facts))
             self._count(results)
 
-    async def read_again(self, first: int, last: int, heads: Sequence[ChainHeads]) -> None:
-        """Read final blocks again, to find sweeps that endpoints omitted."""
+    async def read_again(self, first: int, last: int, heads: Sequence[ChainHeads]) -> int:
+        """Read final blocks again, to find sweeps that endpoints omitted.
+
+        Reads as many blocks as one search allows, and returns the last of them.
+        """
         receivers = await self._load_receivers()
-        while receivers and first <= last:
-            reading = await self._read_at_endpoints(first, last, heads, receivers)
-            first = reading.end.number + 1
-            if not reading.facts:
-                continue
+        if not receivers:
+            return last
+        reading = await self._read_at_endpoints(first, last, heads, receivers)
+        if reading.facts:
             async with self.database.transaction() as tx:
                 await chain_store.lock_cursor(tx, self.chain.slug)
                 results = await sweeps_store.add_sweeps(
                     tx, self.chain.slug, _to_sweeps(reading.facts)
                 )
             self._count(results)
+        return reading.end.number
 
     def _count(self, results: Sequence[bool]) -> None:
         for succeeded in results:
