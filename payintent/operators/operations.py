@@ -273,7 +273,9 @@ def _require_existing(token: OperatorTokenRecord | None, public_id: str) -> Oper
 
 
 def _name_conflict(name: str) -> RefusedError:
-    return ConflictError(f"{quote_input(name)} is or was the name of an operator; choose another name")
+    return ConflictError(
+        f"{quote_input(name)} is or was the name of an operator; choose another name"
+    )
 
 
 class ListIdentities(ReadOperation[list[OperatorIdentityRecord]], frozen=True, kw_only=True):

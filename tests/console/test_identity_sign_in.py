@@ -383,6 +383,7 @@ async def test_sessions_are_listed_and_ended_by_their_own_identity_alone(
 UNUSABLE: list[dict[str, Any]] = [
     {"issuer": "https://login.example.com"},
     {"token_endpoint": "http://login.example.com/token"},
+    {"token_endpoint": "https://login.example.com/token#part"},
     {"jwks_uri": 7},
     {"authorization_endpoint": "javascript:alert(1)"},
     {"token_endpoint_auth_methods_supported": ["private_key_jwt"]},
