@@ -51,7 +51,12 @@ async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]
             (SELECT max(w.final_at) FROM deposit_sweep w WHERE {_FAILURE}) AS failed_at,
             coalesce(t.sweep_minimum, 0) AS minimum, coalesce(t.sweep_value, 0) AS value_max
         FROM chain_receipt r
-        JOIN deposit_address a ON a.session_id = r.session_id
+        CROSS JOIN LATERAL (
+            SELECT account_id, uuid
+            FROM deposit_address
+            WHERE session_id = r.session_id
+            OFFSET 0  -- without it, a join may read all addresses
+        ) a
         JOIN chain_contract c ON c.account_id = a.account_id
         JOIN chain h ON h.slug = r.chain
         LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
