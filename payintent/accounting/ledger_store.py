@@ -118,8 +118,7 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
     """Record the entries for closing a case that holds money. The case must be locked."""
     row = await tx.row(
         f"""
-        SELECT m.id, m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining,
-            {MONEY}
+        SELECT m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining, {MONEY}
         FROM money_case m
         JOIN capture c ON c.id = m.capture_id
         {MONEY_SOURCES}
@@ -131,9 +130,8 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
         return
     is_accepted = row["status"] == "ACCEPTED"
     fact = Fact.CASE_ACCEPTED if is_accepted else Fact.CASE_DISMISSED
-    await add(
-        tx, make_case_entries(fact, read_captured_money(row), row["id"], int(row["remaining"]))
-    )
+    entries = make_case_entries(fact, read_captured_money(row), case_id, int(row["remaining"]))
+    await add(tx, entries)
     if is_accepted:
         await record_disputes(tx, [row["money_capture_id"]])
 

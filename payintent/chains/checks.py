@@ -69,16 +69,25 @@ async def check_chain(
     for name in reader.names:
         result = await _check_endpoint(reader, name, chain)
         yield result
-        if not result.is_ok:
-            continue
-        for token in tokens:
-            if token.enabled and token.address is not None and not token.native:
-                yield await _check_decimals(reader, name, token, token.address)
-        for contract in contracts:
-            if contract.current:
-                yield await _check_deployment(reader, name, contract)
-                for text in await _list_refused_tokens(reader, name, tokens, contract):
-                    yield CheckResult(False, text)
+        if result.is_ok:
+            async for result in _check_tokens_and_contracts(reader, name, tokens, contracts):
+                yield result
+
+
+async def _check_tokens_and_contracts(
+    reader: RpcChainReader,
+    name: str,
+    tokens: Sequence[TokenRecord],
+    contracts: Sequence[DeployedContract],
+) -> AsyncGenerator[CheckResult]:
+    for token in tokens:
+        if token.enabled and token.address is not None and not token.native:
+            yield await _check_decimals(reader, name, token, token.address)
+    for contract in contracts:
+        if contract.current:
+            yield await _check_deployment(reader, name, contract)
+            for text in await _list_refused_tokens(reader, name, tokens, contract):
+                yield CheckResult(False, text)
 
 
 async def _check_deployment(
@@ -103,15 +112,21 @@ async def _list_refused_tokens(
     """
     if contract.forwarder is not None:
         return []
-    problems: list[str] = []
-    for token in tokens:
-        if token.enabled and token.address is not None:
-            call = encode_minimum(token.address)
-            minimum = await read_contract_word(reader, name, contract.address, call)
-            if isinstance(minimum, bytes) and to_uint(minimum) == 0:
-                address = to_checksum_address(contract.address)
-                problems.append(f"{name}: contract {address} does not accept {token.symbol}")
-    return problems
+    address = to_checksum_address(contract.address)
+    return [
+        f"{name}: contract {address} does not accept {token.symbol}"
+        for token in tokens
+        if token.enabled
+        and token.address is not None
+        and await _is_refused(reader, name, token.address, contract)
+    ]
+
+
+async def _is_refused(
+    reader: RpcChainReader, name: str, token: bytes, contract: DeployedContract
+) -> bool:
+    minimum = await read_contract_word(reader, name, contract.address, encode_minimum(token))
+    return isinstance(minimum, bytes) and to_uint(minimum) == 0
 
 
 async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
@@ -142,14 +157,13 @@ async def check_search_range(
             accepted = min(accepted - 1, reader.get_span(name))
     except ChainUnavailableError as error:
         return CheckResult(False, f"{subject}: {describe_endpoint_fault(name, error)}")
-    is_ok = accepted >= min(needed, latest + 1)
-    text = f"{subject} covers the {needed} blocks between two polls"
-    if not is_ok:
-        text = (
-            f"{subject} covers {accepted} blocks, but {needed} blocks appear between two polls; "
-            "payments are found later, and need more requests"
-        )
-    return CheckResult(is_ok, text)
+    if accepted >= min(needed, latest + 1):
+        return CheckResult(True, f"{subject} covers the {needed} blocks between two polls")
+    text = (
+        f"{subject} covers {accepted} blocks, but {needed} blocks appear between two polls; "
+        "payments are found later, and need more requests"
+    )
+    return CheckResult(False, text)
 
 
 async def _accepts_range(
@@ -302,13 +316,17 @@ async def _has_code(
         except ChainUnavailableError:
             continue
         has_response = True
-        read = load_runtime_code(name).read_immutables if name else read_immutables
-        values = read(code)
-        if values is not None and values[immutable][-_ADDRESS_BYTES:] == value:
+        if _has_immutable(code, immutable, value, name):
             return True
     if not has_response:
         raise ChainUnavailableError("no endpoint returns the code of a contract")
     return False
+
+
+def _has_immutable(code: bytes, immutable: str, value: bytes, name: str | None) -> bool:
+    read = load_runtime_code(name).read_immutables if name else read_immutables
+    values = read(code)
+    return values is not None and values[immutable][-_ADDRESS_BYTES:] == value
 
 
 async def token_decimals_match(

@@ -51,6 +51,8 @@ from payintent.operators.operation import (
 
 ChainSlug = Annotated[str, argument("The chain, such as ethereum.")]
 TOKEN_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
+EndpointCheck = Callable[[RpcChainReader, str], Awaitable[CheckResult]]
+
 _BLOCK_MAX = 1 << 62
 _DEPOSIT_AMOUNTS = ("sweep_value", "sweep_minimum", "surplus_from")
 _LIMITS = RpcLimits(
@@ -83,9 +85,7 @@ def parse_checksum_address(name: str, text: str) -> bytes:
 
 
 async def check_deployed_code(
-    context: OperationContext,
-    chain: ChainRecord,
-    check: Callable[[RpcChainReader, str], Awaitable[CheckResult]],
+    context: OperationContext, chain: ChainRecord, check: EndpointCheck
 ) -> None:
     """Raise `UNPROCESSABLE` unless `check` succeeds at every endpoint.
 
@@ -98,13 +98,19 @@ async def check_deployed_code(
         raise UnprocessableError(
             f"the contract cannot be checked; set PAYINTENT_RPC_{chain.slug.upper()}"
         )
+    if problems := await _list_problems(context, chain, check):
+        raise UnprocessableError("; ".join(problems))
+
+
+async def _list_problems(
+    context: OperationContext, chain: ChainRecord, check: EndpointCheck
+) -> list[str]:
     reader = _open_reader(context, chain)
     try:
         results = await asyncio.gather(*(check(reader, name) for name in reader.names))
     finally:
         await reader.close()
-    if problems := [result.text for result in results if not result.is_ok]:
-        raise UnprocessableError("; ".join(problems))
+    return [result.text for result in results if not result.is_ok]
 
 
 def _open_reader(context: OperationContext, chain: ChainRecord) -> RpcChainReader:

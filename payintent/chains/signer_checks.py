@@ -26,11 +26,10 @@ async def check_refund_setup(
     yield await _check_signer(signer, chain, sender, "refunds are on hold")
     yield await _check_coins(signer, chain, sender, "refunder")
     for token in tokens:
-        if not token.enabled or token.native or token.address is None:
-            continue
-        for contract in contracts:
-            if contract.current:
-                yield await _check_allowance(reader, token, token.address, contract, sender)
+        if token.enabled and not token.native and token.address is not None:
+            for contract in contracts:
+                if contract.current:
+                    yield await _check_allowance(reader, token, token.address, contract, sender)
 
 
 async def check_sweep_setup(

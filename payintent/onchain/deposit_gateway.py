@@ -4,6 +4,8 @@ Creating a session derives an address and stores it. The deposit watcher reports
 ends at its deadline.
 """
 
+from typing import Any
+
 from payintent.chains import store as chain_store
 from payintent.core import ids
 from payintent.db.database import Database
@@ -62,8 +64,11 @@ class DepositGateway:
         stored_uuid = await deposits_store.add_address(
             self._database, request.session_id, account.id, uuid, address
         )
-        session_id = ids.format_id(ids.SESSION, request.session_id)
-        action = {
+        action = self._make_action(account, ids.format_id(ids.SESSION, request.session_id))
+        return SessionCreated(reference=f"0x{stored_uuid.hex()}", next_action=action)
+
+    def _make_action(self, account: GatewayAccount, session_id: str) -> dict[str, Any]:
+        return {
             "type": "onchain_session",
             "onchain_session": {
                 "session_id": session_id,
@@ -72,7 +77,6 @@ class DepositGateway:
                 "url": f"{self._api_base}/onchain/sessions/{session_id}",
             },
         }
-        return SessionCreated(reference=f"0x{stored_uuid.hex()}", next_action=action)
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef

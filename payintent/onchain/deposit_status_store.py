@@ -120,11 +120,6 @@ async def _list_transfers(database: Executor, payment_id: UUID) -> list[Row]:
 
 
 def _to_transfer(row: Row) -> TransferStatus:
-    sweep = "none"
-    if row["is_final"]:
-        sweep = "claimed" if row["is_claimed"] else "unswept"
-    if row["swept_at"] is not None:
-        sweep = "swept"
     sweep_hash: bytes | None = row["swept_in"] or row["claimed_in"]
     is_counted = row["capture_reference"] is not None
     state = "counted" if is_counted else "final" if row["is_final"] else "pending"
@@ -138,9 +133,17 @@ def _to_transfer(row: Row) -> TransferStatus:
         amount=amount or row["units"],
         amount_smallest_unit=row["units"],
         state=state,
-        sweep=sweep,
+        sweep=_describe_sweep(row),
         sweep_tx_hash=sweep_hash and f"0x{sweep_hash.hex()}",
     )
+
+
+def _describe_sweep(row: Row) -> str:
+    if row["swept_at"] is not None:
+        return "swept"
+    if row["is_final"]:
+        return "claimed" if row["is_claimed"] else "unswept"
+    return "none"
 
 
 def _to_deposit(row: Row, transfers: list[TransferStatus]) -> DepositStatus:

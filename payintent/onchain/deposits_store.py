@@ -374,9 +374,10 @@ async def _list_uncaptured(
     )
     deposits: dict[UUID, list[FinalDeposit]] = {}
     for row in rows:
-        reference = f"0x{row['tx_hash'].hex()}:{row['log_index']}"
-        deposit = FinalDeposit(
-            row["id"], reference, row["currency"], int(row["amount"]), row["mined_at"]
-        )
-        deposits.setdefault(row["session_id"], []).append(deposit)
+        deposits.setdefault(row["session_id"], []).append(_to_final_deposit(row))
     return deposits
+
+
+def _to_final_deposit(row: Row) -> FinalDeposit:
+    reference = f"0x{row['tx_hash'].hex()}:{row['log_index']}"
+    return FinalDeposit(row["id"], reference, row["currency"], int(row["amount"]), row["mined_at"])

@@ -362,24 +362,21 @@ def _build_approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> d
 def _build_checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
     """Return calls that check balance, allowance and payment status; see `_PAYER`."""
     address = snapshot.token.address or NATIVE
-    is_paid_call = {
-        "to": to_checksum_address(snapshot.contract.address),
-        "data": f"0x{abi.encode_is_paid(uuid, address, amount).hex()}",
-    }
+    is_paid_call = _make_call(
+        snapshot.contract.address, abi.encode_is_paid(uuid, address, amount).hex()
+    )
     if snapshot.token.native:
         return {"balance": {"method": "eth_getBalance"}, "already_paid": is_paid_call}
     spender = snapshot.contract.address.hex().rjust(64, "0")
     return {
-        "balance": {
-            "to": to_checksum_address(address),
-            "data": f"0x{abi.BALANCE_OF.hex()}{_PAYER_WORD}",
-        },
-        "allowance": {
-            "to": to_checksum_address(address),
-            "data": f"0x{abi.ALLOWANCE.hex()}{_PAYER_WORD}{spender}",
-        },
+        "balance": _make_call(address, f"{abi.BALANCE_OF.hex()}{_PAYER_WORD}"),
+        "allowance": _make_call(address, f"{abi.ALLOWANCE.hex()}{_PAYER_WORD}{spender}"),
         "already_paid": is_paid_call,
     }
+
+
+def _make_call(contract: bytes, data: str) -> dict[str, str]:
+    return {"to": to_checksum_address(contract), "data": f"0x{data}"}
 
 
 def _build_links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:

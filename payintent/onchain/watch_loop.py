@@ -94,17 +94,15 @@ async def _watch_while_locked(
     """Watch a chain while the lock is held. Every commit verifies the lock."""
     context = replace(context, database=context.database.make_guarded(lock.verify))
     holder = _ReaderHolder(context, slug)
-    next_at = 0.0
+    next_at, poll_s = 0.0, get_poll_s(context.settings, slug)
     loop = asyncio.get_running_loop()
     try:
         while lock.is_held and not stop.is_set():
             if loop.time() >= next_at:
                 next_at = loop.time() + await _run_pass(context, holder)
             elif await _is_pass_needed(context, holder):
-                next_at = min(next_at, loop.time() + get_poll_s(context.settings, slug))
-            await wait_for_event(
-                stop, min(_CHECK_S, get_poll_s(context.settings, slug), next_at - loop.time())
-            )
+                next_at = min(next_at, loop.time() + poll_s)
+            await wait_for_event(stop, min(_CHECK_S, poll_s, next_at - loop.time()))
     finally:
         await holder.close()
         for gauge in (HEAD, LAG, FINAL, CURSOR, HALTED, OVERDUE):

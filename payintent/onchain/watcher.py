@@ -204,10 +204,12 @@ class FinalBlockReader:
                 return
             replacements += block is not None
         if replacements >= min(VOTES_NEEDED, len(self.reader.names)):
-            why = f"block {cursor.block} was final and has been replaced"
-            _log.error("chain_halted", chain=self.chain.slug, why=why)
-            HALTED.labels(self.chain.slug).set(1)
-            await chain_store.halt(self.database, self.chain.slug, why)
+            await self._halt(f"block {cursor.block} was final and has been replaced")
+
+    async def _halt(self, why: str) -> None:
+        _log.error("chain_halted", chain=self.chain.slug, why=why)
+        HALTED.labels(self.chain.slug).set(1)
+        await chain_store.halt(self.database, self.chain.slug, why)
 
     async def _settle_batch(self, batch: LogBatch, attempt: _Attempt) -> bool:
         """Prove and settle logs in parts of `LOGS_MAX`; the last part moves the cursor.

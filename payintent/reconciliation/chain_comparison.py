@@ -248,14 +248,7 @@ class _ContractComparison:
 
     async def _read_piece(self, run: BlockRun) -> ComparedPiece:
         if self.contract.is_factory:
-            addresses = AddressReader(
-                self.database,
-                self.reader,
-                self.chain,
-                self.contract.account_id,
-                [token for token in self.tokens if token.address is not None],
-            )
-            return await addresses.read_batch(run)
+            return await self._make_address_reader().read_batch(run)
         logs = await read_range(
             self.reader,
             self.contract.address,
@@ -268,6 +261,15 @@ class _ContractComparison:
             WRONG_RESPONSES.labels(slug, "logs_left_out").inc()
             _log.warning("logs_left_out", chain=slug, endpoint=endpoint)
         return _LogPiece(self, run, logs)
+
+    def _make_address_reader(self) -> AddressReader:
+        return AddressReader(
+            self.database,
+            self.reader,
+            self.chain,
+            self.contract.account_id,
+            [token for token in self.tokens if token.address is not None],
+        )
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
         """Return whether a capture or refund has no log, so the endpoint may have omitted logs."""

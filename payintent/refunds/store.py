@@ -296,14 +296,12 @@ async def mark_sending(database: Executor, refund_id: UUID) -> bool:
     It is not marked if it is no longer queued, or if it is unsent and a dispute holds its money.
     """
     row = await database.row(
-        """
+        f"""
         UPDATE refund r
         SET step = 'sent', sent_at = clock()
         WHERE r.id = $1 AND r.step = 'queued' AND (
             r.sent_at IS NOT NULL OR NOT EXISTS (
-                SELECT FROM capture c WHERE c.id = r.capture_id AND """
-        + DISPUTED
-        + """
+                SELECT FROM capture c WHERE c.id = r.capture_id AND {DISPUTED}
             )
         )
         RETURNING r.id
