@@ -22,6 +22,7 @@ from payintent.gateway_accounts.accounts import GatewayConnection
 from payintent.gateways.port import (
     CallbackRequest,
     CallbackResponse,
+    GatewayAccount,
     InvalidCallbackError,
     SessionReport,
     UnusableCallbackError,
@@ -156,9 +157,7 @@ class CallbackReceiver:
         try:
             return await self._apply_capture_report(delivery)
         except EarlyReportError as error:
-            await session_store.request_inquiry(self._database, error.session_id)
-            session = ids.format_id(ids.SESSION, error.session_id)
-            _log.warning("report_early", account=delivery.account_id, session=session)
+            await self._request_inquiry(delivery, error.session_id)
             raise _make_retry_error("the capture is not recorded yet; try again later") from None
         except RefundInProgressError:
             report = delivery.callback.outside_refund
@@ -168,6 +167,11 @@ class CallbackReceiver:
             raise _make_retry_error(
                 "a refund of the capture is in progress; try again later"
             ) from None
+
+    async def _request_inquiry(self, delivery: _CallbackDelivery, session_id: UUID) -> None:
+        await session_store.request_inquiry(self._database, session_id)
+        session = ids.format_id(ids.SESSION, session_id)
+        _log.warning("report_early", account=delivery.account_id, session=session)
 
     async def _apply_capture_report(self, delivery: _CallbackDelivery) -> CallbackResult:
         account_id, callback = delivery.account_id, delivery.callback
@@ -326,12 +330,16 @@ async def handle_callback(
     try:
         callback = gateway.parse_callback(account, request)
     except InvalidCallbackError as error:
-        REFUSED.labels(account.provider).inc()
-        _refusal_log.warning(
-            "callback_refused", provider=account.provider, account=account.id, why=str(error)
-        )
+        _record_refusal(account, error)
         if isinstance(error, UnusableCallbackError):
             raise BadRequestError(str(error)) from error
         raise RefusedError(ErrorCode.UNAUTHORIZED, "the callback could not be verified") from error
     await receiver.receive(account.id, callback, request.body)
     return gateway.acknowledge(callback)
+
+
+def _record_refusal(account: GatewayAccount, error: InvalidCallbackError) -> None:
+    REFUSED.labels(account.provider).inc()
+    _refusal_log.warning(
+        "callback_refused", provider=account.provider, account=account.id, why=str(error)
+    )

@@ -159,15 +159,19 @@ async def _denial_page(request: Request) -> Response:
     language = page_language(request, merchant.locale)
     fields = _error_fields(language, "blocked", "blocked_text") | {
         "status": "BLOCKED",
-        "merchant": replace(
-            merchant,
-            return_url=get_linkable_url(merchant.return_url),
-            support_url=get_linkable_url(merchant.support_url),
-            terms_url=get_linkable_url(merchant.terms_url),
-        ),
+        "merchant": _keep_linkable_urls(merchant),
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "style": page_style(merchant.accent_colour),
         "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
         "scripts": ["checkout.js"],
     }
     return render_page(request, "sorry.html", fields, merchant_policy(context, merchant))
+
+
+def _keep_linkable_urls(merchant: Merchant) -> Merchant:
+    return replace(
+        merchant,
+        return_url=get_linkable_url(merchant.return_url),
+        support_url=get_linkable_url(merchant.support_url),
+        terms_url=get_linkable_url(merchant.terms_url),
+    )

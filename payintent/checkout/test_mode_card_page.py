@@ -129,9 +129,13 @@ def _render(request: Request, page: _CardPage, problem: str | None = None) -> Re
         "problem": language.t(problem) if problem else None,
         "page_path": request.url.path,
     }
-    policy = content_security_policy(
-        frame_ancestors=merchant.origins,
-        form_targets=[parse_web_origin(page.return_url)],
-        styles=[style.csp_source],
-    )
+    policy = _make_policy(page, style.csp_source)
     return render_page(request, "test_card.html", fields, policy, 400 if problem else 200)
+
+
+def _make_policy(page: _CardPage, style_source: str) -> str:
+    return content_security_policy(
+        frame_ancestors=page.merchant.origins,
+        form_targets=[parse_web_origin(page.return_url)],
+        styles=[style_source],
+    )

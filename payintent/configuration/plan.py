@@ -127,6 +127,10 @@ def _read_entry(section: ConfigSection, node: Node, position: str, name: str) ->
             field and f".{field}"
         )
         _reject(f"{name}:{invalid_node.line}: {field_path}", problem[0].lower() + problem[1:])
+    return _normalize(entry, position)
+
+
+def _normalize(entry: ConfigEntry, position: str) -> ConfigEntry:
     try:
         return entry.normalize()
     except RefusedError as error:

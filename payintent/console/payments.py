@@ -139,23 +139,21 @@ def indent_json(text: str) -> str:
 
 async def _list_actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dict[str, str]]:
     payment_id, status = payment["id"], payment["status"]
+    get_url = partial(get_operation_url, visit)
     links: list[tuple[str, str | None]] = []
     if status in _REFUNDABLE:
-        links.append(
-            ("Refund payment", get_operation_url(visit, RefundPayment, payment_id=payment_id))
-        )
+        links.append(("Refund payment", get_url(RefundPayment, payment_id=payment_id)))
     if status == PaymentStatus.PENDING:
-        links.append(
-            ("Cancel payment", get_operation_url(visit, CancelPayment, payment_id=payment_id))
-        )
+        links.append(("Cancel payment", get_url(CancelPayment, payment_id=payment_id)))
     if status == PaymentStatus.PROCESSING:
-        links.append(("End payment", get_operation_url(visit, EndPayment, payment_id=payment_id)))
-    for case in payment["cases"]:
-        if case["status"] == "OPEN":
-            href = get_operation_url(visit, ResolveCase, case_id=case["id"])
-            links.append((f"Resolve {case['kind']}", href))
+        links.append(("End payment", get_url(EndPayment, payment_id=payment_id)))
     links.extend(
-        ("Resend event", get_operation_url(visit, ResendEvent, event_id=event_id))
+        (f"Resolve {case['kind']}", get_url(ResolveCase, case_id=case["id"]))
+        for case in payment["cases"]
+        if case["status"] == "OPEN"
+    )
+    links.extend(
+        ("Resend event", get_url(ResendEvent, event_id=event_id))
         for event_id in await _list_event_ids(visit, payment_id)
     )
     return make_page_actions(links)

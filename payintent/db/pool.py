@@ -167,8 +167,11 @@ class ConnectionPool:
             else:
                 self.discard(connection)
         if self._writes:
-            for connection, _ in self._idle:
-                if not connection.is_closed() and connection.is_read_only():
-                    connection.terminate()
+            self._terminate_read_only()
         if self._borrowed:
             self._schedule_check()
+
+    def _terminate_read_only(self) -> None:
+        for connection, _ in self._idle:
+            if not connection.is_closed() and connection.is_read_only():
+                connection.terminate()

@@ -169,16 +169,19 @@ _BY_PAYMENT, _BY_PAYMENT_OLDEST_FIRST = (
 _RUNNING_OLDEST_FIRST = _build_list(_IS_RUNNING, oldest_first=True)
 
 
+def _choose_list(dispute_filter: DisputeFilter) -> KeysetList:
+    if dispute_filter.payment_ids is not None:
+        return _BY_PAYMENT_OLDEST_FIRST if dispute_filter.oldest_first else _BY_PAYMENT
+    if dispute_filter.oldest_first:
+        return _RUNNING_OLDEST_FIRST
+    return _RUNNING if dispute_filter.only_running else _ALL
+
+
 async def list_disputes(
     database: Executor, dispute_filter: DisputeFilter, limit: int
 ) -> list[DisputeDetails]:
     """List disputes; filters apply only to the first 10,000 disputes."""
-    if dispute_filter.payment_ids is not None:
-        dispute_list = _BY_PAYMENT_OLDEST_FIRST if dispute_filter.oldest_first else _BY_PAYMENT
-    elif dispute_filter.oldest_first:
-        dispute_list = _RUNNING_OLDEST_FIRST
-    else:
-        dispute_list = _RUNNING if dispute_filter.only_running else _ALL
+    dispute_list = _choose_list(dispute_filter)
     rows = await dispute_list.page(database, dispute_filter.last, limit, **asdict(dispute_filter))
     return [
         build(

@@ -109,11 +109,10 @@ class BuyerCalls:
             yield
             return
         account_key, merchant_key = ("account", call.account_id), ("merchant", call.merchant_id)
-        is_full = (
+        if (
             self._waiters[account_key] >= WAITING_PER_ACCOUNT_MAX
             or self._waiters[merchant_key] >= WAITING_PER_MERCHANT_MAX
-        )
-        if is_full:
+        ):
             REFUSED_CALLS.inc()
             raise _rate_limit_error()
         with self._waiters.count(account_key, merchant_key):

@@ -207,19 +207,10 @@ class GatewayCallLog:
         if len(self._buffered_calls) >= BUFFERED_CALLS_MAX:
             DROPPED_CALLS.inc()
             return
-        is_refund = call.kind in _REFUND_KINDS
-        completed_call = CompletedCall(
-            account_id=call.account_id,
-            request=call.kind,
-            payment_id=call.payment_id,
-            session_id=None if is_refund else call.subject_id,
-            refund_id=call.subject_id if is_refund else None,
-            outcome=outcome,
-            detail=sanitize_detail(detail),
-            duration_ms=round((ended_s - started_s) * 1000),
-            started_s=started_s,
+        duration_ms = round((ended_s - started_s) * 1000)
+        self._buffered_calls.append(
+            _make_completed_call(call, outcome, detail, duration_ms, started_s)
         )
-        self._buffered_calls.append(completed_call)
 
     async def flush(self) -> None:
         """Write the buffered requests in one statement; drop them if the database fails."""
@@ -235,6 +226,23 @@ class GatewayCallLog:
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
             await self.flush()
+
+
+def _make_completed_call(
+    call: GatewayCall, outcome: CallOutcome, detail: str, duration_ms: int, started_s: float
+) -> CompletedCall:
+    is_refund = call.kind in _REFUND_KINDS
+    return CompletedCall(
+        account_id=call.account_id,
+        request=call.kind,
+        payment_id=call.payment_id,
+        session_id=None if is_refund else call.subject_id,
+        refund_id=call.subject_id if is_refund else None,
+        outcome=outcome,
+        detail=sanitize_detail(detail),
+        duration_ms=duration_ms,
+        started_s=started_s,
+    )
 
 
 def _record_span(

@@ -35,9 +35,8 @@ def load_gateway_packages(
     """
     package_names = dict.fromkeys(built_in, "payintent itself")
     gateways: dict[str, Gateway] = {}
-    if entries is None:
-        entries = entry_points(group=ENTRY_POINT_GROUP)
-    for entry in sorted(entries, key=_sort_key):
+    installed_entries = entry_points(group=ENTRY_POINT_GROUP) if entries is None else entries
+    for entry in sorted(installed_entries, key=_sort_key):
         if entry.name in package_names:
             raise GatewayPackageError(
                 f"two packages provide the gateway {entry.name}: {package_names[entry.name]} and "

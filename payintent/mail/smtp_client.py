@@ -70,14 +70,7 @@ class SmtpClient:
         """Connect, encrypt the connection, and sign in if a user is configured."""
         settings = self._settings
         context = settings.client_tls or ssl.create_default_context()
-        # EHLO uses the domain of our sender address, to keep this machine's name private.
-        domain = settings.smtp_from.rpartition("@")[2]
-        address = settings.smtp_host, settings.smtp_port, domain
-        server: smtplib.SMTP
-        if settings.smtp_security == "tls":
-            server = smtplib.SMTP_SSL(*address, timeout=TIMEOUT_S, context=context)
-        else:
-            server = smtplib.SMTP(*address, timeout=TIMEOUT_S)
+        server = self._open_connection(context)
         try:
             if settings.smtp_security == "starttls":
                 server.starttls(context=context)  # raises if the server does not support STARTTLS
@@ -88,6 +81,15 @@ class SmtpClient:
             server.close()
             raise
         return server
+
+    def _open_connection(self, context: ssl.SSLContext) -> smtplib.SMTP:
+        settings = self._settings
+        # EHLO uses the domain of our sender address, to keep this machine's name private.
+        domain = settings.smtp_from.rpartition("@")[2]
+        address = settings.smtp_host, settings.smtp_port, domain
+        if settings.smtp_security == "tls":
+            return smtplib.SMTP_SSL(*address, timeout=TIMEOUT_S, context=context)
+        return smtplib.SMTP(*address, timeout=TIMEOUT_S)
 
 
 def _send_message(server: smtplib.SMTP, message: EmailMessage) -> SendResult:

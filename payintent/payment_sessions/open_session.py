@@ -139,15 +139,18 @@ class SessionOpener:
             except RefusedError as refusal:
                 outcomes[payment.id] = refusal
             else:
-                outcomes[payment.id] = Session(
-                    id=self._database.id_generator.new_session_id(),
-                    payment_id=payment.id,
-                    status=SessionStatus.OPENING,
-                    quote=selection.quote,
-                    return_url=selection.return_url,
-                    opened_at=locked_payments.now,
-                )
+                outcomes[payment.id] = self._new_session(selection, locked_payments.now)
         return outcomes
+
+    def _new_session(self, selection: NewSelection, now: datetime) -> Session:
+        return Session(
+            id=self._database.id_generator.new_session_id(),
+            payment_id=selection.payment_id,
+            status=SessionStatus.OPENING,
+            quote=selection.quote,
+            return_url=selection.return_url,
+            opened_at=now,
+        )
 
     async def _apply_responses(self, batch: Sequence[GatewayResponse]) -> list[SelectedSession]:
         async with self._database.transaction(_lock_timeout_ms(batch)) as tx:

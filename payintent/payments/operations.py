@@ -1,7 +1,7 @@
 """Operations that list, search and cancel payments."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -187,14 +187,15 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
         for found_by, payment_ids in await _find_matches(context.database, text, payment_filter):
             for payment_id in payment_ids:
                 matched_properties.setdefault(payment_id, found_by)
-        records = await search_store.list_records(
-            context.database, list(matched_properties), payment_filter
-        )
-        by_id = {
-            ids.format_id(ids.PAYMENT, key): found_by
-            for key, found_by in matched_properties.items()
-        }
-        return [replace(record, found_by=by_id[record.id]) for record in records]
+        return await _list_matches(context.database, matched_properties, payment_filter)
+
+
+async def _list_matches(
+    database: Executor, matched_properties: Mapping[UUID, str], payment_filter: PaymentFilter
+) -> list[PaymentRecord]:
+    records = await search_store.list_records(database, list(matched_properties), payment_filter)
+    found_by = {ids.format_id(ids.PAYMENT, key): name for key, name in matched_properties.items()}
+    return [replace(record, found_by=found_by[record.id]) for record in records]
 
 
 async def _find_matches(

@@ -145,13 +145,7 @@ class WebhookSender:
 
     async def _post(self, delivery: OutgoingDelivery) -> AttemptResult:
         target = check_callback_url(delivery.url, self._rules)
-        timestamp_s = int(self._clock())
-        webhook_id = str(delivery.event_id)
-        headers = {
-            "webhook-id": webhook_id,
-            "webhook-timestamp": str(timestamp_s),
-            "webhook-signature": sign(delivery.secrets, webhook_id, timestamp_s, delivery.body),
-        }
+        headers = _make_headers(delivery, int(self._clock()))
         release_slot()
         async with self._open_session().post(
             make_exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
@@ -306,6 +300,15 @@ def _describe_tls_error(error: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"certificate: {cause.verify_message}"
     return "the TLS handshake failed"
+
+
+def _make_headers(delivery: OutgoingDelivery, timestamp_s: int) -> dict[str, str]:
+    webhook_id = str(delivery.event_id)
+    return {
+        "webhook-id": webhook_id,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": sign(delivery.secrets, webhook_id, timestamp_s, delivery.body),
+    }
 
 
 def _count_header_bytes(response: aiohttp.ClientResponse) -> int:

@@ -122,6 +122,16 @@ class _Fetch:
     task: asyncio.Task[bytes | None]
     waiters: int = 0
 
+    async def wait(self) -> bytes | None:
+        self.waiters += 1
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                return await asyncio.shield(self.task)
+        except TimeoutError:
+            return None
+        finally:
+            self.waiters -= 1
+
 
 class PictureCache:
     """A cache of pictures by URL. Concurrent requests for a picture share one fetch."""
@@ -173,14 +183,7 @@ class PictureCache:
         if fetch is None or fetch.waiters >= WAITERS_PER_PICTURE_MAX:
             return None
         release_slot()
-        fetch.waiters += 1
-        try:
-            async with asyncio.timeout(REQUEST_S):
-                return await asyncio.shield(fetch.task)
-        except TimeoutError:
-            return None
-        finally:
-            fetch.waiters -= 1
+        return await fetch.wait()
 
     async def close(self) -> None:
         tasks = [fetch.task for fetch in self._fetching.values()]

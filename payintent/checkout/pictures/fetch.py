@@ -134,9 +134,8 @@ class PictureFetcher:
         except aiohttp.ClientConnectorError as error:
             cause = error.os_error
             is_refused = isinstance(cause, EgressRefusedError)
-            raise PictureUnavailableError(
-                cause.reason if is_refused else "the connection failed"
-            ) from error
+            reason = cause.reason if is_refused else "the connection failed"
+            raise PictureUnavailableError(reason) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise PictureUnavailableError(
                 f"the response is invalid ({type(error).__name__})"
@@ -167,16 +166,8 @@ class PictureFetcher:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._resolver = _PictureResolver(rules=self._rules)
-            connector = aiohttp.TCPConnector(
-                resolver=self._resolver,
-                use_dns_cache=False,
-                socket_factory=partial(open_checked_socket, rules=self._rules),
-                limit=_SOCKETS_MAX,
-                force_close=True,
-                ssl=self._tls or True,
-            )
             self._session = aiohttp.ClientSession(
-                connector=connector,
+                connector=self._make_connector(self._resolver),
                 headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,  # a few bytes may expand to gigabytes
@@ -185,6 +176,16 @@ class PictureFetcher:
                 max_field_size=_HEADER_BYTES_MAX,
             )
         return self._session
+
+    def _make_connector(self, resolver: _PictureResolver) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(
+            resolver=resolver,
+            use_dns_cache=False,
+            socket_factory=partial(open_checked_socket, rules=self._rules),
+            limit=_SOCKETS_MAX,
+            force_close=True,
+            ssl=self._tls or True,
+        )
 
 
 async def _read_body(response: aiohttp.ClientResponse) -> bytes:

@@ -57,6 +57,20 @@ async def check_id_token(
 
 async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, Any]:
     """Verify the signature and return the claims."""
+    algorithm, kid = _read_header(text)
+    key = _find_key(await provider.get_keys(kid), kid, algorithm)
+    try:
+        message = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
+        claims = msgspec.json.decode(message.payload or b"")
+    except _PARSE_ERRORS:
+        raise sign_in_error("signature") from None
+    if not isinstance(claims, dict):
+        raise sign_in_error("signature")
+    return cast("dict[str, Any]", claims)
+
+
+def _read_header(text: str) -> tuple[str, str | None]:
+    """Return the algorithm, and the key's id if the token has one."""
     if len(text) > _TOKEN_CHARS_MAX:
         raise sign_in_error("signature")
     try:
@@ -68,15 +82,7 @@ async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, 
         raise sign_in_error("algorithm")
     if kid is not None and not isinstance(kid, str):
         raise sign_in_error("signature")
-    key = _find_key(await provider.get_keys(kid), kid, algorithm)
-    try:
-        message = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
-        claims = msgspec.json.decode(message.payload or b"")
-    except _PARSE_ERRORS:
-        raise sign_in_error("signature") from None
-    if not isinstance(claims, dict):
-        raise sign_in_error("signature")
-    return cast("dict[str, Any]", claims)
+    return algorithm, kid
 
 
 def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RSAKey | ECKey:

@@ -196,19 +196,23 @@ class EcpayGateway:
             return VerifiedCallback(
                 id=f"{notification.id}.simulated", session_id=notification.session_id
             )
+        return VerifiedCallback(
+            id=notification.id,
+            session_id=notification.session_id,
+            report=self._make_report(notification),
+        )
+
+    def _make_report(self, notification: "_Notification") -> SessionReport | None:
         if notification.code in _INCONCLUSIVE_REPORTS:
-            report = _INCONCLUSIVE_REPORTS[notification.code]
-        elif notification.code != PAID:
+            return _INCONCLUSIVE_REPORTS[notification.code]
+        if notification.code != PAID:
             # A trade number allows only one attempt, so the buyer cannot retry.
             reason = self.classify_failure(notification.code)
-            report = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
-        else:
-            report = _capture_report(notification.trade_no, notification.amount)
-            if report is None:
-                raise InvalidCallbackError("paid, but without a trade number or an amount")
-        return VerifiedCallback(
-            id=notification.id, session_id=notification.session_id, report=report
-        )
+            return SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
+        report = _capture_report(notification.trade_no, notification.amount)
+        if report is None:
+            raise InvalidCallbackError("paid, but without a trade number or an amount")
+        return report
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackResponse:  # noqa: ARG002 - required by the port
         return CallbackResponse(body=b"1|OK", content_type="text/plain")

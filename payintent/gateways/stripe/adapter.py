@@ -279,10 +279,9 @@ class StripeGateway:
             page = _decode(response, StripeRefundPage)
             if page is None:
                 return _unusable(response)
-            for refund in page.data:
-                # A refund made in the Dashboard does not have our id, but its reference is known.
-                if get_refund_id(refund) == request.refund_id or refund.id == request.reference:
-                    return to_refund_report(refund) or _unknown_status("a refund", refund.status)
+            refund = _find_requested_refund(page, request)
+            if refund is not None:
+                return to_refund_report(refund) or _unknown_status("a refund", refund.status)
             if not page.has_more or not page.data:
                 return _ABSENT
             query["starting_after"] = page.data[-1].id
@@ -309,6 +308,16 @@ async def _limit_time(work: Awaitable[R]) -> R | OutcomeUnknown:
             return await work
     except TimeoutError:
         return OutcomeUnknown(detail=f"not finished within {OPERATION_TIMEOUT_S:g} s")
+
+
+def _find_requested_refund(
+    page: StripeRefundPage, request: GatewayRefundRequest
+) -> StripeRefund | None:
+    for refund in page.data:
+        # A refund made in the Dashboard does not have our id, but its reference is known.
+        if get_refund_id(refund) == request.refund_id or refund.id == request.reference:
+            return refund
+    return None
 
 
 def _headers(account: GatewayAccount) -> dict[str, str]:

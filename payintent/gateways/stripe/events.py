@@ -199,21 +199,24 @@ def read_event(body: bytes) -> VerifiedCallback:
             raise UnusableCallbackError(
                 "a thin event does not contain the payment; choose the snapshot payload style"
             )
-        event = msgspec.json.decode(body, type=_Event)
-        if event.type in _REFUND_EVENTS:
-            refund = msgspec.json.decode(event.data.object, type=StripeRefund)
-            return _refund_callback(event.id, refund)
-        if event.type in _DISPUTE_EVENTS:
-            dispute = msgspec.json.decode(event.data.object, type=StripeDispute)
-            return _dispute_callback(event.id, event.type, dispute)
-        if event.type in _WARNING_EVENTS:
-            warning = msgspec.json.decode(event.data.object, type=StripeFraudWarning)
-            return _warning_callback(event.id, warning)
-        if event.type in _SESSION_EVENTS:
-            intent = msgspec.json.decode(event.data.object, type=StripePaymentIntent)
-            return _session_callback(event.id, event.type, intent)
+        return _make_callback(msgspec.json.decode(body, type=_Event))
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
         raise InvalidCallbackError("the signed body cannot be parsed") from None
+
+
+def _make_callback(event: _Event) -> VerifiedCallback:
+    if event.type in _REFUND_EVENTS:
+        refund = msgspec.json.decode(event.data.object, type=StripeRefund)
+        return _refund_callback(event.id, refund)
+    if event.type in _DISPUTE_EVENTS:
+        dispute = msgspec.json.decode(event.data.object, type=StripeDispute)
+        return _dispute_callback(event.id, event.type, dispute)
+    if event.type in _WARNING_EVENTS:
+        warning = msgspec.json.decode(event.data.object, type=StripeFraudWarning)
+        return _warning_callback(event.id, warning)
+    if event.type in _SESSION_EVENTS:
+        intent = msgspec.json.decode(event.data.object, type=StripePaymentIntent)
+        return _session_callback(event.id, event.type, intent)
     return VerifiedCallback(id=event.id)
 
 

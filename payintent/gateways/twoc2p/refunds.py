@@ -115,9 +115,10 @@ class TwoC2pRefundApi:
             return RefundReport(state=GatewayRefundState.DECLINED, detail=str(error))
         if request.was_sent_before and _age_s(request, self._now()) > REPLAY_WINDOW_S:
             first_result = await self.inquire(account, request)
-            if isinstance(first_result, OutcomeUnknown):
-                return first_result
-            if first_result.state is not GatewayRefundState.ABSENT:
+            if (
+                isinstance(first_result, OutcomeUnknown)
+                or first_result.state is not GatewayRefundState.ABSENT
+            ):
                 return first_result
         response = await self._request(account, request, "R", request.amount_minor)
         is_full = request.amount_minor == request.capture.amount_minor

@@ -86,11 +86,7 @@ def _render_guide(guide: Guide) -> bytes:
 @cache
 def _render_reference() -> bytes:
     reference = ApiReference(read_openapi_document())
-    groups, events, schemas = (
-        reference.list_groups(),
-        reference.list_events(),
-        reference.list_schemas(),
-    )
+    groups = reference.list_groups()
     contents = [
         *((group.id, group.name) for group in groups),
         ("webhooks", "Webhooks"),
@@ -102,8 +98,8 @@ def _render_reference() -> bytes:
         "/docs/reference",
         contents=contents,
         groups=groups,
-        events=events,
-        schemas=schemas,
+        events=reference.list_events(),
+        schemas=reference.list_schemas(),
         errors=read_openapi_document()["x-error-codes"],
     )
 
