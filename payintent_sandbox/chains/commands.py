@@ -45,11 +45,14 @@ def fund_account(
     units: Annotated[
         int, typer.Option(min=1, max=10**12, help="Whole coins, and whole tokens of each kind.")
     ] = FUNDED_UNITS,
+    token: Annotated[
+        str | None, typer.Option(help="Only this token, such as USDT. Default: coins and tokens.")
+    ] = None,
 ) -> None:
-    """Give an account coins and tokens."""
+    """Give an account coins and tokens, or send a token to a deposit address."""
     from payintent_sandbox.chains import devchain
 
-    devchain.fund_account(slug, address, units)
+    devchain.fund_account(slug, address, units, token)
 
 
 @app.command()

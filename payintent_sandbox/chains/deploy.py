@@ -164,14 +164,19 @@ async def genesis_hash(chain: DevChainRpc) -> str:
 
 
 async def fund(
-    chain: DevChainRpc, deployment: Deployment, address: str, units: int = FUNDED_UNITS
+    chain: DevChainRpc,
+    deployment: Deployment,
+    address: str,
+    units: int = FUNDED_UNITS,
+    symbol: str | None = None,
 ) -> None:
-    """Give an account `units` whole coins, and as many of every token."""
+    """Give an account `units` whole coins and as many of every token, or only of one token."""
     faucet = (await chain.ask("eth_accounts"))[0]
-    await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)
+    if symbol is None:
+        await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)
     contract = load(PLAIN_TOKEN)  # both kinds of token have `mint`
     for token in deployment.tokens:
-        if not token.native:
+        if not token.native and symbol in {None, token.symbol}:
             data = contract.call_data("mint", address, units * 10**token.decimals)
             await chain.send(faucet, token.address, data)
 

@@ -73,20 +73,23 @@ def stop() -> None:
     print("the chains have ended")
 
 
-def fund_account(slug: str, address: str, units: int) -> None:
-    """Give an account whole coins, and whole tokens of each kind."""
+def fund_account(slug: str, address: str, units: int, symbol: str | None) -> None:
+    """Give an account whole coins and whole tokens of each kind, or only one token."""
     dev_chain = _chain(slug)
+    symbols = [token.symbol for token in dev_chain.deployment.tokens if not token.native]
+    if symbol is not None and symbol not in symbols:
+        _fail(f"the tokens on {slug} are {', '.join(symbols)}")
     try:
         parse_address(address)
     except ValueError as error:
         _fail(str(error))
 
     async def give(chain: DevChainRpc) -> None:
-        await fund(chain, dev_chain.deployment, address, units)
+        await fund(chain, dev_chain.deployment, address, units, symbol)
 
     _run_on(dev_chain, give)
-    symbols = ", ".join(token.symbol for token in dev_chain.deployment.tokens)
-    print(f"{address} has {units} more of the coin and of {symbols} on {slug}")
+    received = symbol or f"the coin and of {', '.join(symbols)}"
+    print(f"{address} has {units} more of {received} on {slug}")
 
 
 def mine(slug: str, count: int) -> None:
