@@ -169,6 +169,12 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
     return [TokenRecord(**row) for row in rows]
 
 
+async def list_contract_tokens(database: Executor, contract: DeployedContract) -> list[TokenRecord]:
+    """List the chain's tokens that a contract can receive; coins at an address are not detected."""
+    tokens = await list_tokens(database, contract.chain)
+    return [token for token in tokens if contract.forwarder is None or not token.native]
+
+
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
     """Return a session's token as quoted, or None if the token had no address."""
     row = await database.row(

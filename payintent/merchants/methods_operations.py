@@ -108,7 +108,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             return
         symbols = {
             token.symbol
-            for token in await chain_store.list_tokens(context.database, contract.chain)
+            for token in await chain_store.list_contract_tokens(context.database, contract)
         }
         if self.token not in symbols or self.currencies != [self.token]:
             names = ", ".join(sorted(symbols))

@@ -129,24 +129,26 @@ async def add_platform_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> N
         if contract is None:
             methods = get_default_methods(account.provider)
         else:
-            methods = await _list_token_methods(tx, contract.chain)
+            methods = await _list_token_methods(tx, contract)
         for method in methods:
             await method_store.add(tx, merchant_id, account.id, method, position)
             position += 1
 
 
-async def _list_token_methods(tx: Tx, slug: str) -> list[NewPaymentMethod]:
-    """Return a method without fees for each token that a chain supports."""
-    chain = await chain_store.get_chain(tx, slug)
-    name = chain.name if chain else slug
+async def _list_token_methods(
+    tx: Tx, contract: chain_store.DeployedContract
+) -> list[NewPaymentMethod]:
+    """Return a method without fees for each token that a contract can receive."""
+    chain = await chain_store.get_chain(tx, contract.chain)
+    name = chain.name if chain else contract.chain
     return [
         NewPaymentMethod(
             kind="onchain",
             label=f"{token.symbol} on {name}",
             currencies=(token.symbol,),
-            chain=slug,
+            chain=contract.chain,
             token=token.symbol,
         )
-        for token in await chain_store.list_tokens(tx, slug)
+        for token in await chain_store.list_contract_tokens(tx, contract)
         if token.enabled and token.address is not None
     ]

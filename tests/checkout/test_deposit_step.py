@@ -14,7 +14,10 @@ from payintent.chains import watch_store as chain_watch_store
 from payintent.checkout.codes import _qr_response
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.checkout.methods.groups import cheapest_first, group_methods
+from payintent.core.errors import BadRequestError
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
+from payintent.merchants.operations import CreateMerchant
 from payintent.onchain.operations import SetChain
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.payments.model import Payment, Session
@@ -25,10 +28,12 @@ from tests.support.contracts import (
     FORWARDER,
     USDT,
     WATCHED_S,
+    add_contract,
     bill,
     contract_service,
     offer_deposits,
     offer_tokens,
+    register_factory,
 )
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import pay_uuid
@@ -246,6 +251,26 @@ async def test_a_deposit_is_offered_with_its_usual_duration(api: Api) -> None:
     assert "Usually " in page
     assert "deposit.js" in page  # it is fetched ahead
     assert "onchain.js" not in page
+
+
+async def test_the_native_coin_is_never_offered_at_an_address(api: Api) -> None:
+    await add_contract(api.world, "native")
+    account_id = await register_factory(api.world, "native")
+    new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
+    methods = await api.world.perform(ListPaymentMethods(merchant_id=new.merchant.id))
+    assert "NATIVED" in {method.token for method in methods}  # through the payment contract
+    assert "NATIVED" not in {method.token for method in methods if method.account_id == account_id}
+    with pytest.raises(BadRequestError, match="one of USDT"):
+        await api.world.perform(
+            AddPaymentMethod(
+                merchant_id=api.world.merchant_id,
+                account_id=account_id,
+                kind="onchain",
+                label="NATIVED",
+                currencies=["NATIVED"],
+                token="NATIVED",
+            )
+        )
 
 
 async def test_a_token_with_both_ways_is_offered_in_both(api: Api) -> None:
