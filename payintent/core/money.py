@@ -23,6 +23,8 @@ CRYPTO = ("USDT", "NATIVED")
 #: Tokens that are accepted only for payments in the fiat currency to which they are pegged.
 SETTLEMENT_TOKENS = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
+#: Decimals of every token on the test chain.
+TEST_TOKEN_DECIMALS = 6
 CRYPTO_DISPLAY_DECIMALS = 4
 
 #: Currencies that buyers can pay with.
@@ -139,12 +141,19 @@ def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
 def format_smallest_units(
     amount_minor: int, currency: str, token_decimals: int | None, *, on_chain: bool
 ) -> str | None:
-    """Format smallest units as an amount; returns None if the token's decimals are unknown."""
-    decimals = token_decimals if on_chain else get_minor_decimals(currency)
+    """Format smallest units as an amount; returns None if the token's decimals are unknown.
+
+    A token without a transfer on a chain is a test token.
+    """
+    is_token = currency in TENDER and TENDER[currency].is_crypto
+    if on_chain:
+        decimals = token_decimals
+    else:
+        decimals = TEST_TOKEN_DECIMALS if is_token else get_minor_decimals(currency)
     if decimals is None:
         return None
     amount = Decimal(amount_minor).scaleb(-decimals, EXACT)
-    return format_amount(amount, decimals, trim=on_chain)
+    return format_amount(amount, decimals, trim=on_chain or is_token)
 
 
 def group_thousands(text: str) -> str:

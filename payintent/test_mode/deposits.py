@@ -21,7 +21,6 @@ from payintent.test_mode import store as test_store
 from payintent.test_mode.model import TestSession
 
 TRANSFERS_MAX = 100  # per session
-TEST_TOKEN_DECIMALS = 6
 
 
 @dataclass(frozen=True, slots=True)

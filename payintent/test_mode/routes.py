@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
-from payintent.core.money import is_plain_decimal
+from payintent.core.money import TEST_TOKEN_DECIMALS, is_plain_decimal
 from payintent.db.database import Database
 from payintent.gateways.port import DisputeState
 from payintent.http.bodies import read_idempotency_key, read_json
@@ -32,7 +32,7 @@ from payintent.test_mode.buyer_simulator import (
     enter_card,
     enter_declined_card,
 )
-from payintent.test_mode.deposits import TEST_TOKEN_DECIMALS, TestTransfer
+from payintent.test_mode.deposits import TestTransfer
 from payintent.test_mode.model import APPROVED_CARD, DECLINED_CARDS, TEST_CARDS
 
 ADVANCE_MAX_S = 31 * 24 * 3600

@@ -93,6 +93,13 @@ async def test_at_the_deadline_the_transfers_decide(
     assert len(events) == 1
 
 
+async def test_a_case_has_the_decimals_of_the_test_token(side: Api) -> None:
+    created, _ = await _bill(side)
+    await act(side, created, "transfer", amount="30")
+    [case] = (await side.send("GET", "/v1/cases")).json["data"]
+    assert (case["kind"], case["amount"], case["currency"]) == ("SURPLUS", "4.5", "USDT")
+
+
 async def test_a_late_transfer_is_a_case_and_changes_no_payment(side: Api) -> None:
     created, _ = await _bill(side)
     await advance(side, 3_600)
