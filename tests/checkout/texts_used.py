@@ -14,7 +14,7 @@ PACKAGE = Path(payintent.__file__).parent
 CHECKOUT = PACKAGE / "checkout"
 TEMPLATES = sorted((CHECKOUT / "templates").glob("*.html"))
 SCRIPTS = sorted((CHECKOUT / "static").glob("*.js"))
-MODULES = sorted(CHECKOUT.glob("*.py"))
+MODULES = sorted(CHECKOUT.rglob("*.py"))
 MODULES += sorted((PACKAGE / "http").glob("*.py"))
 
 #: Where it is said, the key, and the names of its values; None where that is not written there.
