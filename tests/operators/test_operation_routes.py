@@ -93,7 +93,7 @@ async def test_a_dry_run_counts_and_changes_nothing(
     [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
     sent = {"merchant_id": stage.known["old_merchant"], "dry_run": True}
     answer = await ask(operator, token, "webhooks.replay-missed", sent)
-    assert (answer.status, answer.json["dry_run"], answer.json["events"]) == (200, True, 3)
+    assert (answer.status, answer.json["dry_run"], answer.json["events"]) == (200, True, 4)
     states = await stage.world.rows("SELECT DISTINCT state FROM delivery")
     assert [row["state"] for row in states] == ["skipped"]
     for action, more in (

@@ -153,8 +153,12 @@ async def test_the_first_merchant_has_a_test_key_that_stays(prepare: Prepare) ->
     assert test["api_key"].startswith("sk_test_")
     world = await prepare(9000)
     assert world.description()["merchants"][0]["test"] == test
-    [method] = await operate(world, ListPaymentMethods(merchant_id=test["merchant_id"]))
-    assert (method.provider, method.label) == ("test", "Test card")
+    methods = await operate(world, ListPaymentMethods(merchant_id=test["merchant_id"]))
+    assert [(method.provider, method.label) for method in methods] == [
+        ("test", "Test card"),
+        ("test_onchain", "USDT on Test chain"),
+        ("test_onchain", "USDC on Test chain"),
+    ]
 
 
 async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alone(

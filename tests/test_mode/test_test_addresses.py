@@ -96,7 +96,7 @@ async def test_at_the_deadline_the_transfers_decide(
 async def test_a_case_has_the_decimals_of_the_test_token(side: Api) -> None:
     created, _ = await _bill(side)
     await act(side, created, "transfer", amount="30")
-    [case] = (await side.send("GET", "/v1/cases")).json["data"]
+    [case] = (await side.send("GET", "/v1/cases", headers=side.bearer())).json["data"]
     assert (case["kind"], case["amount"], case["currency"]) == ("SURPLUS", "4.5", "USDT")
 
 
