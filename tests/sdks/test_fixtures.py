@@ -71,7 +71,7 @@ async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configur
     ("changes", "said"),
     [
         ({"PAYINTENT_API_KEY": "sk_live_x"}, "PAYINTENT_API_KEY is not a test key"),
-        ({"PAYINTENT_API_KEY": ""}, "set PAYINTENT_API_KEY: a test key of the merchant"),
+        ({"PAYINTENT_API_KEY": ""}, "set PAYINTENT_API_KEY: the merchant's test key"),
         ({"PAYINTENT_WEBHOOK_PORT": "x"}, "PAYINTENT_WEBHOOK_PORT is no port: x"),
     ],
 )
