@@ -228,8 +228,12 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
     update events.
     """
     await tx.fetch(_ERASE_PAYMENTS, payment_ids, ERASED)
-    for statement in _ERASE_RELATED:
-        await tx.fetch(statement, payment_ids)
+    await tx.fetch(_ERASE_SESSIONS, payment_ids)
+    await tx.fetch(_ERASE_TEST_SESSIONS, payment_ids)
+    await tx.fetch(_ERASE_CALLBACKS, payment_ids)
+    await tx.fetch(_ERASE_RECEIPTS, payment_ids)
+    await tx.fetch(_ERASE_CHAIN_REFUNDS, payment_ids)
+    await tx.fetch(_ERASE_REFUNDS, payment_ids)
     if bodies:
         sealing = tx.payer_sealing
         new_bodies = [sealing.seal_body(event_id, body) for event_id, body in bodies.items()]
@@ -283,14 +287,6 @@ _ERASE_REFUNDS: LiteralString = """
     WHERE (reason IS NOT NULL OR destination IS NOT NULL)
         AND capture_id IN (SELECT id FROM capture WHERE payment_id = ANY($1::uuid[]))
 """
-_ERASE_RELATED = (
-    _ERASE_SESSIONS,
-    _ERASE_TEST_SESSIONS,
-    _ERASE_CALLBACKS,
-    _ERASE_RECEIPTS,
-    _ERASE_CHAIN_REFUNDS,
-    _ERASE_REFUNDS,
-)
 _ERASE_EVENTS: LiteralString = """
     UPDATE event e
     SET body = n.body
