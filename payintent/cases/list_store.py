@@ -66,16 +66,14 @@ _COLUMNS: LiteralString = """
     '0x' || encode(r.token, 'hex') AS token, m.refund_id, m.subject,
     f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason,
     d.reference AS d_reference, d.state AS d_state, d.funds AS d_funds, d.reason AS d_reason,
-    d.respond_by AS d_respond_by, w.chain AS money_chain, t.symbol AS token_symbol,
-    t.decimals AS token_decimals
+    d.respond_by AS d_respond_by, t.symbol AS token_symbol, t.decimals AS token_decimals
 """
 #: The tables of `_COLUMNS`; `f` is the case's latest refund.
 _SOURCES: LiteralString = """
     FROM money_case m
     LEFT JOIN capture c ON c.id = m.capture_id
-    LEFT JOIN chain_receipt r ON r.id = m.receipt_id
-    LEFT JOIN chain_receipt w ON w.id = coalesce(m.receipt_id, c.receipt_id)
-    LEFT JOIN chain_token t ON t.chain = w.chain AND t.address = w.token
+    LEFT JOIN chain_receipt r ON r.id = coalesce(m.receipt_id, c.receipt_id)
+    LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
     LEFT JOIN dispute d ON d.case_id = m.id
     LEFT JOIN LATERAL (
         SELECT id, status, step, failure_reason
@@ -114,7 +112,7 @@ def _build_case(row: Row) -> CaseDetails:
         came=CaseAmount.from_smallest_units(
             row["amount_minor"],
             row["token_symbol"] or row["currency"] or row["token"],
-            row["money_chain"],
+            row["chain"],
             row["token_decimals"],
         ),
         expected=None,

@@ -2,7 +2,6 @@
 
 import re
 from decimal import Decimal
-from html import unescape
 from urllib.parse import urljoin
 
 from payintent.evm import abi
@@ -20,7 +19,7 @@ from payintent_sandbox.demo.tokens import TokenPurchase, select
 
 CHAIN, TOKEN = "bsc", "USDT"
 _TRANSFER = bytes.fromhex("a9059cbb")
-_REFUND_LINK = re.compile(r'href="([^"]*/refund/[^"]+)"')
+_REFUND_PATH = re.compile(r"/c/refund/[A-Za-z0-9_-]{44}")
 
 
 async def pay_to_an_address(stage: DemoStage) -> None:
@@ -95,7 +94,7 @@ async def _refund(purchase: TokenPurchase) -> None:
 async def _find_refund_page(stage: DemoStage, checkout_url: str) -> str:
     async with stage.http.get(checkout_url) as answer:
         expect("the checkout page", answer.status, OK)
-        link = _REFUND_LINK.search(await answer.text())
-    if link is None:
+        path = _REFUND_PATH.search(await answer.text())
+    if path is None:
         raise StepError("the checkout page has no link to the refund")
-    return urljoin(checkout_url, unescape(link[1]))
+    return urljoin(checkout_url, path[0])

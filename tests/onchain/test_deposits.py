@@ -6,6 +6,7 @@ from decimal import Decimal
 import asyncpg
 import pytest
 
+from payintent.cases.operations import ListCases
 from payintent.chains.operations import SetToken
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.evm.abi import to_checksum_address
@@ -96,6 +97,8 @@ async def test_a_surplus_is_a_case_of_its_own(deposits: DepositGround) -> None:
     await deposits.ground.final()
     assert await deposits.outcome(payment) == ("PAID", None, ["SURPLUS"])
     assert await captures(deposits) == [Money(True, "USDT", TOTAL), Money(False, "USDT", HALF)]
+    [case] = await deposits.ground.world.perform(ListCases())
+    assert (case.chain, len(case.tx_hash or "")) == (deposits.ground.slug, 66)
 
 
 async def test_a_surplus_below_the_minimum_stays_with_the_payment(
