@@ -70,7 +70,7 @@ async def read_at_endpoints(
     heads: Sequence[ChainHeads],
     block: int,
     chain: str,
-    what: str,
+    kind: str,
 ) -> Agreement[Log, Fact]:
     """Read a range at endpoints that have `block` until enough of them agree, or judge each log.
 
@@ -94,11 +94,11 @@ async def read_at_endpoints(
     if needed == 1 and readings and await _is_confirmed(source, readings[0]):
         return _merge(readings)
     if len(readings) < needed:
-        raise ChainUnavailableError(f"{chain}: too few endpoints report {what} of block {block}")
+        raise ChainUnavailableError(f"{chain}: too few endpoints report {kind} of block {block}")
     merged = _merge(readings)
     if needed > 1:
-        WRONG_RESPONSES.labels(chain, what).inc()
-        _log.error("logs_disputed", chain=chain, what=what, block=merged.end.number)
+        WRONG_RESPONSES.labels(chain, kind).inc()
+        _log.error("logs_disputed", chain=chain, kind=kind, block=merged.end.number)
     return await _prove(reader, source, merged, readings)
 
 
