@@ -249,7 +249,7 @@ def _make_adapters(
     refund_senders: RefundSenders,
 ) -> dict[str, Gateway]:
     onchain = OnchainGateway(database, settings.api_base, refund_senders)
-    deposits = DepositGateway(database, settings.api_base, onchain)
+    deposits = DepositGateway(database, settings.api_base, refund_senders)
     http_adapters = {adapter.provider: adapter(http) for adapter in _HTTP_ADAPTERS}
     return {**http_adapters, onchain.provider: onchain, deposits.provider: deposits}
 

@@ -5,6 +5,7 @@ deadline. Its state is read from the records that the chain watcher stores.
 """
 
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from payintent.chains import watch_store as chain_watch_store
@@ -80,17 +81,20 @@ class OnchainGateway:
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
         """Assign a random on-chain id to the session, so that internal ids are not revealed."""
-        session_id = ids.format_id(ids.SESSION, request.session_id)
-        action = {
+        action = self._make_action(account, request.session_id)
+        return SessionCreated(reference=f"0x{new_pay_uuid().hex}", next_action=action)
+
+    def _make_action(self, account: GatewayAccount, session_id: UUID) -> dict[str, Any]:
+        public_id = ids.format_id(ids.SESSION, session_id)
+        return {
             "type": "onchain_session",
             "onchain_session": {
-                "session_id": session_id,
+                "session_id": public_id,
                 "chain": account.credentials["chain"],
                 "network_id": int(account.credentials["network_id"]),
-                "url": f"{self._api_base}/onchain/sessions/{session_id}",
+                "url": f"{self._api_base}/onchain/sessions/{public_id}",
             },
         }
-        return SessionCreated(reference=f"0x{new_pay_uuid().hex}", next_action=action)
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef

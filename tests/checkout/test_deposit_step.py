@@ -16,6 +16,7 @@ from payintent.checkout.languages import LOCALES, load_language
 from payintent.checkout.methods.groups import cheapest_first, group_methods
 from payintent.core.errors import BadRequestError
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
+from payintent.gateways.port import GatewaySessionRequest, SessionRejected
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant
 from payintent.onchain.operations import SetChain
@@ -271,6 +272,31 @@ async def test_the_native_coin_is_never_offered_at_an_address(api: Api) -> None:
                 token="NATIVED",
             )
         )
+
+
+async def test_no_address_is_given_for_the_native_coin(api: Api) -> None:
+    accounts = api.world.service.accounts
+    gateway = accounts.gateway("onchain")
+    await add_contract(api.world, "native")
+    account = await accounts.get(await register_factory(api.world, "native"))
+    assert gateway
+    assert account
+    payment = await api.world.create()
+    request = GatewaySessionRequest(
+        session_id=payment.id,
+        amount_minor=10**18,
+        currency="NATIVED",
+        kind="onchain",
+        country="TH",
+        description="A-1",
+        opened_at=payment.created_at,
+        expires_at=payment.expires_at,
+        return_url="",
+        callback_url="",
+    )
+    result = await gateway.create_session(account, request)
+    assert isinstance(result, SessionRejected)
+    assert await api.world.rows("SELECT FROM deposit_address") == []
 
 
 async def test_a_token_with_both_ways_is_offered_in_both(api: Api) -> None:

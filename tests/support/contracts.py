@@ -48,10 +48,9 @@ async def contract_service(
 ) -> AsyncIterator[Service]:
     """Open the service with the fake gateway and the contract's own adapter."""
     database = Database(settings)
-    contract = OnchainGateway(
-        database, settings.api_base, {} if refund_senders is None else refund_senders
-    )
-    deposits = DepositGateway(database, settings.api_base, contract)
+    senders = {} if refund_senders is None else refund_senders
+    contract = OnchainGateway(database, settings.api_base, senders)
+    deposits = DepositGateway(database, settings.api_base, senders)
     gateways = {"fake": gateway, PROVIDER: contract, DEPOSIT_PROVIDER: deposits}
     service = await open_service(settings, gateways)
     try:
