@@ -16,7 +16,7 @@ from payintent.accounting.model import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptMoney:
-    """The deposits that a sweep took, and what the receiver got of them."""
+    """The deposits that a sweep moved, and the amount that the receiver got."""
 
     sweep_id: UUID
     account_id: int

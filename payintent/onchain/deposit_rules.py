@@ -1,4 +1,4 @@
-"""Decides what the transfers to a deposit address pay.
+"""Decides whether the transfers to a deposit address pay its session.
 
 A deposit session has an address of its own, and any number of transfers may arrive there. Only
 final transfers count, and a transfer is in time if its block's timestamp is at most the deadline.
@@ -31,7 +31,7 @@ class DepositEvidence:
     deadline: datetime
     currency: str
     amount: int
-    tolerance: int  # a smaller shortfall still pays
+    tolerance: int  # a smaller shortfall is accepted
     surplus_min: int  # a smaller surplus is kept with the payment
     is_current: bool  # its payment is PROCESSING and uses this session
     #: Time of the last final block read for this address; None until all its blocks are read.
@@ -63,7 +63,7 @@ _NEVER_FINAL = SessionReport(
 
 
 def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
-    """Return the captures that final transfers amount to now, in the order to apply them.
+    """Return the captures that the final transfers result in now, in the order to apply them.
 
     A session that can still be paid collects transfers until they reach the amount or its deadline
     is final. A session that cannot be paid any more reports its transfers as they arrive. They are

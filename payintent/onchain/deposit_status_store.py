@@ -1,4 +1,4 @@
-"""Reads a payment's deposit addresses, their transfers and sweeps, as operators see them."""
+"""Reads a payment's deposit addresses with their transfers and sweeps, for operators."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Builds the parts of a session's view that only deposit sessions have."""
+"""Builds the fields of a session's view that only deposit sessions have."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from payintent.payments.model import Session
 
 
 def build_factory_fields(factory: DeployedContract) -> dict[str, Any]:
-    """Return what anyone needs to recompute a deposit address from a payment's uuid."""
+    """Return the values from which anyone can recompute a deposit address."""
     assert factory.forwarder is not None  # noqa: S101 - the caller has checked it
     return {
         "factory_address": to_checksum_address(factory.address),

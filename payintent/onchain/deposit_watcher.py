@@ -37,7 +37,7 @@ from payintent.onchain.deposits_store import (
     NewDeposit,
     SessionDeposits,
 )
-from payintent.onchain.pending_deposits_store import LookSchedule, PendingDeposit, SecondLook
+from payintent.onchain.pending_deposits_store import DepositRecheck, PendingDeposit, RecheckSchedule
 from payintent.onchain.pending_transfers import (
     can_set_aside,
     close_proven_cases,
@@ -53,12 +53,12 @@ _RANGES_MAX = 200  # per pass
 _SEARCHES_MAX = 20  # per endpoint and range of blocks
 _SETTLED_MAX = 1_000  # sessions at a time
 _AMOUNT_LIMIT = 2**128  # in the smallest unit; the database can add up millions of such amounts
-_LOOK_MAX = 1_000  # addresses at a time
-_LOOK_SEARCHES_MAX = 20  # per endpoint and pass
+_RECHECK_ADDRESSES_MAX = 1_000  # addresses at a time
+_RECHECK_SEARCHES_MAX = 20  # per endpoint and pass
 _RECHECKS_MAX = 10  # blocks with unproven deposits, per pass
-_LOOK_EVERY, _LOOK_AGE = timedelta(minutes=10), timedelta(days=1)
-_LONG_LOOK_EVERY, _LONG_LOOK_AGE = timedelta(hours=1), timedelta(days=30)
-_LOOK_BACK = timedelta(hours=1)
+_RECHECK_EVERY, _RECHECK_AGE = timedelta(minutes=10), timedelta(days=1)
+_LONG_RECHECK_EVERY, _LONG_RECHECK_AGE = timedelta(hours=1), timedelta(days=30)
+_RECHECK_BACK = timedelta(hours=1)
 
 DEPOSITS = Counter("payintent_deposits_total", "Final transfers to deposit addresses", ["chain"])
 ADDRESSES = Gauge("payintent_deposit_addresses", "Addresses of unfinished sessions", ["chain"])
@@ -81,38 +81,40 @@ class DepositWatcher:
                 break
         try:
             await self._recheck_unproven(heads)
-            await self._look_again(heads)
+            await self._continue_recheck(heads)
         except ChainUnavailableError as error:
             _log.warning("second_look_deferred", chain=self.chain.slug, why=str(error))
 
-    async def _look_again(self, heads: Sequence[ChainHeads]) -> None:
-        """Continue or begin a second look at final blocks, in about `_LOOK_SEARCHES_MAX` searches.
+    async def _continue_recheck(self, heads: Sequence[ChainHeads]) -> None:
+        """Continue or begin a recheck of final blocks, in about `_RECHECK_SEARCHES_MAX` searches.
 
         It finds deposits that endpoints omitted, and deposits of sessions that have ended.
         """
         slug = self.chain.slug
-        blocks = int(_LOOK_BACK.total_seconds() * 1000) // self.chain.block_time_ms
-        schedule = LookSchedule(_LOOK_EVERY, _LOOK_AGE, _LONG_LOOK_EVERY, _LONG_LOOK_AGE, blocks)
+        blocks = int(_RECHECK_BACK.total_seconds() * 1000) // self.chain.block_time_ms
+        schedule = RecheckSchedule(
+            _RECHECK_EVERY, _RECHECK_AGE, _LONG_RECHECK_EVERY, _LONG_RECHECK_AGE, blocks
+        )
         chunk = min(self.reader.get_recipients_max(name) for name in self.reader.names)
         searches = 0
-        while searches < _LOOK_SEARCHES_MAX:
-            look = await pending_deposits_store.begin_second_look(self.database, slug, schedule)
-            if look is None:
+        while searches < _RECHECK_SEARCHES_MAX:
+            recheck = await pending_deposits_store.begin_recheck(self.database, slug, schedule)
+            if recheck is None:
                 return
             addresses, last_id = await deposits_store.list_addresses(
-                self.database, slug, look.address_id, _LOOK_MAX
+                self.database, slug, recheck.address_id, _RECHECK_ADDRESSES_MAX
             )
-            while look is not None and searches < _LOOK_SEARCHES_MAX:
-                end = await self._read_look(look, heads, addresses, is_last=last_id is None)
+            while recheck is not None and searches < _RECHECK_SEARCHES_MAX:
+                end = await self._read_recheck(recheck, heads, addresses, is_last=last_id is None)
                 searches += max(1, ceil(len(addresses) / chunk))
                 async with self.database.transaction() as tx:
-                    look = await pending_deposits_store.advance_second_look(
-                        tx, slug, look, end, last_id
+                    recheck = await pending_deposits_store.advance_recheck(
+                        tx, slug, recheck, end, last_id
                     )
 
-    async def _read_look(
+    async def _read_recheck(
         self,
-        look: SecondLook,
+        recheck: DepositRecheck,
         heads: Sequence[ChainHeads],
         addresses: Sequence[bytes],
         *,
@@ -122,12 +124,12 @@ class DepositWatcher:
 
         Sweeps are read with the last addresses.
         """
-        end = look.last
-        if addresses and look.first <= end:
-            end = await self._read_known_blocks(_Range(look.first, end, end), heads, addresses)
-        if is_last and look.first <= end:
+        end = recheck.last
+        if addresses and recheck.first <= end:
+            end = await self._read_known_blocks(_Range(recheck.first, end, end), heads, addresses)
+        if is_last and recheck.first <= end:
             sweeps = SweepWatcher(database=self.database, reader=self.reader, chain=self.chain)
-            end = await sweeps.read_again(look.first, end, heads)
+            end = await sweeps.read_again(recheck.first, end, heads)
         return end
 
     async def _recheck_unproven(self, heads: Sequence[ChainHeads]) -> None:

@@ -19,8 +19,8 @@ class OpenAddresses:
     """The deposit addresses of a chain's unfinished sessions."""
 
     addresses: list[bytes]
-    new_session_ids: list[UUID]  # of addresses without which a later range was read
-    from_block: int | None  # transfers to new addresses are looked for after this block
+    new_session_ids: list[UUID]  # their addresses were not included when later blocks were read
+    from_block: int | None  # transfers to new addresses are read after this block
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> No
 
 
 async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) -> None:
-    """Query an endpoint for undecided transactions. MissingReason queries are not votes."""
+    """Query an endpoint for undecided transactions. Unanswered queries are not votes."""
     tx_hashes = votes.undecided_transactions()
     if not tx_hashes:
         return

@@ -1,4 +1,4 @@
-"""Store transfers to deposit addresses that are not final, and looks for omitted transfers."""
+"""Stores pending transfers to deposit addresses, and the progress of rechecks."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -213,7 +213,7 @@ async def delete_final_pending(tx: Tx, chain: str, logs: Collection[TransferLog]
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLook:
+class DepositRecheck:
     """A repeated reading of final blocks: the remaining blocks of the addresses after an id."""
 
     first: int
@@ -222,7 +222,7 @@ class SecondLook:
 
 
 @dataclass(frozen=True, slots=True)
-class LookSchedule:
+class RecheckSchedule:
     """When deposits are read again, for addresses of which age, and from how many blocks back."""
 
     every: timedelta
@@ -232,10 +232,10 @@ class LookSchedule:
     blocks: int
 
 
-async def begin_second_look(
-    database: Executor, chain: str, schedule: LookSchedule
-) -> SecondLook | None:
-    """Return the unfinished second look, or begin one; None if none is due."""
+async def begin_recheck(
+    database: Executor, chain: str, schedule: RecheckSchedule
+) -> DepositRecheck | None:
+    """Return the unfinished recheck, or begin one; None if none is due."""
     await database.fetch(
         """
         WITH due AS (
@@ -278,16 +278,16 @@ async def begin_second_look(
         """,
         chain,
     )
-    return SecondLook(**row) if row else None
+    return DepositRecheck(**row) if row else None
 
 
-async def advance_second_look(
-    tx: Tx, chain: str, look: SecondLook, block: int, last_id: int | None
-) -> SecondLook | None:
-    """Record that these addresses are read up to a block, and return their remaining look.
+async def advance_recheck(
+    tx: Tx, chain: str, recheck: DepositRecheck, block: int, last_id: int | None
+) -> DepositRecheck | None:
+    """Record that these addresses are read up to a block, and return their remaining recheck.
 
-    After the last block, the look continues with the addresses after `last_id`, or ends if that is
-    None. Returns None then, and if another process has advanced the look.
+    After the last block, the recheck continues with the addresses after `last_id`, or ends if
+    `last_id` is None. Returns None then, and if another process has advanced the recheck.
     """
     row = await tx.row(
         """
@@ -309,10 +309,10 @@ async def advance_second_look(
         RETURNING p.is_read
         """,
         chain,
-        look.first,
-        look.last,
-        look.address_id,
+        recheck.first,
+        recheck.last,
+        recheck.address_id,
         block,
         last_id,
     )
-    return None if row is None or row["is_read"] else replace(look, first=block + 1)
+    return None if row is None or row["is_read"] else replace(recheck, first=block + 1)

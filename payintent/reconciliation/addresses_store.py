@@ -9,7 +9,7 @@ from payintent.db.database import Executor, Tx
 from payintent.evm.port import TransferLog
 from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 
-_LOOKED_AT_DAYS = 30  # the deposit watcher looks again for deposits at younger addresses
+_LOOKED_AT_DAYS = 30  # the deposit watcher rechecks younger addresses for deposits
 _NEW_HOURS = 1  # a new address may not have been read yet
 
 #: What should be at the address of the session `l.our_id` at block $4: the deposits of a token in
@@ -33,12 +33,12 @@ class ComparedAddress:
     id: int
     session_id: UUID
     address: bytes
-    is_looked_at: bool  # the deposit watcher still looks for deposits, with a delay
+    is_looked_at: bool  # the deposit watcher still rechecks the address for deposits
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBlocks:
-    """The last block of which deposits and sweeps have been read, also by a second look."""
+    """The last block of which deposits and sweeps have been read, also by a recheck."""
 
     last: int
     looked_at: int

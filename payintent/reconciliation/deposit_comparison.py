@@ -2,7 +2,7 @@
 
 A batch is compared at the last block whose deposits and sweeps have been read, because most
 endpoints have no balances of older blocks. A balance that differs from the books is read at a
-second endpoint too. Transfers that the deposit watcher's second look has not reached yet are not
+second endpoint too. Transfers that the deposit watcher's recheck has not reached yet are not
 differences.
 """
 
@@ -52,7 +52,7 @@ class AddressBatch:
     tokens: Sequence[TokenRecord]
     addresses: Sequence[ComparedAddress]
     balances: Balances
-    later: Sequence[TransferLog]  # transfers that the second look may not have reached
+    later: Sequence[TransferLog]  # transfers that the recheck may not have reached
 
     async def load(self, tx: Tx) -> ReconciliationScope:
         unread: dict[tuple[bytes, bytes], int] = {}
@@ -202,7 +202,7 @@ class AddressReader:
     async def _read_later(
         self, names: Sequence[str], differing: Sequence[ComparedAddress], blocks: ReadBlocks
     ) -> list[TransferLog]:
-        """Read the transfers to these addresses that the second look may not have reached."""
+        """Read the transfers to these addresses that the recheck may not have reached."""
         recipients = [item.address for item in differing if item.is_looked_at]
         logs: list[TransferLog] = []
         first = blocks.looked_at + 1

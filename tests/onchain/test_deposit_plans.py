@@ -8,7 +8,7 @@ import pytest
 
 from payintent.chains import unswept_store
 from payintent.onchain import deposits_store, pending_deposits_store
-from payintent.onchain.pending_deposits_store import LookSchedule
+from payintent.onchain.pending_deposits_store import RecheckSchedule
 from payintent.onchain.sweeps import batches_store
 from tests.db.test_plans import _PARTIAL, _reads_all, _statements
 from tests.support.deposits import add_factory
@@ -40,11 +40,11 @@ async def _record_poll(ground: ChainWorld) -> set[str]:
     """Record the statements that read addresses and deposits in every pass."""
     database, chain = ground.world.database, ground.slug
     statements: set[str] = set()
-    schedule = LookSchedule(timedelta(), timedelta(), timedelta(), timedelta(), 1)
+    schedule = RecheckSchedule(timedelta(), timedelta(), timedelta(), timedelta(), 1)
     with _statements(statements):
         await deposits_store.get_open_addresses(database, chain)
         await deposits_store.list_decidable_sessions(database, chain, datetime.now(UTC))
-        await pending_deposits_store.begin_second_look(database, chain, schedule)
+        await pending_deposits_store.begin_recheck(database, chain, schedule)
         await deposits_store.list_addresses(database, chain, 0, 10)
         await batches_store.list_unclaimed(database, chain)
         await unswept_store.list_unswept(database, chain)

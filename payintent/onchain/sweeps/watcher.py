@@ -2,7 +2,7 @@
 
 Two endpoints must report a sweep, unless the chain has only one. A sweep never changes a payment.
 It moves money from a deposit address to the receiver in the ledger. An unproven sweep is skipped:
-the second look or the daily comparison of the address finds it.
+the recheck or the daily comparison of the address finds it.
 
 A factory logs the sweeps that it makes. A direct call of an address (`flush`, or the receiver's
 `execute`) has no such log. It is read from the token's transfer to the receiver.
@@ -104,7 +104,7 @@ class SweepWatcher:
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """What the receiver got of a sweep, and the transfer that is the sweep, if it has no log."""
+    """The amount that the receiver got, and the transfer itself if the sweep has no log."""
 
     amount: int
     transfer: TransferLog | None = None
@@ -112,7 +112,7 @@ class _Received:
 
 @dataclass(frozen=True, slots=True)
 class _SweepSource:
-    """Reads sweeps, with what the receivers got.
+    """Reads sweeps, with the amounts that the receivers got.
 
     Transfers of unsupported tokens are not read, because anyone can deploy a token.
     """
@@ -172,7 +172,7 @@ def match_transfers(
     receivers: Mapping[bytes, bytes],
     tokens: Collection[bytes],
 ) -> tuple[list[FinalSweep], list[TransferLog]]:
-    """Return the sweeps with what the receiver got, and the transfers that belong to no sweep.
+    """Return the sweeps with the received amounts, and the transfers that belong to no sweep.
 
     The receiver gets less than a sweep's amount if the token takes a fee. The transfers of a sweep
     are the last before its log, up to its amount: a contract can flush and sweep in a transaction.
