@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile
 # Keep compiled modules: otherwise every process of a test run compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo tools test test-all test-fast check format bench docs release drill-cells clean
+.PHONY: help dev demo tools test test-all test-fast check format bench docs release shots drill-cells clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ check: tools ## Check format, lint, types, layers, migrations, dependencies and 
 format: $(VENV)/dev ## Format, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+shots: tools ## Take pictures of every state of the checkout (STATES="card paid"; ALL=1 adds dark and each language)
+	@$(BIN)/python -m tests.web.shots $(STATES)
 
 bench: $(VENV)/dev ## Measure every figure of the README, in one run on this machine
 	$(BIN)/python -m bench

@@ -1,4 +1,4 @@
-"""`python -m tests.web.shots` takes pictures of every page of checkout, console and portal."""
+"""`make shots` takes pictures of every state of the checkout; by name also of other pages."""
 
 import asyncio
 import os
@@ -6,11 +6,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from payintent.members.model import MemberRole
 from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
+from tests.web.checkout_shots import shoot_checkout, shoot_portraits, take_whole_page
 from tests.web.console_gallery import CONSOLE_PAGES, open_console
 from tests.web.console_shots import (
     IN_THE_DOCS,
@@ -24,23 +25,14 @@ from tests.web.states import STATES
 from tests.web.visiting import SMALL_PX, look_at, screen
 
 FOLDER = Path(os.environ.get("VAR_DIR", "var")) / "screenshots"
-LOOKS = ("light", "dark", "320", "wide", "ar")
+_IS_COMPLETE = os.environ.get("ALL") == "1"  # dark and in every language too
 _CONSOLE = "console-"  # what the name of a page of the console begins with
-_USUAL_PX = 640
 _WIDE_PX = 1280
 _PORTAL = "portal"  # in place of a state: every page of the merchant portal
 _README_STATE = "choose-shop"
-_DOCS = "docs"  # the pictures of `docs/operate/console.md`, which are kept
+_DOCS = "docs"  # in place of a state: the pictures of the documentation, which are kept
 _DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-
-
-async def shoot(gallery: Gallery, browser: Browser, folder: Path, wanted: list[str]) -> int:
-    """Take the pictures of the states that are wanted; gives how many."""
-    context, arabic = await screen(browser), await screen(browser, locale="ar")
-    for name in wanted:
-        await _looks(context, gallery, folder, name)
-        await _arabic(arabic, gallery, folder, name)
-    return len(wanted) * len(LOOKS)
+_PORTRAITS = "portraits"  # those of docs/pictures/after alone
 
 
 async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:
@@ -69,19 +61,8 @@ async def _portal_looks(page: Page, folder: Path, name: str, address: str) -> in
         ("320", "light", SMALL_PX),
     ):
         await page.emulate_media(color_scheme=scheme)
-        await _take(page, folder / f"portal-{name}-{look}.png", width)
+        await take_whole_page(page, folder / f"portal-{name}-{look}.png", width)
     return 3
-
-
-async def _looks(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
-    page = (await look_at(context, gallery, name)).page
-    await _take(page, folder / f"{name}-light.png", _USUAL_PX)
-    await page.emulate_media(color_scheme="dark")
-    await _take(page, folder / f"{name}-dark.png", _WIDE_PX)
-    await page.emulate_media(color_scheme="light")
-    await _take(page, folder / f"{name}-320.png", SMALL_PX)
-    await _take(page, folder / f"{name}-wide.png", _WIDE_PX)
-    await page.close()
 
 
 async def shoot_checkout_for_the_docs(gallery: Gallery, browser: Browser) -> int:
@@ -92,21 +73,6 @@ async def shoot_checkout_for_the_docs(gallery: Gallery, browser: Browser) -> int
     save_small(await page.screenshot(), _DOCS_FOLDER / "checkout.png")
     await context.close()
     return 1
-
-
-async def _arabic(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
-    page = (await look_at(context, gallery, name, "ar")).page
-    await _take(page, folder / f"{name}-ar.png", _USUAL_PX)
-    await page.close()
-
-
-async def _take(page: Page, path: Path, width: int) -> None:
-    """Take all of a page, on a screen as high as it is: browsers stitch badly."""
-    await page.set_viewport_size({"width": width, "height": width})
-    height = await page.evaluate("document.documentElement.scrollHeight")
-    await page.set_viewport_size({"width": width, "height": max(height, width)})
-    await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    await page.screenshot(path=path)
 
 
 async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
@@ -121,12 +87,17 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
         try:
             if buyers or _PORTAL in wanted:
                 async with open_gallery(server_url) as gallery:
-                    count += await shoot(gallery, browser, folder, buyers)
+                    count += await shoot_checkout(
+                        gallery, browser, folder, buyers, is_complete=_IS_COMPLETE
+                    )
                     if _PORTAL in wanted:
                         count += await shoot_portal(gallery, browser, folder)
             if _DOCS in wanted:
                 async with open_gallery(server_url) as gallery:
                     count += await shoot_checkout_for_the_docs(gallery, browser)
+            if _PORTRAITS in wanted:
+                async with open_gallery(server_url) as gallery:
+                    count += await shoot_portraits(gallery, browser, _DOCS_FOLDER / "after")
             if operators or _DOCS in wanted:
                 async with open_console(server_url) as console:
                     count += await shoot_console(console, browser, folder, operators)
@@ -140,10 +111,10 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
 
 
 def main() -> None:
-    """Take pictures of all states, or of those that are named."""
+    """Take pictures of all states of the checkout, or of the pages that are named."""
     names = [*STATES, _PORTAL, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
-    wanted = sys.argv[1:] or names
-    if unknown := set(wanted) - {*names, _DOCS}:
+    wanted = sys.argv[1:] or list(STATES)
+    if unknown := set(wanted) - {*names, _DOCS, _PORTRAITS}:
         sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     _DOCS_FOLDER.mkdir(exist_ok=True)

@@ -46,7 +46,11 @@ async def screen(browser: Browser, **options: object) -> BrowserContext:
 
 async def look_at(context: BrowserContext, gallery: Gallery, name: str, lang: str = "") -> Look:
     """Arrange a state and show it, complete."""
-    visit = await STATES[name](gallery)
+    return await show(context, gallery, await STATES[name](gallery), lang)
+
+
+async def show(context: BrowserContext, gallery: Gallery, visit: Visit, lang: str = "") -> Look:
+    """Show a state that is arranged, complete."""
     page = await context.new_page()
     look = Look(page, visit)
     page.on("console", look.hear)
