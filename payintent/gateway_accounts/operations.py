@@ -67,6 +67,13 @@ def check_credential_names(
         raise BadRequestError(f"credentials: {provider} requires {missing_names}")
 
 
+def is_hidden_gateway(context: OperationContext, provider: str) -> bool:
+    """Return whether this installation is not a sandbox, and the gateway exists only in one."""
+    capabilities = context.capabilities(provider)
+    is_sandbox_only = capabilities is not None and capabilities.sandbox_only
+    return is_sandbox_only and not context.settings.sandbox
+
+
 def check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
@@ -160,8 +167,8 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         capabilities = context.capabilities(self.provider)
         if capabilities is None:
-            names = ", ".join(sorted(context.gateways))
-            raise BadRequestError(f"provider must be one of {names}")
+            names = [name for name in context.gateways if not is_hidden_gateway(context, name)]
+            raise BadRequestError(f"provider must be one of {', '.join(sorted(names))}")
         check_name("name", self.name or "-")
         check_web_url("base_url", self.base_url, sandbox=context.settings.sandbox)
         check_credentials(self.credentials)

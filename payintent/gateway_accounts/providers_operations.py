@@ -7,6 +7,7 @@ from payintent.db.database import Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.calls import FailedGatewayCall, list_failed_calls
 from payintent.gateway_accounts.health import GatewayOutage, list_outages
+from payintent.gateway_accounts.operations import is_hidden_gateway
 from payintent.gateway_accounts.store import Provider
 from payintent.gateways.packages import PROVIDER_NAME, PROVIDER_NAME_RULE
 from payintent.operators.fields import (
@@ -30,7 +31,18 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
     columns = ("name", "wire_name", "enabled", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Provider]:
-        return await account_store.list_providers(context.database)
+        """List providers. Outside the sandbox, sandbox gateways are listed if they have accounts.
+
+        An account remains if a sandbox becomes a production installation.
+        """
+        providers = await account_store.list_providers(context.database)
+        accounts = await account_store.list_accounts(context.database, LIST_LIMIT_MAX)
+        visible_names = {account.provider for account in accounts}
+        return [
+            provider
+            for provider in providers
+            if provider.name in visible_names or not is_hidden_gateway(context, provider.name)
+        ]
 
 
 class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_only=True):

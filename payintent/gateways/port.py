@@ -71,10 +71,10 @@ class GatewayCapabilities:
     shared_page_url: str = ""
     #: Derives the mode from a base URL and credentials: True for live, None if it is unknown.
     detect_livemode: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _keys: None
-    #: Sessions require network requests, so requests that buyers trigger are rate-limited.
-    remote: bool = True
+    remote: bool = True  # sessions require network requests, which are rate-limited for buyers
     remote_refunds: bool = True  # refunds require network requests
     test_only: bool = False  # does not move money, so it only has test accounts
+    sandbox_only: bool = False  # production hides it unless it has accounts
     #: The gateway's minimum delay before the first inquiry about a session and between inquiries.
     #: It does not apply when the buyer returns or changes the method, or at the deadline.
     inquiry_gap_s: int = 0

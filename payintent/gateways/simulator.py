@@ -137,6 +137,7 @@ class SimulatorGateway:
     capabilities = GatewayCapabilities(
         credentials=frozenset({"api_key", "signing_secret"}),
         decimals={"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0},
+        sandbox_only=True,
     )
 
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:

@@ -1,12 +1,21 @@
 """Gateways: out of service and back by the operation, an outage with its reason, roles."""
 
+from dataclasses import replace
+
 import pytest
 
 from payintent.core import ids
 from payintent.core.access import Role
+from payintent.core.errors import BadRequestError
 from payintent.gateway_accounts import health as gateway_outages
 from payintent.gateway_accounts.calls import GatewayCall, GatewayRequestKind
+from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateway_accounts.providers_operations import ListProviders
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.port import OutcomeUnknown
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.operators.operation import OperationContext
+from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.world import Api, World
 
@@ -20,6 +29,27 @@ async def _switch(visitor: Visitor, path: str, **fields: str) -> None:
     if b'value="confirmed"' in answer.body:
         answer = await visitor.post(path, why=WHY, step="confirmed", **fields)
         assert answer.status == 200, words(answer)
+
+
+async def test_outside_the_sandbox_a_sandbox_gateway_is_listed_only_with_accounts(
+    production: Service, world: World
+) -> None:
+    http = GatewayHttpClient(timeout_s=5, response_bytes_max=1_024)
+    gateways = {"fake": world.gateway, "simulator": SimulatorGateway(http)}
+    context = replace(world.service.operation_context, gateways=gateways)
+    outside = replace(production.operation_context, gateways=context.gateways)
+    assert "simulator" in await _listed(context)
+    assert await _listed(context) - await _listed(outside) == {"simulator"}
+    adding = AddAccount(provider="none", base_url="https://a.example", credentials={"key": "x"})
+    for place, names in ((context, "one of fake, simulator$"), (outside, "one of fake$")):
+        with pytest.raises(BadRequestError, match=names):
+            await adding.check(place)
+    await world.rows("UPDATE provider_account SET provider = 'simulator'")
+    assert "simulator" in await _listed(outside)
+
+
+async def _listed(context: OperationContext) -> set[str]:
+    return {provider.name for provider in await ListProviders().read(context)}
 
 
 @pytest.mark.parametrize("subject", ["provider", "account"])
