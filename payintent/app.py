@@ -34,6 +34,7 @@ from payintent.checkout.context import CheckoutContext
 from payintent.checkout.events import CHECKOUT_STREAMS_MAX
 from payintent.console.context import ConsoleContext
 from payintent.console.oidc.provider import IdentityProvider
+from payintent.console.queue_counts import QueueCounts
 from payintent.console.routes import CONSOLE_ROUTES
 from payintent.db.notify import ChangeFeed
 from payintent.disputes.routes import DisputeRoutes
@@ -350,6 +351,7 @@ def _make_console_context(
         attempts=route_context.attempts,
         viewers=route_context.viewers,
         overview=OverviewCache(service.read_database),
+        queue_counts=QueueCounts(service.database),
         endpoints=EndpointComparison(service.settings),
         change_feed=route_context.payment_changes,
         identity_provider=provider,

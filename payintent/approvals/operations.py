@@ -55,12 +55,12 @@ class ApprovalView:
     changes: list[str]
     merchant_id: int | None
     proposed_by: str
-    why: str
+    why: str  # the requester's reason
     proposed_at: datetime
     expires_at: datetime | None  # None for refunds, which do not expire
     decided_by: str | None
     decided_at: datetime | None
-    note: str
+    note: str  # the approver's reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,10 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     """List proposals and refunds that need approval."""
 
     action: ClassVar[str] = "approval.list"
-    columns = ("id", "action", "status", "changes", "proposed_by", "proposed_at", "expires_at")
+    columns = (
+        *("id", "action", "status", "changes", "proposed_by", "why"),
+        *("decided_by", "note", "expires_at"),
+    )
     status: Annotated[
         Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"],
         option("The status of the proposals."),
@@ -146,7 +149,7 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
-    note: Annotated[str, option("A note about the decision.")] = ""
+    note: Annotated[str, option("A note about the decision; defaults to the reason.")] = ""
 
     async def changes(self, context: OperationContext) -> list[str]:
         return (await ShowApproval(approval_id=self.approval_id).read(context)).changes
@@ -175,7 +178,8 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
         )
         audit_details = {"approval_id": self.approval_id, "approved_by": context.actor_name}
         result = await run(approved_context, tx, operation, audit_details)
-        view = await _record_decision(tx, proposal, "APPROVED", context.actor_name, self.note)
+        note = self.note or context.actor.reason
+        view = await _record_decision(tx, proposal, "APPROVED", context.actor_name, note)
         return ApprovalResult(approval=view, result=to_json_value(result))
 
     def get_merchant_id(self, result: ApprovalResult) -> int | None:

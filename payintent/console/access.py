@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -25,8 +25,9 @@ from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError, read_body
 from payintent.http.errors import Failure, render_failures
 from payintent.http.pages.forms import SignedInVisit
-from payintent.operators.operation import Actor, OperationType, ReadOperation
-from payintent.operators.submit import run_operation
+from payintent.operators.operation import Actor, AnyOperation, OperationType, ReadOperation
+from payintent.operators.proposals_store import Proposal
+from payintent.operators.submit import run_operation, submit
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
@@ -64,6 +65,14 @@ class OperatorVisit(SignedInVisit[ConsoleContext, OperatorSession]):
     async def read(self, operation: ReadOperation[R]) -> R:
         return await run_operation(self.context.operation_context, operation, self.actor)
 
+    async def submit(self, operation: AnyOperation[R], reason: str = "") -> R | Proposal:
+        """Submit an operation. The page that shows its result counts the queues again."""
+        actor = replace(self.actor, reason=reason)
+        result = await submit(self.context.operation_context, operation, actor)
+        counts = await self.context.queue_counts.get(is_changed=True)
+        self.request.scope["payintent.queue_counts"] = counts
+        return result
+
     def render(self, template: str, /, *, status: int = 200, **fields: Any) -> Response:
         return render(self.request, template, status=status, **fields)
 
@@ -86,6 +95,7 @@ def operator_page(handler: Callable[[OperatorVisit], Awaitable[Response]]) -> Ha
         if session is None:
             return _redirect_to_sign_in(request, context.settings)
         request.scope["payintent.console_session"] = session
+        request.scope["payintent.queue_counts"] = await context.queue_counts.get()
         path = request.url.path
         _log.info("operator", who=session.actor.name, method=request.method, path=path)
         form: Mapping[str, str] = {}

@@ -1,6 +1,5 @@
 """Pages for the approval queue, and for a single proposal with its decision."""
 
-from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
@@ -22,7 +21,6 @@ from payintent.db.database import get_current_time
 from payintent.http.errors import get_http_status
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
-from payintent.operators.submit import submit
 
 _DECISIONS: dict[str, type[ChangeOperation[Any]]] = {"approve": Approve, "reject": Reject}
 
@@ -44,9 +42,7 @@ async def post_decision(visit: OperatorVisit) -> Response:
     note = visit.form.get("note", "").strip()
     fields = {"approval_id": visit.request.path_params["approval_id"], "note": note}
     try:
-        operation = read_operation(kind, fields)
-        actor = replace(visit.actor, reason=note)
-        result = await submit(visit.context.operation_context, operation, actor)
+        result = await visit.submit(read_operation(kind, fields), reason=note)
     except RefusedError as refusal:
         if refusal.code is ErrorCode.NOT_FOUND:
             raise

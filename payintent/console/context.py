@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from payintent.chains.compare_endpoints import EndpointComparison
 from payintent.console.oidc.provider import IdentityProvider
+from payintent.console.queue_counts import QueueCounts
 from payintent.db.database import Database
 from payintent.db.notify import ChangeFeed
 from payintent.db.replica import ReadDatabase
@@ -29,6 +30,7 @@ class ConsoleContext:
     attempts: AuthenticationAttempts
     viewers: ViewerReader
     overview: OverviewCache
+    queue_counts: QueueCounts
     endpoints: EndpointComparison
     change_feed: ChangeFeed[UUID]  # event streams end when it closes
     identity_provider: IdentityProvider | None  # None if only tokens can be used to sign in

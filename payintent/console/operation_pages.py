@@ -112,7 +112,7 @@ async def _process_form(
             hidden_fields=operation_forms.list_hidden_fields(operation_type, form),
             why=actor.reason,
         )
-    return render_result(visit, operation_type, await submit(context, operation, actor))
+    return render_result(visit, operation_type, await visit.submit(operation, actor.reason))
 
 
 def _find_allowed_operation(visit: OperatorVisit) -> OperationType:

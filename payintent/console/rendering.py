@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.console.queue_counts import QUEUE_UNITS, format_queue_count
 from payintent.console.sessions import OperatorSession
 from payintent.core import ids
 from payintent.core.money import format_rate, group_thousands
@@ -209,6 +210,7 @@ def render_fragment(template_name: str, **fields: Any) -> str:
 def _list_common_fields(request: Request, session: OperatorSession | None) -> dict[str, Any]:
     path = request.url.path
     entries = NAVIGATION.items() if session else ()
+    counts: Mapping[str, int] = request.scope.get("payintent.queue_counts", {})
     return {
         "asset": CONSOLE_FILES.url,
         "merchant_names": {},
@@ -217,6 +219,11 @@ def _list_common_fields(request: Request, session: OperatorSession | None) -> di
             for name, entry in entries
         ],
         "path": path,
+        "queue_counts": {
+            label: (format_queue_count(count), QUEUE_UNITS[label])
+            for label, count in counts.items()
+            if count
+        },
         "session": session,
         "style": load_style,
     }

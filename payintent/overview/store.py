@@ -10,6 +10,8 @@ from payintent.chains.watch_store import IS_WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
+#: Maximum value of a count of a queue.
+QUEUE_COUNT_MAX = 100
 #: Maximum value of a count in the overview.
 COUNT_MAX = 2_000
 _METRIC_COUNT_MAX = 10_000
@@ -67,6 +69,16 @@ class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
     deliveries_waiting: int
     deliveries_late: int  # waiting deliveries that have failed at least once
     deliveries_dead: int
+
+
+class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The entries of each queue of operators. Each count is capped at `QUEUE_COUNT_MAX`."""
+
+    cases: int
+    refunds: int
+    disputes: int
+    deliveries_dead: int
+    approvals: int  # of proposals; each of `refunds` also needs approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +233,33 @@ _CHAINS: LiteralString = f"""
         LIMIT 100
     ) f) AS chains
 """
+
+
+async def count_queues(database: Executor) -> QueueFigures:
+    """Count open work in each queue. Each count reads up to 100 entries of a partial index."""
+    row = await database.row(
+        """
+        SELECT (SELECT count(*)
+                FROM (SELECT FROM money_case WHERE status = 'OPEN' LIMIT $1) c) AS cases,
+            (SELECT count(*)
+                FROM (SELECT FROM refund WHERE step = 'approval' LIMIT $1) r) AS refunds,
+            (SELECT count(*)
+                FROM (SELECT
+                    FROM dispute
+                    WHERE state IN ('inquiry', 'open', 'under_review')
+                    LIMIT $1) d) AS disputes,
+            (SELECT count(*)
+                FROM (SELECT FROM delivery WHERE state = 'dead' LIMIT $1) e) AS deliveries_dead,
+            (SELECT count(*)
+                FROM (SELECT
+                    FROM proposal
+                    WHERE sealed IS NOT NULL AND status = 'WAITING' AND expires_at > clock()
+                    LIMIT $1) p) AS approvals
+        """,
+        QUEUE_COUNT_MAX,
+    )
+    assert row is not None  # noqa: S101 - a SELECT without FROM returns a row
+    return QueueFigures(**row)
 
 
 async def get_webhook_overdue_s(database: Executor) -> float:

@@ -27,7 +27,13 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     is_destructive: ClassVar[bool] = True
     refund_id: RefundId
-    note: Annotated[str, option("Required if the destination is not the payer.")] = ""
+    note: Annotated[
+        str,
+        option(
+            "Stored with the refund; default: the reason. Required if the destination is not the "
+            "payer."
+        ),
+    ] = ""
 
     async def check(self, context: OperationContext) -> None:
         check_note(self.note, required=False)
@@ -46,7 +52,8 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         details = await read_details(tx, self.refund_id)
         if refund.destination != details.payer:
             check_note(self.note)
-        await refund_lists.approve(tx, refund.id, context.actor_name, self.note, now)
+        note = self.note or context.actor.reason
+        await refund_lists.approve(tx, refund.id, context.actor_name, note, now)
         return await read_details(tx, self.refund_id)
 
 

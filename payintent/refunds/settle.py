@@ -34,8 +34,9 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
         await refund_store.mark_failed(
             tx, refund, RefundFailureReason.DECLINED, report.reference, now
         )
-        if report.detail and not refund.note:  # the note is only visible to operators
-            await refund_lists.add_note(tx, refund.id, report.detail[:_NOTE_MAX])
+        if report.detail:  # the note is only visible to operators
+            note = f"{refund.note}; {report.detail}" if refund.note else report.detail
+            await refund_lists.add_note(tx, refund.id, note[:_NOTE_MAX])
     elif effect is RefundEffect.CONTRADICT:
         await _report_contradiction(tx, refund)
     elif report.reference is not None and refund.reference is None:

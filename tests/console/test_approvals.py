@@ -5,8 +5,11 @@ import re
 
 import pytest
 
+from payintent.approvals.operations import Approve, ListApprovals, ShowApproval
 from payintent.console.lists import PAGE_ROWS
 from payintent.core.access import Role
+from payintent.operators.operation import Actor
+from payintent.refunds.approval_operations import ApproveRefund
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.stage import Stage
@@ -74,7 +77,7 @@ async def test_what_waits_is_shown_in_words_with_its_age(
     assert f"Ada {WHY} 3 h" in said
     assert page in (await alan.get("/approvals")).body.decode()
     shown = words(await alan.get(page))
-    assert f"Reason {WHY}" in shown
+    assert f"Requester’s reason {WHY}" in shown
     assert "3 h ago" in shown
 
 
@@ -146,12 +149,39 @@ async def test_a_second_person_approves_and_is_shown_what_it_made(
     assert token is not None
     assert (await Visitor(ada.api).sign_in(token[0])).status == 303
     again = await alan.get(page)
-    assert "Decided by Alan" in words(again)
+    assert "Approved by Alan" in words(again)
     assert token[0] not in again.body.decode()
     [*_, row] = await stage.world.rows(
         "SELECT who, why FROM audit WHERE action = 'approval.approve' ORDER BY id"
     )
     assert (row["who"], row["why"]) == ("Alan", "as planned")
+
+
+async def test_the_reasons_of_both_people_are_shown_in_the_console_and_at_the_terminal(
+    ada: Visitor, alan: Visitor, stage: Stage
+) -> None:
+    page = await propose(ada)
+    approval_id = page.rpartition("/")[2]
+    await stage.perform(Approve(approval_id=approval_id), Actor("Alan", "as planned", Role.ADMIN))
+    shown = words(await alan.get(page))
+    assert f"Requester’s reason {WHY}" in shown
+    assert "Approver’s reason as planned" in shown
+    listed = words(await alan.get("/approvals?status=APPROVED"))
+    assert f"Ada {WHY}" in listed
+    assert "Alan as planned" in listed
+    approval = await stage.perform(ShowApproval(approval_id=approval_id))
+    assert (approval.why, approval.note) == (WHY, "as planned")
+    assert {"why", "note"} <= set(ListApprovals.columns)
+
+
+async def test_a_refunds_approval_shows_the_reasons_of_both_people(
+    alan: Visitor, stage: Stage
+) -> None:
+    refund = str(stage.known["refund"])
+    await stage.perform(ApproveRefund(refund_id=refund), Actor("Alan", "by letter", Role.FINANCE))
+    shown = words(await alan.get(f"/approvals/{refund}"))
+    assert "Requester’s reason" in shown
+    assert "Approved by Alan Approver’s reason by letter" in shown
 
 
 async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visitor) -> None:
@@ -164,6 +194,7 @@ async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visi
     assert "an operator other than 'Ada'" in words(refused)
     assert 'value="I am sure"' in refused.body.decode()
     assert (await ada.post(f"{page}/reject", note="a mistake")).status == 200
+    assert "Reason for the rejection a mistake" in words(await ada.get(page))
     assert "REJECTED" in words(await ada.get(page))
 
 

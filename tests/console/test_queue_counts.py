@@ -1,0 +1,80 @@
+"""The navigation says how much is open in each queue."""
+
+import re
+
+from payintent.console.queue_counts import QueueCounts, format_queue_count
+from payintent.core.access import Role
+from payintent.overview.store import QUEUE_COUNT_MAX, count_queues
+from tests.console.visitor import Visitor, signed_in
+from tests.support.stage import waiting_refunds
+from tests.support.world import Api, World
+
+_COUNT = re.compile(
+    r'href="/(\w+)"[^>]*>\w+ <span class="count">([^<]+)<span class="unseen"> ([^<]+)<'
+)
+_MANY_CASES = """
+    INSERT INTO money_case (id, kind, merchant_id, subject, opened_at)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'RECONCILIATION', $1, 'line ' || n, clock()
+    FROM generate_series(1, $2) n
+"""
+
+
+async def shown_counts(visitor: Visitor, path: str = "/audit") -> dict[str, tuple[str, str]]:
+    page = (await visitor.get(path)).body.decode()
+    return {name: (count, unit) for name, count, unit in _COUNT.findall(page)}
+
+
+async def test_every_queue_shows_how_much_is_open_and_an_empty_one_nothing(
+    operator: Api, world: World
+) -> None:
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    assert await shown_counts(visitor) == {}
+    await waiting_refunds(world)
+    await world.rows(_MANY_CASES, world.merchant_id, 3)
+    [waiting] = await world.rows("SELECT count(*) AS many FROM refund WHERE step = 'approval'")
+    [cases] = await world.rows("SELECT count(*) AS many FROM money_case WHERE status = 'OPEN'")
+    figures = await QueueCounts(world.database).get()
+    assert figures == {
+        "Cases": cases["many"],
+        "Refunds": waiting["many"],
+        "Disputes": 0,
+        "Webhooks": 0,
+        "Approvals": waiting["many"],
+    }
+
+
+async def test_a_long_queue_is_counted_to_a_hundred(world: World) -> None:
+    await world.rows(_MANY_CASES, world.merchant_id, QUEUE_COUNT_MAX + 5)
+    figures = await count_queues(world.database)
+    assert figures.cases == QUEUE_COUNT_MAX
+    assert format_queue_count(figures.cases) == "99+"
+    assert format_queue_count(QUEUE_COUNT_MAX - 1) == "99"
+
+
+async def test_operators_share_a_count_and_a_change_is_counted_at_once(world: World) -> None:
+    moment = [0.0]
+    counts = QueueCounts(world.database, lambda: moment[0])
+    assert (await counts.get())["Cases"] == 0
+    await world.rows(_MANY_CASES, world.merchant_id, 1)
+    assert (await counts.get())["Cases"] == 0
+    assert (await counts.get(is_changed=True))["Cases"] == 1
+    assert (await counts.get())["Cases"] == 1
+    await world.rows(
+        "UPDATE money_case SET status = 'DISMISSED', closed_by = 'a', closed_at = clock()"
+    )
+    moment[0] += 2.0
+    assert (await counts.get())["Cases"] == 0
+
+
+async def test_the_page_after_a_decision_counts_without_it(operator: Api, world: World) -> None:
+    await world.rows(_MANY_CASES, world.merchant_id, 2)
+    visitor = await signed_in(operator)
+    assert await shown_counts(visitor) == {"cases": ("2", "open")}
+    page = (await visitor.get("/cases")).body.decode()
+    case_id = re.findall(r"/cases/(case_\w+)", page)[0]
+    answer = await visitor.post(
+        "/operations/case/resolve",
+        case_id=case_id, resolution="dismiss", why="known", step="confirmed",
+    )  # fmt: skip
+    assert answer.status == 200
+    assert _COUNT.findall(answer.body.decode()) == [("cases", "1", "open")]
