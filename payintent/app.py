@@ -45,6 +45,7 @@ from payintent.http.application import RoutedApplication
 from payintent.http.docs import pages
 from payintent.http.docs.packages import PackageRoutes
 from payintent.http.errors import HANDLERS, RefusalLog, on_bug
+from payintent.http.exports import ExportSlots
 from payintent.http.health import LIVENESS_ROUTE, HealthRoutes, Readiness
 from payintent.http.middleware import CommonHeaders, RequestTimes, metrics_route
 from payintent.http.viewer import ViewerReader
@@ -335,6 +336,7 @@ def _make_portal_context(route_context: RouteContext) -> PortalContext:
         refund_creator=service.refund_creator,
         operation_context=service.operation_context,
         attempts=route_context.attempts,
+        exports=ExportSlots(),
     )
 
 
@@ -354,6 +356,7 @@ def _make_console_context(
         queue_counts=QueueCounts(service.database),
         endpoints=EndpointComparison(service.settings),
         change_feed=route_context.payment_changes,
+        exports=ExportSlots(),
         identity_provider=provider,
     )
 

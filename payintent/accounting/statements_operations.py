@@ -2,10 +2,9 @@
 
 import asyncio
 import base64
-import csv
-import io
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -40,11 +39,14 @@ from payintent.operators.fields import (
     quote_input,
 )
 from payintent.operators.operation import OperationContext, ReadOperation
+from payintent.runtime.csv_format import write_csv
 from payintent.runtime.json_format import format_timestamp
 
 _LINES_BATCH = 5_000
 PDF_LINES_MAX = 5_000  # over 100 pages, drawn in about a second
 ExportFormat = Literal["csv", "jsonl"]
+LINE_COLUMNS = tuple(field.name for field in fields(StatementLineView))
+_LINE_AMOUNTS = ("amount", "fee", "tax", "net")
 _FACT_ID_PREFIXES = {
     Fact.REFUND_RESERVED: ids.REFUND,
     Fact.REFUND_REVERSED: ids.REFUND,
@@ -116,9 +118,9 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
             pdf = await draw_pdf(context.read_database, statement)
             return StatementText(format=self.format, text=base64.b64encode(pdf).decode())
         chunks = [
-            chunk async for chunk in export_lines(context.read_database, statement, self.format)
+            chunk async for chunk in _format_lines(context.read_database, statement, self.format)
         ]
-        return StatementText(format=self.format, text="".join(chunks).removesuffix("\n"))
+        return StatementText(format=self.format, text="".join(chunks).rstrip("\r\n"))
 
 
 async def require_statement(
@@ -185,22 +187,31 @@ def make_line_view(statement: Statement, line: StatementLine) -> StatementLineVi
     )
 
 
-async def export_lines(
-    database: Executor, statement: Statement, export_format: ExportFormat
-) -> AsyncIterator[str]:
-    """Yield a statement's lines in batches. Each line ends with a line feed."""
-    if export_format == "csv":
-        yield _write_csv([list(StatementLineView.__slots__)])
+async def list_line_pages(
+    database: Executor, statement: Statement
+) -> AsyncGenerator[Sequence[StatementLineView]]:
     offset = 0
     while lines := await statement_store.list_lines(database, statement, offset, _LINES_BATCH):
-        views = [make_line_view(statement, line) for line in lines]
-        if export_format == "csv":
-            yield _write_csv(
-                [[getattr(view, name) or "" for name in view.__slots__] for view in views]
-            )
-        else:
-            yield "".join(msgspec.json.encode(view).decode() + "\n" for view in views)
+        yield [make_line_view(statement, line) for line in lines]
         offset += len(lines)
+
+
+def make_line_fields(line: StatementLineView) -> dict[str, Any]:
+    """Return the values of `LINE_COLUMNS`. In spreadsheets, a negative amount is a number."""
+    return asdict(line) | {name: Decimal(getattr(line, name)) for name in _LINE_AMOUNTS}
+
+
+async def _format_lines(
+    database: Executor, statement: Statement, export_format: ExportFormat
+) -> AsyncIterator[str]:
+    """Yield a statement's lines in batches."""
+    if export_format == "csv":
+        yield write_csv([LINE_COLUMNS])
+    async for lines in list_line_pages(database, statement):
+        if export_format == "csv":
+            yield write_csv(make_line_fields(line).values() for line in lines)
+        else:
+            yield "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
 
 
 async def draw_pdf(database: Executor, statement: Statement) -> bytes:
@@ -221,12 +232,6 @@ async def draw_pdf(database: Executor, statement: Statement) -> bytes:
         lines=[make_line_view(statement, line) for line in lines],
     )
     return await asyncio.to_thread(write_statement_pdf, pages)
-
-
-def _write_csv(rows: Sequence[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def _format_amount(statement: Statement, minor: int) -> str:

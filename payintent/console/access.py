@@ -24,6 +24,7 @@ from payintent.http.address_limits import UnauthorizedError
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError, read_body
 from payintent.http.errors import Failure, render_failures
+from payintent.http.exports import ExportTarget
 from payintent.http.pages.forms import SignedInVisit
 from payintent.operators.operation import Actor, AnyOperation, OperationType, ReadOperation
 from payintent.operators.proposals_store import Proposal
@@ -72,6 +73,10 @@ class OperatorVisit(SignedInVisit[ConsoleContext, OperatorSession]):
         counts = await self.context.queue_counts.get(is_changed=True)
         self.request.scope["payintent.queue_counts"] = counts
         return result
+
+    def make_export_target(self) -> ExportTarget:
+        extension: str = self.request.path_params["extension"]
+        return ExportTarget(slots=self.context.exports, owner=self.actor.name, extension=extension)
 
     def render(self, template: str, /, *, status: int = 200, **fields: Any) -> Response:
         return render(self.request, template, status=status, **fields)

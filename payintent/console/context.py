@@ -13,6 +13,7 @@ from payintent.db.notify import ChangeFeed
 from payintent.db.replica import ReadDatabase
 from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.application import require_state
+from payintent.http.exports import ExportSlots
 from payintent.http.viewer import ViewerReader
 from payintent.operators.operation import OperationContext
 from payintent.overview.cache import OverviewCache
@@ -33,6 +34,7 @@ class ConsoleContext:
     queue_counts: QueueCounts
     endpoints: EndpointComparison
     change_feed: ChangeFeed[UUID]  # event streams end when it closes
+    exports: ExportSlots
     identity_provider: IdentityProvider | None  # None if only tokens can be used to sign in
 
 

@@ -1,8 +1,8 @@
 """Admission control: limits on concurrent and queued requests; excess requests are shed.
 
-Merchant servers, buyers' browsers, gateway callbacks and all other clients have separate lanes with
-equal limits, so that they do not crowd each other out. If its lane is full, a request waits briefly
-before it is shed. A request is not started if its client has disconnected.
+Merchant servers, buyers' browsers, gateway callbacks, exports and all other requests have separate
+lanes with equal limits, so that they do not crowd each other out. If its lane is full, a request
+waits briefly before it is shed. A request is not started if its client has disconnected.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ class LaneName(StrEnum):
     MERCHANTS = "merchants"
     BUYERS = "buyers"
     GATEWAYS = "gateways"
+    EXPORTS = "exports"
     OTHERS = "others"  # the portal, the documentation, the operator port and unknown paths
 
 
@@ -55,6 +56,8 @@ _BUYER_PATHS = (
     "/v1/onramp/",
 )
 _GATEWAY_PATHS = "/v1/callbacks/"
+#: Endings of the paths of files that are much slower than pages.
+_EXPORT_PATHS = (".csv", ".jsonl", ".pdf")
 _UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 _STREAM_PATHS = re.compile(r"/v1/checkout/[^/]+/events")  # limited by the change feed
 
@@ -166,4 +169,6 @@ class Admission:
             return self._lanes[LaneName.GATEWAYS]
         if path.startswith(_BUYER_PATHS):
             return None if _STREAM_PATHS.fullmatch(path) else self._lanes[LaneName.BUYERS]
+        if path.endswith(_EXPORT_PATHS):
+            return self._lanes[LaneName.EXPORTS]
         return None if path in _UNLIMITED_PATHS else self._lanes[LaneName.OTHERS]

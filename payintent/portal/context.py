@@ -10,6 +10,7 @@ from payintent.db.replica import ReadDatabase
 from payintent.fraud.policy_cache import PolicyCache
 from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.application import require_state
+from payintent.http.exports import ExportSlots
 from payintent.operators.operation import OperationContext
 from payintent.payments.lookup import PaymentLookup
 from payintent.quotes.merchant_cache import MerchantCache
@@ -33,6 +34,7 @@ class PortalContext:
     refund_creator: RefundCreator
     operation_context: OperationContext
     attempts: AuthenticationAttempts
+    exports: ExportSlots
 
     def open_passkey_verifier(self) -> "PasskeyVerifier":
         # Imported here because most processes do not need fido2.

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from payintent.accounting import statements_operations as statements
 from payintent.accounting import statements_store as statement_store
@@ -20,6 +20,7 @@ from payintent.core.access import get_merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.http.application import read_path_uuid
+from payintent.http.exports import Export, stream_export
 from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
 from payintent.members.model import MemberRight
 from payintent.members.operations import member_actor
@@ -48,6 +49,7 @@ from payintent.webhooks.operations import replay_own_event
 _CALLS_MAX = 100
 _KEYS_MAX = 1_000
 _PAGE_LINES_MAX = 100
+_STATEMENT_ROWS_MAX = 10_000_000  # a statement has no filters that could be narrower
 _NO_EVENT = "no such event"
 
 
@@ -277,11 +279,14 @@ async def get_portal_statement(visit: MemberVisit) -> Response:
 @member_page(MemberRight.SEE_STATEMENTS)
 async def get_statement_csv(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
-    return StreamingResponse(
-        statements.export_lines(database, statement, "csv"),
-        headers=HEADERS | _make_attachment_header(statement, "csv"),
-        media_type="text/csv",
+    export = Export(
+        name=_make_file_name(statement),
+        columns=statements.LINE_COLUMNS,
+        pages=statements.list_line_pages(database, statement),
+        make_fields=statements.make_line_fields,
+        rows_max=_STATEMENT_ROWS_MAX,
     )
+    return await stream_export(export, visit.make_export_target())
 
 
 @member_page(MemberRight.SEE_STATEMENTS)
@@ -289,14 +294,14 @@ async def get_statement_pdf(visit: MemberVisit) -> Response:
     database, statement = visit.context.database, await _load_statement(visit)
     return Response(
         await statements.draw_pdf(database, statement),
-        headers=HEADERS | _make_attachment_header(statement, "pdf"),
+        headers=HEADERS
+        | {"Content-Disposition": f'attachment; filename="{_make_file_name(statement)}.pdf"'},
         media_type="application/pdf",
     )
 
 
-def _make_attachment_header(statement: Statement, extension: str) -> dict[str, str]:
-    name = f"statement-{statement.day}-{statement.currency}{statement.chain}.{extension}"
-    return {"Content-Disposition": f'attachment; filename="{name}"'}
+def _make_file_name(statement: Statement) -> str:
+    return f"statement-{statement.day}-{statement.currency}{statement.chain}"
 
 
 async def _load_statement(visit: MemberVisit) -> Statement:

@@ -23,6 +23,7 @@ from payintent.core.money import format_rate, group_thousands
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
 from payintent.http.errors import Failure, render_failures
+from payintent.http.exports import ExportTarget
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages import forms
 from payintent.http.pages.static_files import (
@@ -99,6 +100,10 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 
     def may(self, right: str) -> bool:
         return has_right(self.session.role, MemberRight(right))
+
+    def make_export_target(self) -> ExportTarget:
+        owner = (self.merchant_id, self.session.email)
+        return ExportTarget(slots=self.context.exports, owner=owner, headers=HEADERS)
 
     def render(self, template: str, title: str, /, *, status: int = 200, **fields: Any) -> Response:
         common_fields: dict[str, Any] = {"title": title, "visit": self, "session": self.session}

@@ -445,8 +445,8 @@ async def test_a_statements_lines_are_downloaded_as_csv(api: Api, finance: Perso
     assert answer.headers["Content-Type"].startswith("text/csv")
     assert answer.headers["Cache-Control"] == "no-store"
     exported = await api.world.perform(ExportStatement(statement_id=statement_id))
-    assert answer.body.decode() == exported.text + "\n"
-    assert ",12345.67" in exported.text
+    assert answer.body.decode() == exported.text + "\r\n"
+    assert ',"12345.67"' in exported.text
     day = (await api.world.perform(ShowStatement(statement_id=statement_id))).day
     name = f'filename="statement-{day}-THB.csv"'
     assert name in answer.headers["Content-Disposition"]
