@@ -213,7 +213,8 @@ class Settings(BaseSettings):
     """
     requests_max: Count = 64
     """Maximum number of concurrent requests in a process, for each lane (merchants, buyers,
-    gateways, exports, others). Requests that wait for a gateway or another external server do not count.
+    gateways, exports, others). Requests that wait for a gateway or another external server do not
+    count.
     """
     requests_waiting_max: Limit = 512
     """Maximum number of requests that wait for a slot, for each lane. Further requests are rejected
