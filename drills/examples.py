@@ -178,8 +178,10 @@ async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> Non
     await buyer.submit(buyer.form("Continue"))
     await buyer.submit(buyer.forms[0], card=APPROVED)
 
+    paid = await _newest_payment(http, place.secrets)
+
     async def is_paid() -> bool:
-        return await _order(http, place.url) == "paid"
+        return await _order(place, http, paid) == "paid"
 
     await until(is_paid, "the order is paid")
     played.order = "paid"
@@ -189,17 +191,16 @@ async def _place(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> d
     """Click on Buy; gives the payment, at whose checkout the buyer is then."""
     await buyer.open(f"{place.url}/")
     await buyer.submit(buyer.forms[0])
-    if await _order(http, place.url) != "waiting":
+    payment = await _newest_payment(http, place.secrets)
+    if await _order(place, http, payment) != "waiting":
         raise PlayError("an order that nobody has paid is not waiting")
-    return await _newest_payment(http, place.secrets)
+    return payment
 
 
 async def _buy_again(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> None:
-    """Cancel on the checkout, be declined, and be on a new checkout after each next click."""
+    """Cancel on the checkout, be declined, and be on a new checkout after each "Pay again"."""
     await buyer.open(f"{place.url}/")
-    [button] = buyer.forms
-    button.action = f"{place.url}{button.action}"  # other browsers submit it too
-    await buyer.submit(button)
+    await buyer.submit(buyer.forms[0])
     seen = [await _newest_payment(http, place.secrets)]
     service, key = place.secrets["PAYINTENT_URL"], place.secrets["PAYINTENT_API_KEY"]
     ends = (
@@ -212,7 +213,9 @@ async def _buy_again(place: Place, http: aiohttp.ClientSession, buyer: Browser) 
             if answer.status >= _REFUSED_FROM:
                 raise PlayError(f"{end}: {answer.status}")
         clicks = [Browser(http), Browser(http)]
-        await asyncio.gather(*(click.submit(button) for click in clicks))
+        for click in clicks:
+            await click.open(_order_page(place, seen[-1]))
+        await asyncio.gather(*(click.submit(click.form("Pay again")) for click in clicks))
         seen.append(await _newest_payment(http, place.secrets))
         addresses = {click.url.partition("?")[0] for click in clicks}
         if addresses != {seen[-1]["checkout_url"].partition("?")[0]}:
@@ -222,10 +225,14 @@ async def _buy_again(place: Place, http: aiohttp.ClientSession, buyer: Browser) 
     await buyer.open(seen[-1]["checkout_url"])
 
 
-async def _order(http: aiohttp.ClientSession, url: str) -> str:
-    async with http.get(f"{url}/order") as answer:
+def _order_page(place: Place, payment: Mapping[str, Any]) -> str:
+    return f"{place.url}/orders/{payment['metadata']['order_id']}"
+
+
+async def _order(place: Place, http: aiohttp.ClientSession, payment: Mapping[str, Any]) -> str:
+    async with http.get(_order_page(place, payment)) as answer:
         text = await answer.text()
-    found = [word for word in ("waiting", "paid") if f"Your order is {word}." in text]
+    found = [word for word in ("waiting", "paid") if f"Your order is {word}" in text]
     return found[0] if found else f"{answer.status}: {text}"
 
 
@@ -257,7 +264,7 @@ async def _tell(
     }
     async with http.post(f"{place.url}/webhooks", data=body.encode(), headers=headers) as answer:
         status = answer.status
-    return f"{status}, {await _order(http, place.url)}"
+    return f"{status}, {await _order(place, http, payment)}"
 
 
 def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:

@@ -68,6 +68,16 @@ def has_web_tools() -> bool:
     return is_installed(web.FOLDER, web.HERE)
 
 
+def has_examples() -> bool:
+    """Tell whether the packages of every shop in `examples/` are there."""
+    return all(
+        is_installed(shops.FOLDER / name, shops.EXAMPLES / name) for name in shops.NODE
+    ) and all(
+        has_packages(shops.FOLDER / name, shops.EXAMPLES / name / "requirements.txt")
+        for name in shops.PYTHON
+    )
+
+
 def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -108,8 +118,9 @@ def _prepare_vitest() -> None:
 
 def _prepare_examples() -> None:
     _prepare_openapi()
-    _report("the packages of the example shops")
-    shops.main()
+    if not has_examples():
+        _report("the packages of the example shops")
+        shops.main()
 
 
 def _prepare_medusa() -> None:
@@ -162,7 +173,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "profile": _prepare_profile,
     "vitest": _prepare_vitest,
 }
-_FOR_TESTS = ("openapi", "web", "browser", "programs")
+_FOR_TESTS = ("openapi", "web", "browser", "programs", "examples")
 
 
 def prepare(*names: str) -> None:

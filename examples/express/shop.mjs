@@ -1,27 +1,32 @@
 // A shop with one book, in Express: see README.md.
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 
 import express from "express";
-import { Client, PayintentError, WebhookError, webhooks } from "payintent-sdk";
+import { PayintentError, WebhookError, webhooks } from "payintent-sdk";
 
-/** @param {string} name */
-function required(name) {
-  const value = process.env[name];
-  if (!value) throw new Error(`${name} must be set in the environment`);
-  return value;
-}
+import { isGraded, routes } from "./graded.mjs";
+import { client, findNextPage, findOrder, placeOrder, poll, required, settle } from "./orders.mjs";
 
-const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
-const client = new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
+const POLL_EVERY_MS = 60_000;
+const UUID = /^[0-9a-f-]{36}$/;
+/** @type {[string, string]} */
+const WAITING = ["Your order is waiting for your payment.", "Continue to payment"];
 /**
- * A real shop stores its orders in a database.
- * @typedef {{ id: string, attempt: number, paymentId?: string, amount: string, currency: string, status: string }} Order
- * @type {Map<string, Order>}
+ * What the order page says for each status of the payment, and the label of its button.
+ * @type {Map<string, [string, string]>}
  */
-const orders = new Map();
+const TEXTS = new Map([
+  ["PENDING", WAITING],
+  ["PROCESSING", ["Your payment is being processed.", "Continue to payment"]],
+  ["FAILED", ["Your payment has failed. You have not been charged.", "Pay again"]],
+  ["EXPIRED", ["Your payment has expired. You have not been charged.", "Pay again"]],
+  ["CANCELLED", ["Your payment was cancelled. You have not been charged.", "Pay again"]],
+]);
+const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
 const app = express();
+if (isGraded()) app.use("/graded", routes);
 
-// Each page view has its own cart.
+// Each page view has its own order.
 app.get("/", (_, response) => {
   response.send(`
     <h1>Tides of the Chao Phraya</h1>
@@ -29,72 +34,59 @@ app.get("/", (_, response) => {
   `);
 });
 
-// A second click on the same page leads to the same payment.
-app.post("/buy/:cart", async (request, response) => {
-  const { cart } = request.params;
-  if (!/^[0-9a-f-]{36}$/.test(cart)) return response.sendStatus(404);
-  // The server sets the price, never the page.
-  const order = orders.get(cart) ?? { id: cart, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting" };
-  orders.set(cart, order);
+// Redirects the buyer to the order's payment: the first time, and to pay again.
+app.post("/buy/:id", async (request, response) => {
+  const { id } = request.params;
+  if (!UUID.test(id)) return response.sendStatus(404);
   try {
-    const checkoutUrl = await findCheckout(order);
-    response.cookie("order", cart, { httpOnly: true, sameSite: "lax" });
-    return response.redirect(303, checkoutUrl);
+    return response.redirect(303, await findNextPage(placeOrder(id)));
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
     return response.status(502).send("This cannot be paid now. Please try again.");
   }
 });
 
+// Shows the order to the buyer who returns. Ignores the query, which anyone can write.
+app.get("/orders/:id", async (request, response) => {
+  const order = findOrder(request.params.id);
+  if (!order) return response.status(404).send("We know no such order.");
+  const [text, label] = await describe(order);
+  const button = label && `<form method="post" action="/buy/${order.id}"><button>${label}</button></form>`;
+  return response.send(`<h1>Order ${order.id}</h1><p>${text}</p>${button}`);
+});
+
 /**
- * Returns the checkout URL of the order's open payment; creates a payment if there is none. A cancellation on
- * the checkout page causes no event, so the payment's status is read.
- * @param {Order} order
+ * Returns what the page says about the order, and the label of its button, if any.
+ * @param {import("./orders.mjs").Order} order
+ * @returns {Promise<[string, string]>}
  */
-async function findCheckout(order) {
-  const { paymentId } = order;
-  if (paymentId) {
-    const known = await client.payments.get(paymentId);
-    if (!["CANCELLED", "EXPIRED", "FAILED"].includes(known.status)) return known.checkout_url ?? "/order";
-    if (order.paymentId === paymentId) {
-      order.attempt += 1; // of two simultaneous clicks, only the first begins the next attempt
-      delete order.paymentId;
-    }
+async function describe({ status, paymentId }) {
+  if (status === "paid") return ["Your order is paid.", ""];
+  if (!paymentId) return WAITING;
+  try {
+    const payment = await client.payments.get(paymentId);
+    if (isMismatch(payment)) return ["We have received a different amount. We will contact you.", ""];
+    return TEXTS.get(payment.status) ?? ["We are confirming your payment.", ""];
+  } catch (error) {
+    if (!(error instanceof PayintentError)) throw error;
+    return ["We cannot read your payment now. Please reload this page.", ""];
   }
-  const { id, attempt, amount, currency } = order;
-  const payment = await client.payments.create(
-    {
-      amount,
-      currency,
-      payer_uid: `guest-${id}`,
-      metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
-    },
-    { idempotencyKey: keyOf(id, attempt) },
-  );
-  if (order.attempt === attempt) order.paymentId = payment.id;
-  return payment.checkout_url;
 }
 
 /**
- * Returns the same UUID (version 8) for the same attempt.
- * @param {string} id
- * @param {number} attempt
+ * Returns whether the buyer has paid, but not what the order costs.
+ * @param {import("payintent-sdk").Payment} payment
  */
-function keyOf(id, attempt) {
-  const hex = createHash("sha256").update(`${id}|${attempt}`).digest("hex");
-  return hex.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*/, "$1-$2-8$3-8$4-$5");
+function isMismatch({ failure_reason: reason }) {
+  return reason === "AMOUNT_MISMATCH" || reason === "TOKEN_MISMATCH";
 }
 
-// The order is marked as paid once, even if its event arrives late or twice.
+// The event is applied once, even if it arrives late or twice.
 app.post("/webhooks", express.raw({ type: "*/*", limit: "64kb" }), async (request, response) => {
   try {
     const event = await webhooks.verify(request.body, request.headers, secrets);
-    if (event.type === "payment.completed") {
-      const paid = event.data.payment;
-      const order = [...orders.values()].find((one) => one.paymentId === paid.id);
-      const isRight = order?.amount === paid.amount && order.currency === paid.currency;
-      if (order && isRight && order.status === "waiting") order.status = "paid";
-    }
+    const { payment } = event.data; // missing in an event of an unknown type
+    if (payment) settle(payment);
     response.sendStatus(204);
   } catch (error) {
     if (!(error instanceof WebhookError)) throw error;
@@ -102,12 +94,5 @@ app.post("/webhooks", express.raw({ type: "*/*", limit: "64kb" }), async (reques
   }
 });
 
-// Only the webhook marks an order as paid, not the buyer's return.
-app.get("/order", (request, response) => {
-  const [, id] = /(?:^|; )order=([0-9a-f-]{36})/.exec(request.headers.cookie ?? "") ?? [];
-  const order = orders.get(id ?? "");
-  if (!order) return response.status(404).send("You have no order.");
-  return response.send(`<h1>Order ${order.id}</h1><p>Your order is ${order.status}.</p>`);
-});
-
+setInterval(poll, POLL_EVERY_MS);
 app.listen(Number(process.env.PORT ?? 3000), "127.0.0.1");

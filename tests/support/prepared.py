@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support import browser
-from tools.prepare import has_openapi_tools, has_web_tools
+from tools.prepare import has_examples, has_openapi_tools, has_web_tools
 
 COMMAND = "make tools"
 
 
 openapi_tools = cache(has_openapi_tools)
 web_tools = cache(has_web_tools)
+examples = cache(has_examples)
 
 
 @cache
@@ -32,6 +33,7 @@ NEEDS: dict[str, Need] = {
     "clients": openapi_tools,
     "sdks": openapi_tools,
     "sdks/test_deposits.py": web_tools,
+    "sdks/test_examples_graded.py": examples,
     "gateways/test_ecpay_official.py": openapi_tools,
     "tools/test_browser_check.py": web_tools,
     "web/test_html.py": web_tools,
@@ -42,6 +44,7 @@ FIXTURES: dict[str, Need] = {"browser": chromium}
 _NAMES = {
     openapi_tools: "the tools of the libraries (.venv/openapi, .venv/clients, .venv/mcp)",
     web_tools: "the tools of the browser's part (.venv/web)",
+    examples: "the packages of the example shops (.venv/examples)",
     chromium: "Chromium",
 }
 

@@ -1,18 +1,39 @@
 """The shop's orders."""
 
 from django.db import models
+from django.db.models import Q
 
 
 class Order(models.Model):
     """An order, with the payment of its latest attempt."""
 
+    class Status(models.TextChoices):
+        """The status of an order; a paid order never changes again."""
+
+        WAITING = "waiting"
+        UNPAID = "unpaid"
+        PAID = "paid"
+
     id = models.UUIDField(primary_key=True)
     attempt = models.PositiveIntegerField(default=1)  # part of the idempotency key
     payment_id = models.CharField(max_length=64, unique=True, null=True)  # noqa: DJ001 - several orders may have no payment
-    amount = models.CharField(max_length=40)  # as the service formats it, such as 1590.00
-    currency = models.CharField(max_length=3)
-    status = models.CharField(max_length=10, default="waiting")
+    amount = models.CharField(max_length=40, default="1590.00")  # as the service formats it
+    currency = models.CharField(max_length=3, default="THB")
+    status = models.CharField(max_length=10, default=Status.WAITING)
+    handed_out = models.PositiveIntegerField(default=0)  # how often the goods were delivered
+
+    class Meta:
+        """The goods are delivered at most once."""
+
+        constraints = (
+            models.CheckConstraint(condition=Q(handed_out__lte=1), name="order_handed_out"),
+        )
 
     def __str__(self) -> str:
         """Return the order's display name."""
         return f"Order {self.id}"
+
+    @property
+    def page(self) -> str:
+        """Return the path of the page to which the buyer returns."""
+        return f"/orders/{self.id}"

@@ -1,12 +1,15 @@
 """The routes of the shop."""
 
-from django.urls import path
+from django.conf import settings
+from django.urls import include, path
 
 from shop import views
 
 urlpatterns = [
     path("", views.show_book),
-    path("buy/<uuid:cart>", views.buy),
+    path("buy/<uuid:order_id>", views.buy),
     path("webhooks", views.receive_webhook),
-    path("order", views.show_order),
+    path("orders/<uuid:order_id>", views.show_order),
 ]
+if settings.IS_GRADED:
+    urlpatterns += [path("graded", include("shop.graded"))]

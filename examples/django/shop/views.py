@@ -1,6 +1,6 @@
 """The shop's pages and webhook receiver."""
 
-from uuid import UUID, uuid4, uuid5
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
@@ -8,66 +8,72 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
-from payintent_sdk import Client, webhooks
+from payintent_sdk import webhooks
 from payintent_sdk.errors import PayintentError, WebhookError
-from payintent_sdk.events import PaymentCompleted
+from payintent_sdk.events import UnknownEvent
+from payintent_sdk.models import Payment
 
+from shop import payments
 from shop.models import Order
 
-ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
-client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
+#: What the order page says for each status of the payment, and the label of its button.
+TEXTS = {
+    "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
+    "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
+    "FAILED": ("Your payment has failed. You have not been charged.", "Pay again"),
+    "EXPIRED": ("Your payment has expired. You have not been charged.", "Pay again"),
+    "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
+}
 
 
 @require_GET
 def show_book(request: HttpRequest) -> HttpResponse:
-    """Show the book. Each page view has its own cart."""
-    return render(request, "book.html", {"cart": uuid4()})
+    """Show the book. Each page view has its own order."""
+    return render(request, "book.html", {"order_id": uuid4()})
 
 
 @require_POST
-def buy(_: HttpRequest, cart: UUID) -> HttpResponse:
-    """Redirect the buyer to the cart's payment. A second click leads to the same payment."""
+def buy(_: HttpRequest, order_id: UUID) -> HttpResponse:
+    """Redirect the buyer to the order's payment: the first time, and to pay again."""
+    order, _created = Order.objects.get_or_create(id=order_id)
     try:
-        checkout_url = find_checkout(cart)
+        return HttpResponseRedirect(payments.find_next_page(order), status=303)
     except PayintentError:
         return HttpResponse("This cannot be paid now. Please try again.", status=502)
-    answer = HttpResponseRedirect(checkout_url, status=303)
-    answer.set_cookie("order", str(cart), httponly=True, samesite="Lax")
-    return answer
 
 
-def find_checkout(cart: UUID) -> str:
-    """Return the checkout URL of the cart's open payment; create a payment if there is none.
+@require_GET
+def show_order(request: HttpRequest, order_id: UUID) -> HttpResponse:
+    """Show the order to the buyer who returns. Ignore the query, which anyone can write."""
+    order = get_object_or_404(Order, id=order_id)
+    text, label = describe(order)
+    return render(request, "order.html", {"order": order, "text": text, "label": label})
 
-    A cancellation on the checkout page causes no event, so the payment's status is read.
-    """
-    order, _ = Order.objects.get_or_create(id=cart)
-    if order.payment_id is not None:
-        known = client.payments.get(order.payment_id)
-        if known.status not in ENDED_UNPAID:
-            return known.checkout_url or "/order"
-        # Of two simultaneous clicks, only the first begins the next attempt.
-        Order.objects.filter(id=cart, attempt=order.attempt, status="waiting").update(
-            attempt=order.attempt + 1, payment_id=None
-        )
-        order.refresh_from_db()
-    payment = client.payments.create(
-        amount="1590.00",  # the server sets the price, never the page
-        currency="THB",
-        payer_uid=f"guest-{cart}",
-        metadata={"order_id": str(cart), "product": {"name": "Tides of the Chao Phraya"}},
-        idempotency_key=str(uuid5(cart, str(order.attempt))),
-    )
-    Order.objects.filter(id=cart, attempt=order.attempt).update(
-        payment_id=payment.id, amount=payment.amount, currency=payment.currency
-    )
-    return payment.checkout_url
+
+def describe(order: Order) -> tuple[str, str]:
+    """Return what the page says about the order, and the label of its button, if any."""
+    if order.status == Order.Status.PAID:
+        return "Your order is paid.", ""
+    if order.payment_id is None:
+        return TEXTS["PENDING"]
+    try:
+        payment = payments.client.payments.get(order.payment_id)
+    except PayintentError:
+        return "We cannot read your payment now. Please reload this page.", ""
+    if is_mismatch(payment):
+        return "We have received a different amount. We will contact you.", ""
+    return TEXTS.get(payment.status, ("We are confirming your payment.", ""))
+
+
+def is_mismatch(payment: Payment) -> bool:
+    """Return whether the buyer has paid, but not what the order costs."""
+    return payment.failure_reason in {"AMOUNT_MISMATCH", "TOKEN_MISMATCH"}
 
 
 @csrf_exempt  # webhooks are signed and do not come from a browser
 @require_POST
 def receive_webhook(request: HttpRequest) -> HttpResponse:
-    """Verify the signature, and mark the order as paid, even if its event arrives late or twice."""
+    """Verify the signature, and apply the event, even if it arrives late or twice."""
     try:
         event = webhooks.verify(
             request.body, dict(request.headers), settings.PAYINTENT_WEBHOOK_SECRETS
@@ -76,19 +82,7 @@ def receive_webhook(request: HttpRequest) -> HttpResponse:
         return HttpResponse(status=413)
     except WebhookError:
         return HttpResponse(status=401)
-    if isinstance(event, PaymentCompleted):
-        paid = event.data.payment
-        Order.objects.filter(
-            payment_id=paid.id, amount=paid.amount, currency=paid.currency, status="waiting"
-        ).update(status="paid")
+    if not isinstance(event, UnknownEvent):
+        payment = event.data.payment
+        payments.settle(payment.id, payment.status, payment.amount, payment.currency)
     return HttpResponse(status=204)
-
-
-@require_GET
-def show_order(request: HttpRequest) -> HttpResponse:
-    """Show the buyer's order. Only the webhook marks it as paid, not the buyer's return."""
-    try:
-        order_id = UUID(request.COOKIES.get("order", ""))
-    except ValueError:
-        return HttpResponse("You have no order.", status=404)
-    return render(request, "order.html", {"order": get_object_or_404(Order, id=order_id)})

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 
-export const dynamic = "force-dynamic"; // each page is a cart of its own
+export const dynamic = "force-dynamic"; // each page view has its own order
 
 export default function Book() {
   return (

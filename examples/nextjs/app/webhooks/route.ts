@@ -1,22 +1,19 @@
 import { WebhookError, webhooks } from "payintent-sdk";
 
-import { orders, required } from "../../lib/orders";
+import { required } from "../../lib/orders";
+import { settle } from "../../lib/payments";
 
 const BODY_BYTES_MAX = 64 * 1024;
 
-/** Verifies the signature, and marks the order as paid, even if its event arrives late or twice. */
+/** Verifies the signature, and applies the event, even if it arrives late or twice. */
 export async function POST(request: Request) {
   const body = await bounded(request);
   if (body === null) return new Response(null, { status: 413 });
   const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
   try {
     const event = await webhooks.verify(body, request.headers, secrets);
-    if (event.type === "payment.completed") {
-      const paid = event.data.payment;
-      const order = [...orders.values()].find((one) => one.paymentId === paid.id);
-      const isRight = order?.amount === paid.amount && order.currency === paid.currency;
-      if (order && isRight && order.status === "waiting") order.status = "paid";
-    }
+    const { payment } = event.data; // missing in an event of an unknown type
+    if (payment) settle(payment);
   } catch (error) {
     if (!(error instanceof WebhookError)) throw error;
     return new Response(null, { status: 401 });

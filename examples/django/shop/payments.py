@@ -1,0 +1,72 @@
+"""The payments of the shop's orders."""
+
+import logging
+from uuid import uuid5
+
+from django.conf import settings
+from django.db.models import F
+from payintent_sdk import Client
+from payintent_sdk.errors import PayintentError
+
+from shop.models import Order
+
+log = logging.getLogger(__name__)
+ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
+client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
+
+
+def find_next_page(order: Order) -> str:
+    """Return the URL of the order's checkout, or its own page if there is nothing to pay.
+
+    If the payment has ended unpaid, this begins the next attempt. The payment is read, because a
+    buyer who cancels on the checkout page causes no event, and because events can be late.
+    """
+    if order.status == Order.Status.PAID:
+        return order.page
+    if order.payment_id is not None:
+        payment = client.payments.get(order.payment_id)
+        if payment.status not in ENDED_UNPAID:
+            is_open = payment.status in {"PENDING", "PROCESSING"}
+            return payment.checkout_url or order.page if is_open else order.page
+        begin_attempt(order)
+    created = client.payments.create(
+        amount=order.amount,
+        currency=order.currency,
+        payer_uid=f"guest-{order.id}",
+        metadata={"order_id": str(order.id), "product": {"name": "Tides of the Chao Phraya"}},
+        idempotency_key=str(uuid5(order.id, str(order.attempt))),
+    )
+    Order.objects.filter(id=order.id, attempt=order.attempt).update(payment_id=created.id)
+    return created.checkout_url
+
+
+def begin_attempt(order: Order) -> None:
+    """Begin the next attempt. Of two simultaneous clicks, only the first changes the order."""
+    open_attempts = Order.objects.filter(id=order.id, attempt=order.attempt)
+    open_attempts.exclude(status=Order.Status.PAID).update(
+        attempt=F("attempt") + 1, payment_id=None, status=Order.Status.WAITING
+    )
+    order.refresh_from_db()
+
+
+def settle(payment_id: str, status: str, amount: str, currency: str) -> None:
+    """Apply the status of a payment to its order. A paid order never changes again."""
+    orders = Order.objects.filter(payment_id=payment_id).exclude(status=Order.Status.PAID)
+    if status == "PAID":
+        orders.filter(amount=amount, currency=currency).update(
+            status=Order.Status.PAID, handed_out=F("handed_out") + 1
+        )
+    elif status in ENDED_UNPAID:
+        orders.update(status=Order.Status.UNPAID)
+
+
+def poll() -> None:
+    """Read the payments of all open orders, because a webhook can be lost."""
+    open_orders = Order.objects.filter(status=Order.Status.WAITING, payment_id__isnull=False)
+    for payment_id in list(open_orders.values_list("payment_id", flat=True)):
+        try:
+            payment = client.payments.get(payment_id)
+        except PayintentError as error:  # the next poll reads it again
+            log.warning("%s cannot be read: %s", payment_id, error)
+        else:
+            settle(payment.id, payment.status, payment.amount, payment.currency)

@@ -1,0 +1,146 @@
+"""The shop's orders and their payments."""
+
+import logging
+import os
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid5
+
+from payintent_sdk import Client
+from payintent_sdk.errors import PayintentError
+
+log = logging.getLogger(__name__)
+ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
+client = Client(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"])
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order, with the payment of its latest attempt."""
+
+    id: UUID
+    attempt: int
+    payment_id: str | None
+    amount: str
+    currency: str
+    status: str  # waiting, unpaid or paid
+    handed_out: int  # how often the goods were delivered
+
+    @property
+    def page(self) -> str:
+        """Return the path of the page to which the buyer returns."""
+        return f"/orders/{self.id}"
+
+
+def database() -> sqlite3.Connection:
+    """Open the shop's database; each statement is a transaction."""
+    return sqlite3.connect("orders.db", isolation_level=None)
+
+
+database().execute(
+    """
+    CREATE TABLE IF NOT EXISTS orders (
+        id TEXT PRIMARY KEY,
+        attempt INTEGER NOT NULL DEFAULT 1,
+        payment_id TEXT UNIQUE,
+        amount TEXT NOT NULL,
+        currency TEXT NOT NULL,
+        status TEXT NOT NULL DEFAULT 'waiting' CHECK (status IN ('waiting', 'unpaid', 'paid')),
+        handed_out INTEGER NOT NULL DEFAULT 0 CHECK (handed_out <= 1)
+    )
+    """
+)
+
+
+def find_order(order_id: UUID) -> Order | None:
+    """Find an order by its id."""
+    row = database().execute("SELECT * FROM orders WHERE id = ?", (str(order_id),)).fetchone()
+    return None if row is None else read_order(row)
+
+
+def place_order(order_id: UUID) -> Order:
+    """Return the order with this id; create it at the first click."""
+    placed = database().execute(  # the server sets the price, never the page
+        """
+        INSERT INTO orders (id, amount, currency) VALUES (?, '1590.00', 'THB')
+            ON CONFLICT (id) DO UPDATE SET id = excluded.id
+        RETURNING *
+        """,
+        (str(order_id),),
+    )
+    return read_order(placed.fetchone())
+
+
+def read_order(row: tuple[Any, ...]) -> Order:
+    """Read an order from its row."""
+    return Order(UUID(row[0]), *row[1:])
+
+
+def find_next_page(order: Order) -> str:
+    """Return the URL of the order's checkout, or its own page if there is nothing to pay.
+
+    If the payment has ended unpaid, this begins the next attempt. The payment is read, because a
+    buyer who cancels on the checkout page causes no event, and because events can be late.
+    """
+    if order.status == "paid":
+        return order.page
+    if order.payment_id is not None:
+        payment = client.payments.get(order.payment_id)
+        if payment.status not in ENDED_UNPAID:
+            is_open = payment.status in {"PENDING", "PROCESSING"}
+            return payment.checkout_url or order.page if is_open else order.page
+        order = begin_attempt(order)
+    created = client.payments.create(
+        amount=order.amount,
+        currency=order.currency,
+        payer_uid=f"guest-{order.id}",
+        metadata={"order_id": str(order.id), "product": {"name": "Tides of the Chao Phraya"}},
+        idempotency_key=str(uuid5(order.id, str(order.attempt))),
+    )
+    database().execute(
+        "UPDATE orders SET payment_id = ? WHERE id = ? AND attempt = ?",
+        (created.id, str(order.id), order.attempt),
+    )
+    return created.checkout_url
+
+
+def begin_attempt(order: Order) -> Order:
+    """Begin the next attempt. Of two simultaneous clicks, only the first changes the order."""
+    database().execute(
+        """
+        UPDATE orders SET attempt = attempt + 1, payment_id = NULL, status = 'waiting'
+         WHERE id = ? AND attempt = ? AND status <> 'paid'
+        """,
+        (str(order.id), order.attempt),
+    )
+    return place_order(order.id)
+
+
+def settle(payment_id: str, status: str, amount: str, currency: str) -> None:
+    """Apply the status of a payment to its order. A paid order never changes again."""
+    if status == "PAID":
+        database().execute(
+            """
+            UPDATE orders SET status = 'paid', handed_out = handed_out + 1
+             WHERE payment_id = ? AND amount = ? AND currency = ? AND status <> 'paid'
+            """,
+            (payment_id, amount, currency),
+        )
+    elif status in ENDED_UNPAID:
+        database().execute(
+            "UPDATE orders SET status = 'unpaid' WHERE payment_id = ? AND status = 'waiting'",
+            (payment_id,),
+        )
+
+
+def poll() -> None:
+    """Read the payments of all open orders, because a webhook can be lost."""
+    find = "SELECT payment_id FROM orders WHERE status = 'waiting' AND payment_id IS NOT NULL"
+    for (payment_id,) in database().execute(find).fetchall():
+        try:
+            payment = client.payments.get(payment_id)
+        except PayintentError as error:  # the next poll reads it again
+            log.warning("%s cannot be read: %s", payment_id, error)
+        else:
+            settle(payment.id, payment.status, payment.amount, payment.currency)

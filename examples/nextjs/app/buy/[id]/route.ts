@@ -1,0 +1,17 @@
+import { PayintentError } from "payintent-sdk";
+
+import { placeOrder } from "../../../lib/orders";
+import { findNextPage } from "../../../lib/payments";
+
+/** Redirects the buyer to the order's payment: the first time, and to pay again. */
+export async function POST(_: Request, { params }: { params: Promise<{ id: string }> }) {
+  const { id } = await params;
+  if (!/^[0-9a-f-]{36}$/.test(id)) return new Response(null, { status: 404 });
+  try {
+    const location = await findNextPage(placeOrder(id));
+    return new Response(null, { status: 303, headers: { location } });
+  } catch (error) {
+    if (!(error instanceof PayintentError)) throw error;
+    return new Response("This cannot be paid now. Please try again.", { status: 502 });
+  }
+}

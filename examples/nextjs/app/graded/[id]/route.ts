@@ -1,0 +1,11 @@
+import { isGraded, notServed } from "../../../lib/graded";
+import { orders } from "../../../lib/orders";
+import { openClient } from "../../../lib/payments";
+
+/** Shows the order. The service has the refunded amount, because an operator can refund too. */
+export async function GET(_: Request, { params }: { params: Promise<{ id: string }> }) {
+  const order = orders.get((await params).id);
+  if (!isGraded() || !order?.paymentId) return notServed();
+  const { refunded_amount: refunded } = await openClient().payments.get(order.paymentId);
+  return Response.json({ status: order.status, handed_out: order.handedOut, refunded });
+}

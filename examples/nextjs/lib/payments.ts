@@ -1,0 +1,81 @@
+import { createHash } from "node:crypto";
+
+import { Client, PayintentError } from "payintent-sdk";
+
+import { orders, pageOf, required } from "./orders";
+import type { Order } from "./orders";
+
+const ENDED_UNPAID = ["CANCELLED", "EXPIRED", "FAILED"];
+
+/** Opens a client when a request needs it: the environment of the build has no key. */
+export function openClient(): Client {
+  return new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
+}
+
+/**
+ * Returns the URL of the order's checkout, or its own page if there is nothing to pay. If the payment
+ * has ended unpaid, this begins the next attempt. The payment is read, because a buyer who cancels on
+ * the checkout page causes no event, and because events can be late.
+ */
+export async function findNextPage(order: Order): Promise<string> {
+  const { paymentId } = order;
+  const client = openClient();
+  if (order.status === "paid") return pageOf(order);
+  if (paymentId) {
+    const payment = await client.payments.get(paymentId);
+    if (["PENDING", "PROCESSING"].includes(payment.status)) return payment.checkout_url ?? pageOf(order);
+    if (!ENDED_UNPAID.includes(payment.status)) return pageOf(order);
+    beginAttempt(order, paymentId);
+  }
+  const { id, attempt, amount, currency } = order;
+  const created = await client.payments.create(
+    {
+      amount,
+      currency,
+      payer_uid: `guest-${id}`,
+      metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
+    },
+    { idempotencyKey: keyOf(id, attempt) },
+  );
+  if (order.attempt === attempt) order.paymentId = created.id;
+  return created.checkout_url;
+}
+
+/** Begins the next attempt. Of two simultaneous clicks, only the first changes the order. */
+function beginAttempt(order: Order, endedId: string): void {
+  if (order.paymentId !== endedId || order.status === "paid") return;
+  order.attempt += 1;
+  order.status = "waiting";
+  delete order.paymentId;
+}
+
+/** Applies the status of a payment to its order. A paid order never changes again. */
+export function settle(payment: { id: string; status: string; amount: string; currency: string }): void {
+  const order = [...orders.values()].find((each) => each.paymentId === payment.id);
+  if (!order || order.status === "paid") return;
+  if (ENDED_UNPAID.includes(payment.status)) order.status = "unpaid";
+  if (payment.status === "PAID" && payment.amount === order.amount && payment.currency === order.currency) {
+    order.status = "paid";
+    order.handedOut += 1;
+  }
+}
+
+/** Reads the payments of all open orders, because a webhook can be lost. */
+export async function poll(): Promise<void> {
+  const client = openClient();
+  for (const { status, paymentId } of [...orders.values()]) {
+    if (status !== "waiting" || !paymentId) continue;
+    try {
+      settle(await client.payments.get(paymentId));
+    } catch (error) {
+      if (!(error instanceof PayintentError)) throw error;
+      console.warn(`${paymentId} cannot be read: ${error.message}`); // the next poll reads it again
+    }
+  }
+}
+
+/** Returns the same UUID (version 8) for the same words. */
+export function keyOf(...words: (string | number)[]): string {
+  const hex = createHash("sha256").update(words.join("|")).digest("hex");
+  return hex.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*/, "$1-$2-8$3-8$4-$5");
+}

@@ -1,0 +1,136 @@
+"""Each shop of `examples/` runs as its README says, and passes every check of the grader."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from drills.examples import SHOPS, Example, Place, copy
+from drills.processes import Program
+from payintent.runtime.settings import Settings
+from tests.e2e.merchant import Browser
+from tests.sandbox.shop.running import SECRET
+from tests.sdks.broken_money import Side
+from tests.sdks.test_grader import graded, new_side
+from tests.support.workers import working
+from tests.support.world import Api, free_port
+from tools.openapi.pack_typescript import pack
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Have the workers look more often: each refund of the checks is waited for."""
+    return settings.model_copy(update={"refund_every_s": 0.05, "inquire_every_s": 0.1})
+
+
+@asynccontextmanager
+async def running_example(example: Example, folder: Path, side: Side) -> AsyncGenerator[str]:
+    """Check the types of a shop, and start it as its README says; gives its address."""
+    port = free_port()
+    secrets = {
+        "PAYINTENT_URL": side.base_url,
+        "PAYINTENT_API_KEY": side.key,
+        "PAYINTENT_WEBHOOK_SECRET": SECRET,
+        "SHOP_URL": f"http://127.0.0.1:{port}",
+        "SHOP_GRADED": "1",
+    }
+    library = await asyncio.to_thread(pack, folder / "packed")
+    target = await asyncio.to_thread(copy, example.name, folder, library)
+    place = Place(example, target, port, secrets)
+    for command in filter(None, (example.check, example.prepare)):
+        await asyncio.to_thread(place.run, command)
+    words = place.words(example.start)
+    shop = Program(example.name, words, place.environment(), folder, f"{place.url}/", place.folder)
+    await shop.start()
+    try:
+        yield place.url
+    except AssertionError:
+        print(shop.log.read_text(errors="replace")[-4_000:])
+        raise
+    finally:
+        await shop.stop()
+
+
+@dataclass(frozen=True)
+class Buyer:
+    """A buyer of one order, who is never followed to the checkout."""
+
+    http: aiohttp.ClientSession
+    side: Side
+    shop: str
+
+    async def page(self, path: str) -> Browser:
+        browser = Browser(self.http)
+        await browser.open(f"{self.shop}{path}")
+        return browser
+
+    async def click(self, browser: Browser) -> str:
+        """Submit the page's only form; gives where it leads."""
+        [form] = browser.forms
+        url = f"{self.shop}{form.action}"
+        async with self.http.post(url, data=form.fields, allow_redirects=False) as answer:
+            assert answer.status == 303, await answer.text()
+            return answer.headers["Location"]
+
+    async def ask(self, method: str, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {self.side.key}"}
+        url = f"{self.side.base_url}/v1{path}"
+        async with self.http.request(method, url, headers=headers) as answer:
+            assert answer.ok, await answer.text()
+            return await answer.json()
+
+    async def payments(self) -> list[dict[str, Any]]:
+        return (await self.ask("GET", "/payments?limit=100"))["data"]
+
+
+async def pays_again_after_a_decline(buyer: Buyer) -> None:
+    before = len(await buyer.payments())
+    book = await buyer.page("/")
+    first_checkout = await buyer.click(book)
+    first = (await buyer.payments())[0]
+    order = book.forms[0].action.replace("/buy/", "/orders/")
+    await buyer.ask("POST", f"/test/payments/{first['id']}/decline")
+
+    back = await buyer.page(f"{order}?payment_id={first['id']}&status=PAID")
+    assert "Your payment has failed. You have not been charged." in back.text
+    assert back.forms[0].label.strip() == "Pay again"
+    checkouts = await asyncio.gather(buyer.click(back), buyer.click(back))
+    assert len({first_checkout, *checkouts}) == 2
+    second = (await buyer.payments())[0]
+    assert second["checkout_url"] in checkouts
+    assert second["metadata"]["order_id"] == first["metadata"]["order_id"]
+
+    await buyer.ask("POST", f"/test/payments/{second['id']}/pay")
+    early = await buyer.page(f"{order}?payment_id={second['id']}&status=PROCESSING")
+    assert "We are confirming your payment." in early.text, "its webhook was lost"
+    assert await buyer.click(book) == order
+    async with buyer.http.post(f"{buyer.shop}/graded/poll") as answer:
+        assert answer.ok
+    paid = await buyer.page(order)
+    assert "Your order is paid." in paid.text
+    assert paid.forms == []
+    assert await buyer.click(book) == order
+    assert len(await buyer.payments()) == before + 2, "a paid order is not paid twice"
+
+
+@pytest.mark.parametrize("example", SHOPS, ids=lambda example: example.name)
+async def test_an_example_passes_every_check_and_sells_a_declined_order_at_the_next_attempt(
+    api: Api, tmp_path: Path, example: Example
+) -> None:
+    side = await new_side(api)
+    async with (
+        working(api.world.service),
+        running_example(example, tmp_path, side) as shop,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
+    ):
+        await pays_again_after_a_decline(Buyer(http, side, shop))
+        where = (f"{shop}/webhooks", f"{shop}/graded", SECRET)
+        status, report, error = await graded(*where, "--key", side.key, PAYINTENT_URL=side.base_url)
+        assert (status, error) == (0, ""), report
