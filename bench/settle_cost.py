@@ -26,7 +26,7 @@ from bench.machine import print_machine
 from payintent.payments import captures_store as capture_store
 
 GOAL_PERCENT = 15
-_INDEX = "payment_details"
+_INDEX = "payment_payer_details"
 _FULL, _QUICK = (5_000, 16, 2), (100, 1, 1)  # payments, rounds, and rounds before those
 _add = capture_store.add
 

@@ -983,7 +983,10 @@ CREATE TABLE public.payment (
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     reserved_amount numeric(38,18) DEFAULT 0 NOT NULL,
+    return_url text,
+    cancel_url text,
     CONSTRAINT payment_amount CHECK ((amount > (0)::numeric)),
+    CONSTRAINT payment_cancel_url CHECK (((length(cancel_url) <= 2048) AND (cancel_url ~ '^[Hh][Tt][Tt][Pp][Ss]?://[!$-.0-;=A-Z\[\]_a-z~]+([/?][!$-;=?-\[\]_a-z~]*)?$'::text))),
     CONSTRAINT payment_cancelled CHECK (((status = 'CANCELLED'::text) = (cancelled_at IS NOT NULL))),
     CONSTRAINT payment_expired CHECK (((status = 'EXPIRED'::text) = (expired_at IS NOT NULL))),
     CONSTRAINT payment_failed CHECK (((status = 'FAILED'::text) = ((failed_at IS NOT NULL) AND (failure_reason IS NOT NULL)))),
@@ -1000,6 +1003,7 @@ END),
     CONSTRAINT payment_remainder CHECK (((refunded_amount + reserved_amount) <= amount)),
     CONSTRAINT payment_reserved CHECK ((reserved_amount >= (0)::numeric)),
     CONSTRAINT payment_reserved_state CHECK (((reserved_amount = (0)::numeric) OR (status = ANY (ARRAY['PAID'::text, 'PARTIALLY_REFUNDED'::text])))),
+    CONSTRAINT payment_return_url CHECK (((length(return_url) <= 2048) AND (return_url ~ '^[Hh][Tt][Tt][Pp][Ss]?://[!$-.0-;=A-Z\[\]_a-z~]+([/?][!$-;=?-\[\]_a-z~]*)?$'::text))),
     CONSTRAINT payment_status CHECK ((status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text, 'PAID'::text, 'FAILED'::text, 'EXPIRED'::text, 'CANCELLED'::text, 'PARTIALLY_REFUNDED'::text, 'REFUNDED'::text]))),
     CONSTRAINT payment_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text])))
 );
@@ -1924,8 +1928,6 @@ CREATE UNIQUE INDEX operator_identity_person ON public.operator_identity USING b
 
 CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btree (lower(name));
 
-CREATE INDEX payment_details ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE ((status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text])) AND ((payer_email IS NOT NULL) OR ((metadata)::text <> '{}'::text)));
-
 CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 
 CREATE INDEX payment_ended ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE (status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text]));
@@ -1941,6 +1943,8 @@ CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merch
 CREATE INDEX payment_order_number ON public.payment USING btree (hashtextextended(public.payment_order_id(metadata), (0)::bigint)) WHERE (public.payment_order_id(metadata) IS NOT NULL);
 
 CREATE INDEX payment_payer ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE ((status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text])) AND (payer_uid <> '(erased)'::text));
+
+CREATE INDEX payment_payer_details ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE ((status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text])) AND ((payer_email IS NOT NULL) OR ((metadata)::text <> '{}'::text) OR (return_url IS NOT NULL) OR (cancel_url IS NOT NULL)));
 
 CREATE INDEX payment_payer_email ON public.payment USING btree (lower(payer_email)) WHERE (payer_email IS NOT NULL);
 

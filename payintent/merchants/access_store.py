@@ -7,7 +7,13 @@ from datetime import datetime
 from payintent.core.access import RateLimit, RateLimitClass
 from payintent.db.database import Executor, Tx
 from payintent.merchants import methods_store as method_store
-from payintent.merchants.model import Acceptance, ActivationStatus, Market, TaxManager
+from payintent.merchants.model import (
+    Acceptance,
+    ActivationStatus,
+    Market,
+    TaxManager,
+    find_return_origins,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,7 @@ class AuthenticatedMerchant:
     payable_currencies: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # public part of the key
     livemode: bool = True
+    return_origins: frozenset[str] = frozenset()  # to which a checkout may lead the buyer
 
 
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
@@ -55,7 +62,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
     row = await database.row(
         """
         SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
-            merchant.livemode,
+            merchant.livemode, merchant.allowed_origins, merchant.return_url,
             merchant.countries, merchant.currencies,
             c.per_s AS create_per_s, c.burst AS create_burst,
             r.per_s AS read_per_s, r.burst AS read_burst,"""
@@ -85,6 +92,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
         },
         public_id=public_id,
         livemode=row["livemode"],
+        return_origins=find_return_origins(row["allowed_origins"], row["return_url"]),
     )
 
 

@@ -1,7 +1,7 @@
 """Merchants and their payment methods."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -185,6 +185,15 @@ class Merchant:
     @property
     def origins(self) -> frozenset[str]:
         return frozenset(filter(None, map(parse_web_origin, self.allowed_origins)))
+
+    @property
+    def return_origins(self) -> frozenset[str]:
+        return find_return_origins(self.allowed_origins, self.return_url)
+
+
+def find_return_origins(allowed_origins: Iterable[str], return_url: str | None) -> frozenset[str]:
+    """Return the origins to which a checkout may lead the buyer."""
+    return frozenset(filter(None, map(parse_web_origin, (*allowed_origins, return_url or ""))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 import msgspec
 
 from payintent.core import ids
-from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import BadRequestError, ConflictError, ErrorCode, RefusedError
 from payintent.core.money import is_plain_decimal
 from payintent.core.texts import check_email, check_text
@@ -41,6 +40,7 @@ from payintent.payment_sessions.open_session import (
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments.expire import require_open, require_open_checkout
 from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
+from payintent.payments.return_urls import require_return_origin
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.quotes.model import (
@@ -125,7 +125,7 @@ async def select_quote(
     quote = _quote_selection(
         setup, methods, snapshot.payment, selection, restrictions, viewer_country
     )
-    _check_return_url(merchant, selection.return_url)
+    require_return_origin("return_url", selection.return_url, merchant.return_origins)
     if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _make_unavailable_error()
     await opener.check_selection_limit(snapshot.payment, snapshot.now)
@@ -219,14 +219,6 @@ def _require_usable_token(payment: Payment, method: PaymentMethod) -> None:
             ErrorCode.INVALID_AMOUNT,
             f"{method.token} on {method.chain} has {method.token_decimals} decimals",
         )
-
-
-def _check_return_url(merchant: Merchant, url: str | None) -> None:
-    if url is None:
-        return
-    allowed_origins = {*merchant.origins, parse_web_origin(merchant.return_url or "")} - {None}
-    if parse_web_origin(url) not in allowed_origins:
-        raise BadRequestError("return_url must use one of the merchant's origins")
 
 
 async def _inquire_current_session(context: SelectionContext, snapshot: PaymentSnapshot) -> None:

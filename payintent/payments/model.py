@@ -69,6 +69,8 @@ class CreatePaymentRequest(CreateAttempt):
     include_pegged_assets: bool
     metadata: str  # the JSON text, byte for byte
     tax_manager: TaxManager
+    return_url: str | None = None
+    cancel_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Payment:
     failed_at: datetime | None = None
     expired_at: datetime | None = None
     cancelled_at: datetime | None = None
+    return_url: str | None = None  # to which the buyer returns from the checkout
+    cancel_url: str | None = None  # to which the buyer returns without having paid
 
     @classmethod
     def from_request(
@@ -124,6 +128,8 @@ class Payment:
             expires_at=expires_at,
             created_at=created_at,
             updated_at=created_at,
+            return_url=request.return_url,
+            cancel_url=request.cancel_url,
         )
 
     def is_past_expiry(self, now: datetime) -> bool:

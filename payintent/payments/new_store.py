@@ -15,15 +15,15 @@ _BATCH_LOCK_TIMEOUT = f"{LOCK_TIMEOUT_MS}ms"
 _CREATE_BATCH: LiteralString = (
     """
     WITH timeout AS MATERIALIZED (
-        SELECT set_config('lock_timeout', $16, true)
+        SELECT set_config('lock_timeout', $18, true)
     ), new AS MATERIALIZED (
         SELECT n.*
         FROM timeout, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
             $6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[],
-            $12::boolean[], $13::json[], $14::text[], $15::int[])
+            $12::boolean[], $13::json[], $14::text[], $15::int[], $16::text[], $17::text[])
             AS n (id, merchant_id, key, request_hash, country, checkout_id, currency, amount,
                 amount_text, payer_uid, payer_email, include_pegged_assets, metadata,
-                tax_manager, expires_in_s)
+                tax_manager, expires_in_s, return_url, cancel_url)
     ), claimed AS (
         INSERT INTO idempotency AS i
             (merchant_id, operation, key, request_hash, payment_id, country, created_at)
@@ -40,10 +40,11 @@ _CREATE_BATCH: LiteralString = (
     )
     INSERT INTO payment
         (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
-         include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+         include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at,
+         return_url, cancel_url)
     SELECT new.id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
         payer_email, include_pegged_assets, metadata, tax_manager,
-        now + expires_in_s * interval '1 second', now, now
+        now + expires_in_s * interval '1 second', now, now, return_url, cancel_url
     FROM claimed
     JOIN new USING (id)
     RETURNING id, created_at, expires_at
@@ -64,9 +65,10 @@ _CREATE: LiteralString = (
         )
         INSERT INTO payment
             (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
-             include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+             include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at,
+             return_url, cancel_url)
         SELECT $1, $2, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-            now + $15 * interval '1 second', now, now
+            now + $15 * interval '1 second', now, now, $16, $17
         FROM claimed
         RETURNING created_at, expires_at
         """
@@ -104,6 +106,8 @@ async def create(database: Executor, new_payment: NewPayment) -> tuple[datetime,
         sealing.seal_metadata(new_payment.id, request.metadata),
         request.tax_manager,
         request.expires_in_s,
+        request.return_url,
+        request.cancel_url,
     )
     return (row["created_at"], row["expires_at"]) if row else None
 
@@ -145,6 +149,8 @@ async def create_batch(
         ],
         [request.tax_manager for request in requests],
         [request.expires_in_s for request in requests],
+        [request.return_url for request in requests],
+        [request.cancel_url for request in requests],
         _BATCH_LOCK_TIMEOUT,
     )
     times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}

@@ -30,6 +30,7 @@ from payintent.payments.create import OPERATION, InvalidCreateRequest
 from payintent.payments.idempotency_store import compute_request_fingerprint
 from payintent.payments.list_store import PaymentFilter
 from payintent.payments.model import CreateAttempt, CreatePaymentRequest, PaymentStatus
+from payintent.payments.return_urls import check_return_url, require_return_origin
 from payintent.runtime.settings import Settings
 
 #: Python's parser rejects integers with over 4,300 digits, and many clients have lower limits.
@@ -114,6 +115,8 @@ class CreatePaymentBody(msgspec.Struct):
     country: str | None = None
     metadata: msgspec.Raw = msgspec.Raw(b"null")
     include_pegged_assets: bool | None = None
+    return_url: str | None = None
+    cancel_url: str | None = None
 
 
 class PayerEmailBody(msgspec.Struct):
@@ -180,6 +183,8 @@ def _parse_create_request(
             country=body.country,
             include_pegged_assets=body.include_pegged_assets is not False,
             metadata=metadata.canonical,
+            return_url=body.return_url,
+            cancel_url=body.cancel_url,
         ),
         raw_fields=(
             OPERATION,
@@ -219,6 +224,8 @@ def _validate_create_request(
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
     _check_token_decimals(amount, body.currency, payable_currencies)
     check_optional_country(body.country)
+    require_return_origin("return_url", body.return_url, merchant.return_origins)
+    require_return_origin("cancel_url", body.cancel_url, merchant.return_origins)
     return CreatePaymentRequest(
         merchant_id=attempt.merchant_id,
         key=attempt.key,
@@ -234,6 +241,8 @@ def _validate_create_request(
         include_pegged_assets=accepts_pegged_assets,
         metadata=metadata,
         tax_manager=merchant.tax_manager,
+        return_url=body.return_url,
+        cancel_url=body.cancel_url,
     )
 
 
@@ -245,6 +254,8 @@ def _check_body(body: CreatePaymentBody) -> None:
         raise BadRequestError(f"expires_in must be from 0 to {EXPIRES_IN_MAX_S} seconds")
     if body.country is not None and len(body.country) != 2:  # noqa: PLR2004 - alpha-2
         raise BadRequestError("country must have two letters")
+    check_return_url("return_url", body.return_url)
+    check_return_url("cancel_url", body.cancel_url)
 
 
 def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:

@@ -39,6 +39,7 @@ def make_payment_fields(payment: Payment, session: Session | None) -> dict[str, 
     }
     if payment.status in OPEN:
         fields["expires_at"] = format_timestamp(payment.expires_at)
+    fields.update(_return_url_fields(payment))
     fields.update(_end_fields(payment))
     if session is not None:
         fields.update(_quote_fields(payment, session))
@@ -74,6 +75,11 @@ def erase_payer(body: str, replacement: str) -> str:
     envelope: dict[str, Any] = json.loads(body)
     envelope["data"]["payment"] |= {"payer_uid": replacement, "metadata": {}}
     return encode_json(envelope).decode()
+
+
+def _return_url_fields(payment: Payment) -> dict[str, str]:
+    urls = {"return_url": payment.return_url, "cancel_url": payment.cancel_url}
+    return {name: url for name, url in urls.items() if url is not None}
 
 
 def _end_fields(payment: Payment) -> dict[str, Any]:

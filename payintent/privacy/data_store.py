@@ -31,6 +31,8 @@ class ExportedPayment:
     amount: str
     payer_email: str | None
     metadata: msgspec.Raw
+    return_url: str | None
+    cancel_url: str | None
     created_at: datetime
     updated_at: datetime
     sessions: msgspec.Raw
@@ -89,8 +91,8 @@ def _to_raw_json(text: str) -> msgspec.Raw:
 
 
 _EXPORT_PAYMENTS: LiteralString = """
-    SELECT p.id, p.status, p.currency, p.amount, p.payer_email, p.metadata, p.created_at,
-        p.updated_at,
+    SELECT p.id, p.status, p.currency, p.amount, p.payer_email, p.metadata, p.return_url,
+        p.cancel_url, p.created_at, p.updated_at,
         coalesce((
             SELECT json_agg(json_build_object('provider', provider, 'kind', kind,
                 'label', label, 'country', country, 'chain', chain, 'token', token,
@@ -246,7 +248,7 @@ async def erase(tx: Tx, payment_ids: Sequence[UUID], bodies: Mapping[UUID, str])
 
 _ERASE_PAYMENTS: LiteralString = """
     UPDATE payment
-    SET payer_uid = $2, payer_email = NULL, metadata = '{}'
+    SET payer_uid = $2, payer_email = NULL, metadata = '{}', return_url = NULL, cancel_url = NULL
     WHERE id = ANY($1::uuid[])
 """
 _ERASE_SESSIONS: LiteralString = """

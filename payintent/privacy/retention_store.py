@@ -80,7 +80,8 @@ _DETAILS: LiteralString = f"""
     SELECT p.id
     FROM payment p
     WHERE p.status NOT IN ('PENDING', 'PROCESSING')
-        AND (p.payer_email IS NOT NULL OR p.metadata::text <> '{{}}')
+        AND (p.payer_email IS NOT NULL OR p.metadata::text <> '{{}}'
+            OR p.return_url IS NOT NULL OR p.cancel_url IS NOT NULL)
         AND {_ENDED_AT} <= {_CUTOFF} AND p.updated_at <= {_CUTOFF}
         AND {_HAS_NO_OPEN_WORK.format("p.id")}
     ORDER BY {_ENDED_AT}
@@ -180,7 +181,7 @@ _CLEAR_DETAILS: LiteralString = f"""
         FOR NO KEY UPDATE OF p SKIP LOCKED
     )
     UPDATE payment
-    SET payer_email = NULL, metadata = '{{}}'
+    SET payer_email = NULL, metadata = '{{}}', return_url = NULL, cancel_url = NULL
     WHERE id = ANY(ARRAY(SELECT id FROM due))
     RETURNING 1 AS pruned
 """

@@ -189,7 +189,7 @@ async def test_no_hot_statement_reads_a_table_through_that_grows(
         assert await _read_through(raw, statements), index
         await change.rollback()
     # What retention has pruned before is not read again.
-    assert {"payment_details", "payment_payer", "chain_receipt_address"} <= await _indexes(
+    assert {"payment_payer_details", "payment_payer", "chain_receipt_address"} <= await _indexes(
         raw, statements
     )
     assert 101 in await _bounds_foreseen(raw)

@@ -474,6 +474,16 @@ BROKEN: list[tuple[str, str]] = [
         ("payment_refunded", f"{WITHOUT_OTHERS}; {PAYMENT.format(f'refunded_amount = {amount}')}")
         for amount in ("amount + 0.01", "-0.01")
     ),
+    *(
+        (f"payment_{column}", PAYMENT.format(f"{column} = {value}"))
+        for column in ("return_url", "cancel_url")
+        for value in (
+            *("''", "'javascript:alert(1)'", "'//shop.example'", "'https://shop.example/#paid'"),
+            *("'https://ann@shop.example/'", "'https:///shop.example'", r"'https://a.example\b'"),
+            *(r"E'https://shop.example/\n'", "'https://shöp.example'", "'https://a.example/ b'"),
+            "'https://shop.example/' || repeat('a', 2028)",
+        )
+    ),
     ("payment_paid", PAYMENT.format("paid_at = NULL")),
     ("payment_paid", PAYMENT.format("receipt_id = NULL")),
     ("payment_failed", PAYMENT.format("failed_at = clock(), failure_reason = 'DECLINED'")),

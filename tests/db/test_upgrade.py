@@ -58,6 +58,7 @@ _NEW_COLUMNS: dict[str, dict[str, Any]] = {
     "merchant": {"deposit_tolerance": 0},
     "reconciliation_blocks": {"address_id": 0},
     "refund": {"address_entries": 0},
+    "payment": {"return_url": None, "cancel_url": None},
     "payment_method": {"label_translations": {}},
     "session": {"label_translations": {}},
 }

@@ -32,6 +32,8 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "country": st.sampled_from(sorted(COUNTRIES)) | st.text(max_size=3) | _VALUES,
     "metadata": st.dictionaries(_ANY_TEXT, _VALUES, max_size=5) | _VALUES,
     "include_pegged_assets": st.booleans() | _VALUES,
+    "return_url": _ANY_TEXT | _VALUES,
+    "cancel_url": _ANY_TEXT.map(lambda text: f"https://shop.example.com/{text}") | _VALUES,
 }
 #: Bodies that differ from a good one in a few fields, so that many get far.
 _CHANGED = st.fixed_dictionaries({}, optional=_FIELDS).map(lambda changes: BODY | changes)

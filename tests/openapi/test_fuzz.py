@@ -329,8 +329,7 @@ def _likely(case: Case, api: Api) -> None:
         body["payment_method_id"] = type(method)(api.world.card)
     if isinstance(body.get("method"), str):
         body["method"] = f"{api.world.card}|THB|1590.00"
-    if body.get("return_url"):
-        body["return_url"] = f"{SHOP}/thanks"
+    body |= {name: f"{SHOP}/thanks" for name in ("return_url", "cancel_url") if body.get(name)}
     if body.get("expected_total_amount"):
         body["expected_total_amount"] = "1590.00"
     if case.path.endswith("/refunds"):

@@ -63,7 +63,9 @@ def test_a_created_payment_and_a_denial_have_a_schema_each() -> None:
     assert _json(answers["201"]) == {"$ref": "#/components/schemas/CreatedPayment"}
     assert _json(answers["200"]) == {"$ref": "#/components/schemas/Denial"}
     created = _SCHEMAS["CreatedPayment"]
-    assert created["properties"].keys() - created["required"] == {"checkout_url"}
+    assert created["properties"].keys() - created["required"] == {
+        *("checkout_url", "return_url", "cancel_url"),
+    }
     assert "fds" not in created["properties"]
     assert _SCHEMAS["Denial"]["required"] == ["fds"]
 

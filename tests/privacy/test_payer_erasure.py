@@ -39,6 +39,8 @@ WORDS = (
     "tore its cover",
     "zora-was-here",
     "zora-back",
+    "zora-order",
+    "zora-cart",
 )
 ADA, ALAN = Actor("Ada", "ticket 9", Role.ADMIN), Actor("Alan", "ticket 9", Role.ADMIN)
 #: Half of a surrogate pair, which PostgreSQL and one of our parsers refuse.
@@ -51,7 +53,13 @@ def erasure(world: World, payer_uid: str = "zora-17") -> ErasePayer:
 
 async def bought(world: World, **changes: Any) -> Payment:
     """Have something paid, partly refunded, and its event delivered to an endpoint that echoes."""
-    told = {"payer_uid": "zora-17", "payer_email": "zora@example.com", "metadata": METADATA}
+    told = {
+        "payer_uid": "zora-17",
+        "payer_email": "zora@example.com",
+        "metadata": METADATA,
+        "return_url": "https://shop.example/zora-order",
+        "cancel_url": "https://shop.example/zora-cart",
+    }
     payment = await paid(world, **(told | changes))
     await world.rows(
         "UPDATE session SET return_url = 'https://shop.example/zora-back',"
@@ -118,7 +126,8 @@ async def agreed(world: World, operation: ErasePayer) -> Any:
 
 async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world: World) -> None:
     payments = [await bought(world) for _ in range(2)]
-    other = await bought(world, payer_uid="buyer-8", payer_email=None, metadata="{}")
+    nothing = {"payer_email": None, "metadata": "{}", "return_url": None, "cancel_url": None}
+    other = await bought(world, payer_uid="buyer-8", **nothing)
     await world.rows(
         "UPDATE attempt SET answer = 'ok' WHERE event_id IN"
         " (SELECT id FROM event WHERE payment_id = $1)",

@@ -21,13 +21,15 @@ async def test_an_export_has_all_of_one_payer_page_by_page_and_no_checkout_id(
     world: World,
 ) -> None:
     told = {"payer_uid": "buyer-7", "payer_email": "seven@example.com"}
-    payments = [await paid(world, **told, metadata='{"order_id": "A-7"}') for _ in range(3)]
+    urls = {"return_url": "https://shop.test/A-7", "cancel_url": "https://shop.test/cart"}
+    payments = [await paid(world, **told, **urls, metadata='{"order_id": "A-7"}') for _ in range(3)]
     await world.create(payer_uid="buyer-8", payer_email="eight@example.com")
     await asked(world, payments[0], "10", reason="a page is missing")
     found, text = await _exported(world)
     assert len(found) == 3
     first = found[0]
     assert (first["payer_email"], first["metadata"]) == ("seven@example.com", {"order_id": "A-7"})
+    assert first | urls == first
     assert [one["reason"] for one in first["refunds"]] == ["a page is missing"]
     assert [one["provider"] for one in first["sessions"]] == ["fake"]
     assert [one["type"] for one in first["events"]] == ["payment.completed"]

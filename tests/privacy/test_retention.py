@@ -63,19 +63,21 @@ async def left(world: World, payment: Payment) -> tuple[int, int, int]:
     return row["events"], row["deliveries"], row["attempts"]
 
 
-async def details(world: World, payment: Payment) -> tuple[str | None, str]:
+async def details(world: World, payment: Payment) -> tuple[str | None, ...]:
     [row] = await world.rows("SELECT * FROM payment WHERE id = $1", payment.id)
-    return row["payer_email"], row["metadata"]
+    return row["payer_email"], row["metadata"], row["return_url"], row["cancel_url"]
 
 
 async def buy(world: World, **changes: Any) -> Payment:
-    changes = {"payer_email": "ann@example.com", "metadata": '{"order_id":"A-1"}'} | changes
+    changes = dict(zip(DETAILS, KEPT, strict=True)) | changes
     payment = await paid(world, **changes)
     await told(world, payment)
     return payment
 
 
-KEPT = ("ann@example.com", '{"order_id":"A-1"}')
+DETAILS = ("payer_email", "metadata", "return_url", "cancel_url")
+KEPT = ("ann@example.com", '{"order_id":"A-1"}', "https://shop.test/A-1", "https://shop.test/cart")
+GONE = (None, "{}", None, None)
 
 
 async def test_attempts_go_after_their_days_then_events_and_details(world: World) -> None:
@@ -86,7 +88,7 @@ async def test_attempts_go_after_their_days_then_events_and_details(world: World
         (364.9, (1, 1, 0), KEPT),
         (365.1, (0, 0, 0), KEPT),
         (729.9, (0, 0, 0), KEPT),
-        (730.1, (0, 0, 0), (None, "{}")),
+        (730.1, (0, 0, 0), GONE),
     ):
         await pruned(world, days)
         for payment in payments:
@@ -94,6 +96,15 @@ async def test_attempts_go_after_their_days_then_events_and_details(world: World
     assert {await world.status(payment) for payment in payments} == {"PAID"}
     assert await world.perform(CheckLedger()) == []
     assert (await asked(world, payments[0])).status == "PENDING"
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+async def test_each_detail_goes_when_it_is_the_only_one(world: World, detail: str) -> None:
+    others = {name: none for name, none in zip(DETAILS, GONE, strict=True) if name != detail}
+    payment = await buy(world, **others)
+    assert await details(world, payment) != GONE
+    await pruned(world, 731)
+    assert await details(world, payment) == GONE
 
 
 async def test_what_has_no_days_is_kept_for_ever(world: World) -> None:
@@ -131,7 +142,7 @@ async def test_a_payment_whose_refund_is_under_way_keeps_everything(world: World
     await pruned(world, 1_001)
     assert await details(world, payment) == KEPT  # it was changed a day ago
     await pruned(world, 1_731)
-    assert (await left(world, payment), await details(world, payment)) == ((0, 0, 0), (None, "{}"))
+    assert (await left(world, payment), await details(world, payment)) == ((0, 0, 0), GONE)
 
 
 async def _dispute(world: World, payment: Payment, state: DisputeState) -> None:
@@ -164,7 +175,7 @@ async def test_a_payment_with_an_open_dispute_or_case_keeps_everything(world: Wo
     [case] = await world.perform(ListCases())
     await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="it was won"))
     await pruned(world, 2_000)
-    assert (await left(world, payment), await details(world, payment)) == ((0, 0, 0), (None, "{}"))
+    assert (await left(world, payment), await details(world, payment)) == ((0, 0, 0), GONE)
 
 
 async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
@@ -223,7 +234,7 @@ async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_lock
         await holder.execute("SELECT FROM payment WHERE id = $1 FOR UPDATE", payments[0].id)
         only = {RetentionRule.PAYER_DETAILS: 730}
         assert await prune_step(database, only, 1) is True
-        assert await details(world, payments[1]) == (None, "{}")
+        assert await details(world, payments[1]) == GONE
         assert await details(world, payments[2]) == KEPT
         assert await prune_step(database, only, 10) is False
         assert await details(world, payments[0]) == KEPT
@@ -231,7 +242,7 @@ async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_lock
     finally:
         await holder.close()
     assert await prune_step(database, only, 10) is False
-    assert await details(world, payments[0]) == (None, "{}")
+    assert await details(world, payments[0]) == GONE
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ TOOLS = {
 PARAMETERS = {
     "after": "The `after` of the previous page; omit it to start at the oldest stored event.",
     "amount": 'In major units of the currency, as a string: "1590.00". Never a computed float.',
+    "cancel_url": "The shop's page for a buyer who has not paid. Default: `return_url`.",
     "card": "The number of a test card. Default: 4242424242424242, which is approved.",
     "code": "The decline code, such as insufficient_funds. Default: card_declined.",
     "country": "The buyer's country, two letters (ISO 3166-1).",
@@ -76,6 +77,7 @@ PARAMETERS = {
     "payment_id": "The id of a payment, `pay_` and 22 characters.",
     "reason": "A short reason, which is stored with the refund.",
     "refund_id": "The id of a refund, `ref_` and 22 characters.",
+    "return_url": "The shop's page for the buyer after the checkout, at a registered origin.",
     "seconds": "How far to advance the clock of this test merchant.",
     "session_id": "The id of an on-chain session, `sess_` and 22 characters.",
     "slug": "The name of a chain: ethereum, bsc or native.",

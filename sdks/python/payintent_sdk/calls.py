@@ -68,13 +68,16 @@ def create_payment(
     country: str | None = None,
     metadata: Metadata | None = None,
     include_pegged_assets: bool | None = None,
+    return_url: str | None = None,
+    cancel_url: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[CreatedPayment]:
     """Create a payment. Redirect the buyer to its `checkout_url`.
 
-    `amount` is in major units (`"1590.00"`), `expires_in` in seconds. The default `idempotency_key`
-    is random and protects only the retries of this call. Pass a key that is stored with the order,
-    so that a second call after a crash returns the same payment. Raises
+    `amount` is in major units (`"1590.00"`), `expires_in` in seconds. The checkout leads the buyer
+    back to `return_url`, or to `cancel_url` if the buyer has not paid. The default
+    `idempotency_key` is random and protects only the retries of this call. Pass a key that is
+    stored with the order, so that a second call after a crash returns the same payment. Raises
     `PaymentDeniedError` if the fraud rules deny the payment.
     """
     body = _body(
@@ -86,6 +89,8 @@ def create_payment(
         country=country,
         metadata=metadata,
         include_pegged_assets=include_pegged_assets,
+        return_url=return_url,
+        cancel_url=cancel_url,
     )
     return Call(
         method="POST",

@@ -54,6 +54,8 @@ class CreatedPayment:
     updated_at: datetime
     expires_at: datetime
     metadata: Metadata
+    return_url: str | None = None
+    cancel_url: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,8 @@ class Payment:
     updated_at: datetime
     metadata: Metadata
     checkout_url: str | None = None
+    return_url: str | None = None
+    cancel_url: str | None = None
     expires_at: datetime | None = None
     payment_method_id: int | None = None
     provider: str | None = None

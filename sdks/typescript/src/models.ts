@@ -52,6 +52,8 @@ export interface CreatedPayment {
   updated_at: string;
   expires_at: string;
   metadata: Metadata;
+  return_url?: string;
+  cancel_url?: string;
 }
 
 /** The current state of a payment. */
@@ -71,6 +73,8 @@ export interface Payment {
   updated_at: string;
   metadata: Metadata;
   checkout_url?: string;
+  return_url?: string;
+  cancel_url?: string;
   expires_at?: string;
   payment_method_id?: number;
   provider?: string;

@@ -13,6 +13,8 @@ export interface CreatePayment {
   country?: string;
   metadata?: Metadata;
   include_pegged_assets?: boolean;
+  return_url?: string;
+  cancel_url?: string;
 }
 
 /** A refund to create. Default for `amount`: the full remainder. */

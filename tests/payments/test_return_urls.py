@@ -1,0 +1,144 @@
+"""The pages to which a payment's buyer returns: their shape, their origin and who reads them."""
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from payintent.payments.expire import expire_pending
+from tests.support.arrange import count, document, payment_of, post, refusal, view
+from tests.support.making import NO_WAY_BACK
+from tests.support.world import Answer, Api
+
+_BAD = (400, "BAD_REQUEST")
+_FIELDS = ("return_url", "cancel_url")
+_SHOP = "https://shop.example.com"
+_URLS = {"return_url": f"{_SHOP}/thanks?order=A-1", "cancel_url": f"{_SHOP}/cart"}
+_LONGEST = f"{_SHOP}/" + "a" * (2048 - len(_SHOP) - 1)
+_ALLOWED = (
+    _SHOP,
+    f"{_SHOP}?",
+    f"{_SHOP}/?a=1&b=%23&c=@",
+    f"{_SHOP}:443/x",
+    "HTTPS://Shop.Example.com/Thanks",
+    f"{_SHOP}/%E0%B8%AA?items[]=1&b=it's+(2)!*~,;$_-.:",
+    _LONGEST,
+)
+_MALFORMED = (
+    "",
+    f"{_SHOP}/#paid",
+    f"{_SHOP}#",
+    "https://user@shop.example.com/",
+    "https://user:word@shop.example.com/",
+    f"{_SHOP}/a b",
+    f"{_SHOP}/a\n",
+    f"{_SHOP}/a\u0000",
+    *(f"{_SHOP}/a{char}b" for char in 'é\u3000\u202e"<>^`{|}'),
+    f"{_SHOP}/\\evil.example",
+    f"{_LONGEST}a",
+    "javascript:alert(1)",
+    "//shop.example.com/",
+    "/thanks",
+)
+
+
+async def _allow(api: Api, *origins: str, return_url: str | None = None) -> None:
+    await api.world.rows(
+        "UPDATE merchant SET allowed_origins = $2, return_url = $3 WHERE id = $1",
+        api.world.merchant_id,
+        origins,
+        return_url,
+    )
+
+
+def _urls_of(answer: Answer) -> dict[str, str]:
+    return {name: answer.json[name] for name in _FIELDS if name in answer.json}
+
+
+async def test_both_urls_are_stored_and_returned_to_the_merchant_as_sent(api: Api) -> None:
+    await _allow(api, _SHOP)
+    created = await api.create(**_URLS)
+    assert created.status == 201
+    [listed] = (await api.send("GET", "/v1/payments", headers=api.bearer())).json["data"]
+    for answer in (created.json, (await api.get(created.json["id"])).json, listed):
+        assert answer | _URLS == answer
+    plain = await api.create(return_url=None, cancel_url=None)
+    assert (plain.status, _urls_of(plain)) == (201, {})
+    assert _urls_of(await api.get(plain.json["id"])) == {}
+
+
+async def test_events_and_the_buyers_checkout_never_contain_them(api: Api) -> None:
+    await _allow(api, _SHOP)
+    created = await api.create(**_URLS, expires_in=1)
+    checkout = await view(api, created)
+    assert "cancel_url" not in checkout.json
+    await api.world.move_clock(2)
+    assert await expire_pending(api.world.database, 10)
+    [event] = await api.world.rows("SELECT body FROM event")
+    assert "shop.example.com" not in event["body"]
+
+
+@pytest.mark.parametrize("field", _FIELDS)
+async def test_a_malformed_url_is_refused_by_name_before_anything_else(
+    api: Api, field: str
+) -> None:
+    await _allow(api, _SHOP)
+    key = str(uuid4())
+    assert (await post(api, document(), Idempotency_Key=key)).status == 201
+    for url in _MALFORMED:
+        body = document(**{field: json.dumps(url)})
+        for answer in (await post(api, body, Idempotency_Key=key), await post(api, body)):
+            assert refusal(answer) == _BAD, url
+            assert answer.json["message"].startswith(field), url
+    for value in ("1", "true", "[]", "{}"):
+        assert refusal(await post(api, document(**{field: value}))) == _BAD
+    assert await count(api) == 1
+
+
+@pytest.mark.parametrize("field", _FIELDS)
+async def test_the_origin_is_one_of_the_merchants(api: Api, field: str) -> None:
+    own_page = "https://own.example.com/orders"
+    await _allow(api, _SHOP, "", "https://-", return_url=own_page)
+    refused = {url: refusal(await api.create(**{field: url})) for url in NO_WAY_BACK}
+    assert refused == dict.fromkeys(NO_WAY_BACK, _BAD)
+    assert await count(api) == 0
+    for url in (*_ALLOWED, own_page):
+        created = await api.create(**{field: url})
+        assert (created.status, created.json.get(field)) == (201, url), created.body
+        assert getattr(await payment_of(api, created), field) == url
+    await _allow(api)
+    assert refusal(await api.create(**{field: _SHOP})) == _BAD
+
+
+async def test_origins_of_another_merchant_do_not_count(api: Api) -> None:
+    other = await api.world.other_merchant()
+    await api.world.rows(
+        "UPDATE merchant SET allowed_origins = $2 WHERE id = $1", other.merchant.id, [_SHOP]
+    )
+    assert refusal(await api.create(**_URLS)) == _BAD
+
+
+async def test_a_key_replays_after_the_origin_was_removed_and_compares_both_urls(
+    api: Api,
+) -> None:
+    await _allow(api, _SHOP)
+    key, body = str(uuid4()), document(**{name: json.dumps(url) for name, url in _URLS.items()})
+    first = await post(api, body, Idempotency_Key=key)
+    await _allow(api)
+    again = await post(api, body, Idempotency_Key=key)
+    assert (again.status, again.body) == (201, first.body)
+    assert refusal(await post(api, body)) == _BAD
+    for other in (
+        document(),
+        body.replace(b"/cart", b"/basket"),
+        body.replace(b"/thanks", b"/thank-you"),
+        body.replace(b"cancel_url", b"other_url"),
+    ):
+        answer = await post(api, other, Idempotency_Key=key)
+        assert refusal(answer) == (409, "IDEMPOTENCY_CONFLICT"), other
+
+
+async def test_a_foreign_origin_is_the_last_fault_to_be_told(api: Api) -> None:
+    foreign = {"return_url": "https://evil.example"}
+    assert refusal(await api.create(**foreign, country="KR")) == (422, "UNSUPPORTED_COUNTRY")
+    assert refusal(await api.create(**foreign)) == _BAD
