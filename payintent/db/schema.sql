@@ -845,6 +845,7 @@ CREATE TABLE public.member_session (
     previous_digest bytea,
     rotated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     expires_at timestamp with time zone NOT NULL,
+    in_test boolean DEFAULT false NOT NULL,
     CONSTRAINT member_session_digest CHECK ((length(digest) = 32))
 );
 

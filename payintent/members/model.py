@@ -22,6 +22,7 @@ class MemberRight(StrEnum):
     SEE_KEYS = "see_keys"
     REVOKE_KEYS = "revoke_keys"
     SEE_CALLS = "see_calls"
+    MANAGE_TEST = "manage_test"  # the settings and keys of the test side
     SEE_STATEMENTS = "see_statements"
 
 
@@ -32,6 +33,7 @@ _RIGHTS = {
             MemberRight.SEE_KEYS,
             MemberRight.REVOKE_KEYS,
             MemberRight.SEE_CALLS,
+            MemberRight.MANAGE_TEST,
         }
     ),
     MemberRole.FINANCE: frozenset(

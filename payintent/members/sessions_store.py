@@ -16,16 +16,27 @@ _GRACE_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSession:
-    """A session and its member."""
+    """A session, its member, and the side that the member views."""
 
     id: UUID
     is_rotation_due: bool  # whether the cookie is older than an hour
     member_id: UUID
-    merchant_id: int
+    merchant_id: int  # the member's merchant
+    livemode: bool  # False if the member's merchant is a test merchant
+    test_merchant_id: int | None  # the member's merchant, if it is a test merchant
+    in_test: bool  # whether the member views the data of the test merchant
     merchant_name: str
     activation: ActivationStatus
     email: str
     role: MemberRole
+
+    @property
+    def viewed_merchant_id(self) -> int:
+        """The merchant whose data the member views."""
+        if not self.in_test:
+            return self.merchant_id
+        assert self.test_merchant_id is not None  # noqa: S101 - `find` sets both
+        return self.test_merchant_id
 
 
 async def add(tx: Tx, session_id: UUID, member_id: UUID, digest: bytes) -> None:
@@ -64,10 +75,13 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
         SELECT s.id,
             s.digest = $1 AND s.rotated_at <= clock() - make_interval(secs => $2)
                 AS is_rotation_due,
-            m.id AS member_id, m.merchant_id, r.name AS merchant_name, r.activation, m.email, m.role
+            m.id AS member_id, m.merchant_id, r.name AS merchant_name, r.activation, m.email,
+            m.role, r.livemode, CASE WHEN r.livemode THEN t.id ELSE r.id END AS test_merchant_id,
+            NOT r.livemode OR (s.in_test AND t.id IS NOT NULL) AS in_test
         FROM member_session s
         JOIN member m ON m.id = s.member_id
         JOIN merchant r ON r.id = m.merchant_id
+        LEFT JOIN merchant t ON t.live_merchant = r.id
         WHERE (s.digest = $1
                 OR (s.previous_digest = $1 AND s.rotated_at > clock() - make_interval(secs => $3)))
             AND s.expires_at > clock()
@@ -83,6 +97,13 @@ async def find(database: Executor, digest: bytes) -> MemberSession | None:
         row,
         role=MemberRole(row["role"]),
         activation=ActivationStatus(row["activation"]),
+    )
+
+
+async def set_side(database: Executor, session_id: UUID, *, in_test: bool) -> None:
+    """Set the side that the member views in this session."""
+    await database.fetch(
+        "UPDATE member_session SET in_test = $2 WHERE id = $1", session_id, in_test
     )
 
 

@@ -55,6 +55,12 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
     return TestSide(side_id, await add_callback_secret(context, tx, side_id))
 
 
+async def lock_test_side(tx: Tx, live_merchant_id: int) -> int | None:
+    """Return a live merchant's test merchant, and prevent its concurrent creation."""
+    await merchant_store.lock(tx, live_merchant_id)
+    return await merchant_store.find_test_side(tx, live_merchant_id)
+
+
 async def _ensure_test_accounts(context: OperationContext, tx: Tx, side_id: int) -> None:
     """Add the test gateways' accounts and their methods, unless the accounts exist.
 

@@ -23,7 +23,6 @@ from payintent.http.application import read_path_uuid
 from payintent.http.exports import Export, stream_export
 from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
 from payintent.members.model import MemberRight
-from payintent.members.operations import member_actor
 from payintent.merchants import access_store, call_log
 from payintent.merchants.access_operations import revoke_own_key
 from payintent.merchants.model import Market
@@ -159,8 +158,9 @@ async def get_event(visit: MemberVisit) -> Response:
 @member_page(MemberRight.REPLAY)
 async def post_replay(visit: MemberVisit) -> Response:
     event_id = read_path_uuid(visit.request, "event_id", _NO_EVENT)
-    actor = member_actor(visit.merchant_id, visit.session.email)
-    await replay_own_event(visit.context.operation_context, visit.merchant_id, actor, event_id)
+    await replay_own_event(
+        visit.context.operation_context, visit.merchant_id, visit.actor, event_id
+    )
     return redirect(f"/merchant/events/{event_id}?replayed=1")
 
 
@@ -177,8 +177,7 @@ async def get_keys(visit: MemberVisit) -> Response:
 @member_page(MemberRight.REVOKE_KEYS)
 async def post_revoke_key(visit: MemberVisit) -> Response:
     public_id: str = visit.request.path_params["public_id"]
-    actor = member_actor(visit.merchant_id, visit.session.email)
-    await revoke_own_key(visit.context.operation_context, visit.merchant_id, actor, public_id)
+    await revoke_own_key(visit.context.operation_context, visit.merchant_id, visit.actor, public_id)
     return redirect("/merchant/keys")
 
 

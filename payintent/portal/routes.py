@@ -3,7 +3,7 @@
 from starlette.routing import Route
 
 from payintent.http.application import Handler
-from payintent.portal import lists, payments, sign_in
+from payintent.portal import lists, payments, sides, sign_in
 from payintent.portal.visits import PORTAL_FILES
 
 
@@ -25,6 +25,7 @@ PORTAL_ROUTES: list[Route] = [
     _get("/merchant/link/{token}", sign_in.get_link),
     _post("/merchant/link/{token}", sign_in.post_link),
     _post("/merchant/sign-out", sign_in.post_portal_sign_out),
+    _post("/merchant/side", sides.post_side),
     _get("/merchant/access", sign_in.get_access),
     _get("/merchant/passkeys/options", sign_in.get_passkey_options),
     _post("/merchant/passkeys", sign_in.post_passkey),

@@ -106,7 +106,7 @@ async def post_link(request: Request) -> Response:
     return _enter_portal(context, token, next_path)
 
 
-@visits.member_page()
+@visits.member_page(any_side=True)
 async def post_portal_sign_out(visit: MemberVisit) -> Response:
     """`POST /merchant/sign-out`: end this session, or all of the member's sessions."""
     database = visit.context.database
@@ -226,7 +226,7 @@ async def get_passkey_options(visit: MemberVisit) -> Response:
     )
 
 
-@visits.member_page()
+@visits.member_page(any_side=True)
 async def post_passkey(visit: MemberVisit) -> Response:
     context, session = visit.context, visit.session
     now = await get_current_time(context.database)
@@ -251,7 +251,7 @@ async def post_passkey(visit: MemberVisit) -> Response:
     return visits.redirect(_ACCESS_PAGE)
 
 
-@visits.member_page()
+@visits.member_page(any_side=True)
 async def post_remove_passkey(visit: MemberVisit) -> Response:
     passkey_id = read_path_uuid(visit.request, "passkey_id", _NO_SUCH_PASSKEY)
     async with visit.context.database.transaction() as tx:

@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import (
+    ConflictError,
     ErrorCode,
     InvalidTextError,
     LockTimeoutError,
@@ -35,7 +36,9 @@ from payintent.http.pages.static_files import (
 from payintent.http.pagination import write_id_cursor
 from payintent.members import sessions_store as session_store
 from payintent.members.model import SESSION_HOURS, MemberRight, has_right
+from payintent.members.operations import member_actor
 from payintent.members.sessions_store import MemberSession
+from payintent.operators.operation import Actor
 from payintent.portal.context import PortalContext, get_portal_context
 from payintent.runtime.encryption import Encryption, EncryptionKeyError
 from payintent.runtime.settings import Settings
@@ -53,6 +56,17 @@ _STYLE = make_inline_block(PORTAL_FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 SIGN_IN = "/merchant/sign-in"
 _PAYMENTS_PAGE = "/merchant/payments"
+#: The pages in the navigation, with the right that each page requires.
+_NAVIGATION: Sequence[tuple[str, str, MemberRight | None]] = (
+    (_PAYMENTS_PAGE, "Payments", None),
+    ("/merchant/refunds", "Refunds", None),
+    ("/merchant/cases", "Cases", None),
+    ("/merchant/statements", "Statements", MemberRight.SEE_STATEMENTS),
+    ("/merchant/events", "Events", None),
+    ("/merchant/catalog", "Catalog", None),
+    ("/merchant/keys", "API keys", MemberRight.SEE_KEYS),
+    ("/merchant/calls", "API calls", MemberRight.SEE_CALLS),
+)
 #: Rows per page in lists.
 PAGE_ROWS = 25
 _FAILURE_MESSAGES: Mapping[type[Exception], str] = {
@@ -92,11 +106,46 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 
     @property
     def merchant_id(self) -> int:
-        return self.session.merchant_id
+        """The merchant whose data the member views: the test merchant on the test side."""
+        return self.session.viewed_merchant_id
+
+    @property
+    def in_test(self) -> bool:
+        return self.session.in_test
+
+    @property
+    def actor(self) -> Actor:
+        """The member in the audit log, named after the member's own merchant on both sides."""
+        return member_actor(self.session.merchant_id, self.session.email)
 
     @property
     def form_token(self) -> str:
-        return forms.make_form_token(self.context.encryption, str(self.session.id))
+        """The token of the forms on this page, which are valid only on the current side."""
+        holder = _name_form_holder(self.session, in_test=self.session.in_test)
+        return forms.make_form_token(self.context.encryption, holder)
+
+    @property
+    def pages(self) -> list[tuple[str, str]]:
+        """The paths and names of the pages in the navigation."""
+        return [
+            (path, name)
+            for path, name, right in _NAVIGATION
+            if right is None or has_right(self.session.role, right)
+        ]
+
+    @property
+    def page_path(self) -> str:
+        """The page in the navigation to which the current page belongs."""
+        section = "/".join(self.request.url.path.split("/")[:3])
+        return section if section in dict(self.pages) else _PAYMENTS_PAGE
+
+    @property
+    def can_switch_side(self) -> bool:
+        """Whether the merchant has a test side, or the member may create it."""
+        session = self.session
+        return session.livemode and (
+            session.test_merchant_id is not None or self.may(MemberRight.MANAGE_TEST)
+        )
 
     def may(self, right: str) -> bool:
         return has_right(self.session.role, MemberRight(right))
@@ -136,8 +185,14 @@ def _render_failure_page(request: Request, failure: Failure) -> Response:
 portal_page = render_failures(_render_failure_page)
 
 
-def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], Handler]:
-    """Require a session and, if set, `right`. Forms must have been issued to the same session."""
+def member_page(
+    right: MemberRight | None = None, *, any_side: bool = False
+) -> Callable[[MemberHandler], Handler]:
+    """Require a session and, if set, `right`. Forms must have been issued to the same session.
+
+    A form must also have been issued on the current side (live or test), unless `any_side` is set.
+    Otherwise, a page that was opened before the member switched would act on the other side's data.
+    """
 
     def decorate(handler: MemberHandler) -> Handler:
         @portal_page
@@ -154,7 +209,7 @@ def member_page(right: MemberRight | None = None) -> Callable[[MemberHandler], H
                 )
             form: Mapping[str, str] = {}
             if request.method == "POST":
-                form = await read_portal_form(request, context, str(session.id))
+                form = await _read_member_form(request, context, session, any_side=any_side)
             response = await handler(MemberVisit(request, context, session, form))
             if session.is_rotation_due and request.method == "GET":
                 await _rotate(context, session, token, response)
@@ -177,13 +232,32 @@ def redirect(url: str) -> Response:
 
 
 async def read_portal_form(
-    request: Request, context: PortalContext, holder: str
+    request: Request, context: PortalContext, *holders: str
 ) -> Mapping[str, str]:
-    """Read a form; raise `FORBIDDEN` unless one of our pages issued it to `holder`."""
+    """Read a form; raise `FORBIDDEN` unless one of our pages issued it to one of the `holders`."""
     form = await forms.read_form_fields(request)
     forms.check_request_origin(request, parse_web_origin(context.settings.portal_address))
-    forms.check_form_token(form, context.encryption, holder)
+    forms.check_form_token(form, context.encryption, *holders)
     return form
+
+
+async def _read_member_form(
+    request: Request, context: PortalContext, session: MemberSession, *, any_side: bool
+) -> Mapping[str, str]:
+    holders = [_name_form_holder(session, in_test=in_test) for in_test in (False, True)]
+    form = await read_portal_form(request, context, *holders)
+    current_holder = holders[session.in_test]
+    if not any_side and not forms.has_form_token(form, context.encryption, current_holder):
+        sides = ("test", "live") if session.in_test else ("live", "test")
+        raise ConflictError(
+            f"You have switched to the {sides[0]} side since you opened this page. Nothing was "
+            f"changed. Switch back to the {sides[1]} side and try again."
+        )
+    return form
+
+
+def _name_form_holder(session: MemberSession, *, in_test: bool) -> str:
+    return f"{session.id}:{'test' if in_test else 'live'}"
 
 
 def get_safe_next_path(text: str | None) -> str:

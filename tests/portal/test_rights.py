@@ -32,6 +32,7 @@ OPEN = {
 #: Routes for members, with the right that they need; None: every member's.
 OWN: dict[tuple[str, str], MemberRight | None] = {
     ("POST", "/merchant/sign-out"): None,
+    ("POST", "/merchant/side"): None,
     ("GET", "/merchant/access"): None,
     ("GET", "/merchant/passkeys/options"): None,
     ("POST", "/merchant/passkeys"): None,
@@ -55,7 +56,7 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
 }
 #: Who may do what beside what all may: written out, so that no change goes unnoticed.
 RIGHTS = {
-    MemberRole.DEVELOPER: {"replay", "see_keys", "revoke_keys", "see_calls"},
+    MemberRole.DEVELOPER: {"replay", "see_keys", "revoke_keys", "see_calls", "manage_test"},
     MemberRole.FINANCE: {"refund", "replay", "see_statements"},
 }
 

@@ -23,6 +23,7 @@ from payintent.overview import hourly_figures
 from tests.refunds.requests import ask as refund
 from tests.refunds.requests import paid
 from tests.support.arrange import BODY, refusal, select, view
+from tests.support.other_side import test_world
 from tests.support.stage import add_statement
 from tests.support.world import Api, World
 
@@ -47,29 +48,9 @@ _UNKNOWN = {
 }
 
 
-async def _test_world(world: World) -> World:
-    """Return the test merchant of the world's merchant, with a test account of its gateway."""
-    account = AddAccount(
-        provider="fake",
-        base_url="http://gateway.test",
-        credentials={"signing_secret": world.signing_secret},
-        test=True,
-    )
-    account_id = (await world.perform(account)).id
-    issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
-    methods = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
-    return replace(
-        world,
-        merchant_id=issued.merchant_id,
-        api_key=issued.api_key,
-        account_id=account_id,
-        card=next(method.id for method in methods if method.account_id == account_id),
-    )
-
-
 @asynccontextmanager
 async def _both(api: Api) -> AsyncIterator[dict[str, Api]]:
-    async with Api(api.base, await _test_world(api.world)) as test:
+    async with Api(api.base, await test_world(api.world)) as test:
         yield {"live": api, "test": test}
 
 
@@ -214,7 +195,7 @@ async def test_a_merchant_has_one_test_side_and_its_secret_is_shown_when_it_is_m
 
 
 async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
-    test = await _test_world(world)
+    test = await test_world(world)
     new = (await world.perform(CreateMerchant(name="Next", methods="all"))).merchant.id
     offered = {
         merchant: {

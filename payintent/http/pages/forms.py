@@ -52,11 +52,16 @@ def make_form_token(encryption: Encryption, session_name: str) -> str:
     return encryption.digest(f"form token:{session_name}").hex()
 
 
-def check_form_token(form: Mapping[str, str], encryption: Encryption, session_name: str) -> None:
-    """Raise `FORBIDDEN` unless the form contains the session's CSRF token."""
+def has_form_token(form: Mapping[str, str], encryption: Encryption, session_name: str) -> bool:
+    """Return whether the form contains the session's CSRF token."""
     expected_token = make_form_token(encryption, session_name).encode()
     token = form.get(FORM_TOKEN, "").encode(errors="replace")
-    if not hmac.compare_digest(token, expected_token):
+    return hmac.compare_digest(token, expected_token)
+
+
+def check_form_token(form: Mapping[str, str], encryption: Encryption, *session_names: str) -> None:
+    """Raise `FORBIDDEN` unless the form contains the CSRF token of one of the sessions."""
+    if not any(has_form_token(form, encryption, name) for name in session_names):
         raise RefusedError(ErrorCode.FORBIDDEN, _EXPIRED_MESSAGE)
 
 
