@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.merchants.model import Merchant, PaymentMethod
     from payintent.merchants.operations import CreatedMerchant, CreateMerchant
     from payintent.payment_history.timeline import TimelineEntry, TimelinePage
+    from payintent.quotes.operations import QuoteExplanation
     from payintent.webhooks.operations import EventAttempts, ReplayedEvents, ResendMissedEvents
     from payintent.webhooks.outbox_store import StoredAttempt
 
@@ -110,6 +111,15 @@ def _format_fraud_rules(rules: "list[FraudRule]") -> Iterator[ResultBlock]:
         for rule in rules
     ]
     yield rows, _RULES
+
+
+def _format_explanations(explanations: "list[QuoteExplanation]") -> Iterator[ResultBlock]:
+    from payintent.quotes.operations import describe_countries
+
+    yield (
+        [asdict(row) | {"countries": describe_countries(row)} for row in explanations],
+        None,
+    )
 
 
 def _format_chains(chains: "list[ChainView]") -> Iterator[ResultBlock]:
@@ -238,6 +248,7 @@ LAYOUTS: dict[str, Callable[[Any], Iterator[ResultBlock]]] = {
     "case.show": _format_case,
     "payment.show": _format_payment,
     "payment.timeline": _format_timeline,
+    "quotes.explain": _format_explanations,
     "webhooks.show": _format_event,
     "approval.approve": _format_approved,
     "reconciliation.show": lambda run: iter(

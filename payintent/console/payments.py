@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from payintent.console.operation_pages import make_page_actions
 from payintent.console.rendering import to_plain
 from payintent.console.today import FINAL_STATUSES
 from payintent.core import ids
+from payintent.core.countries import COUNTRY_NAMES
 from payintent.core.errors import RefusedError
 from payintent.core.money import CURRENCIES
 from payintent.db.sealing import find_order_id
@@ -31,6 +33,7 @@ from payintent.payment_sessions.operations import EndPayment
 from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import CancelPayment, ListPayments, PaymentPage, SearchPayments
 from payintent.payments.store import require_payment
+from payintent.quotes.operations import ExplainQuotes, describe_countries
 from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.webhooks.operations import ResendEvent
@@ -111,12 +114,19 @@ async def get_payment(visit: OperatorVisit) -> Response:
     operation = read_query(visit, ShowTimeline, payment_id=payment_id)
     payment = await summarize_payment(visit.context.database, payment_id)
     snapshot = await require_payment(visit.context.database, payment_id)
+    session = snapshot.session
     timeline: TimelinePage = await visit.read(operation)
+    explain = read_query(visit, ExplainQuotes, payment_id=payment_id)
     return visit.render(
         "payment.html",
+        explanations=await visit.read(explain),
+        describe_countries=describe_countries,
+        country=explain.country,
+        country_names=dict(sorted(COUNTRY_NAMES.items(), key=itemgetter(1))),
+        selected_country=f"{session.quote.country}, as selected" if session else "All countries",
         payment=payment,
         deposits=to_plain(payment["deposits"]),
-        quote=None if snapshot.session is None else snapshot.session.quote,
+        quote=None if session is None else session.quote,
         order_id=find_order_id(snapshot.payment.metadata),
         merchant_names=await read_merchant_names(visit, [snapshot.payment]),
         metadata=indent_json(snapshot.payment.metadata),

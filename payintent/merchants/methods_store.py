@@ -13,21 +13,37 @@ from payintent.chains.watch_store import IS_WATCHED
 from payintent.core.errors import LockTimeoutError
 from payintent.db.database import Executor, Row, Tx
 from payintent.gateways.amount_limits import parse_limits
-from payintent.merchants.model import Acceptance, ExpectedToken, FeeMode, Market, PaymentMethod
+from payintent.merchants.model import (
+    Acceptance,
+    ExpectedToken,
+    FeeMode,
+    Market,
+    PaymentMethod,
+    UnavailablePart,
+)
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
 _ATTEMPTS_MAX = 3  # for recording a catalog that other processes also record
 
+#: SQL expression: the part that makes a method unavailable, or NULL.
+_UNAVAILABLE_PART = """
+    CASE
+        WHEN NOT a.enabled THEN 'account'
+        WHEN NOT v.enabled THEN 'provider'
+        WHEN NOT (m.chain IS NULL OR m.chain = 'test' OR {watched}) THEN 'chain'
+    END
+"""
+_UNAVAILABLE_PART_NOW = _UNAVAILABLE_PART.format(watched=IS_WATCHED)
+_UNAVAILABLE_PART_AT_VERSION = _UNAVAILABLE_PART.format(watched="m.chain = ANY($3::text[])")
 #: Columns for `Acceptance`, except for fields that depend on the gateway.
 _ACCEPTANCE = """
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
-    m.enabled,
-    a.enabled AND v.enabled AND (m.chain IS NULL OR m.chain = 'test' OR {watched})
-        AS account_enabled
+    m.enabled, {unavailable_part} IS NULL AS account_enabled
 """
-_ACCEPTANCE_NOW = _ACCEPTANCE.format(watched=IS_WATCHED)
+_ACCEPTANCE_NOW = _ACCEPTANCE.format(unavailable_part=_UNAVAILABLE_PART_NOW)
+_ACCEPTANCE_AT_VERSION = _ACCEPTANCE.format(unavailable_part=_UNAVAILABLE_PART_AT_VERSION)
 _COLUMNS = """
     m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
     m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
@@ -41,7 +57,11 @@ _FROM = """
     LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
     LEFT JOIN chain_cursor k ON k.chain = m.chain
 """
-_SELECT_BY_ID = "SELECT" + _ACCEPTANCE_NOW + "," + _COLUMNS + _FROM + "WHERE m.id = $1\n"
+_SELECT_BY_ID = f"""
+    SELECT {_ACCEPTANCE_NOW}, {_UNAVAILABLE_PART_NOW} AS unavailable_part, {_COLUMNS}
+    {_FROM}
+    WHERE m.id = $1
+"""
 #: SQL expression: the payment methods of a `merchant` row as JSON, in display order.
 METHODS_JSON = f"""
     (
@@ -117,7 +137,8 @@ async def list_for_merchant(
     """List a merchant's methods in display order, including disabled methods."""
     rows = await database.fetch(
         f"""
-        SELECT {_ACCEPTANCE.format(watched="m.chain = ANY($3::text[])")}, {_COLUMNS}
+        SELECT {_ACCEPTANCE_AT_VERSION}, {_UNAVAILABLE_PART_AT_VERSION} AS unavailable_part,
+            {_COLUMNS}
         {_FROM}
         WHERE m.merchant_id = $1
         ORDER BY m.position, m.id
@@ -249,6 +270,8 @@ def _to_method(row: Row) -> PaymentMethod:
         "fee_mode": FeeMode(row["fee_mode"]),
         "token_minimum": int(row["token_minimum"]),
     }
+    if row["unavailable_part"] is not None:
+        values["unavailable_part"] = UnavailablePart(row["unavailable_part"])
     address, zero_first = values.pop("token_address"), values.pop("token_zero_first")
     if values["token_decimals"] is not None:
         values["expected_token"] = ExpectedToken(address, values["token_decimals"], zero_first)

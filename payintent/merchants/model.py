@@ -196,6 +196,16 @@ def find_return_origins(allowed_origins: Iterable[str], return_url: str | None) 
     return frozenset(filter(None, map(parse_web_origin, (*allowed_origins, return_url or ""))))
 
 
+class UnavailablePart(StrEnum):
+    """The part that makes an enabled method unavailable."""
+
+    ACCOUNT = "account"  # disabled
+    PROVIDER = "provider"  # disabled
+    CHAIN = "chain"  # not watched
+    ADAPTER = "adapter"  # not installed
+    OUTAGE = "outage"  # the gateway does not respond
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
     """The properties of a payment method that determine where it can be used."""
@@ -208,6 +218,7 @@ class Acceptance:
     token_decimals: int | None  # on-chain decimals; None without a supported token
     enabled: bool
     account_enabled: bool  # whether account and provider are enabled and the chain is watched
+    unavailable_part: UnavailablePart | None = field(default=None, repr=False)
     #: The gateway's decimals per currency. None: the same as in `TENDER`.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
     #: Limits on the total, per currency. The method's own limits replace the gateway's limits.

@@ -9,7 +9,7 @@ from typing import TypeVar
 from payintent.core.countries import COUNTRY_NAMES, TENDER_BY_COUNTRY
 from payintent.core.money import CURRENCIES, TENDER
 from payintent.gateways.port import GatewayCapabilities
-from payintent.merchants.model import Acceptance, Market, PaymentMethod
+from payintent.merchants.model import Acceptance, Market, PaymentMethod, UnavailablePart
 
 
 class RestrictionType(StrEnum):
@@ -96,13 +96,20 @@ class PayableMethods:
 def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A:
     """Restrict a method to its gateway's capabilities. If they are None, disable the method."""
     if capabilities is None:
-        return replace(method, account_enabled=False)
+        return make_unavailable(method, UnavailablePart.ADAPTER)
     return replace(
         method,
         decimals=capabilities.decimals,
         amount_limits={**capabilities.limits, **method.amount_limits},
         countries=_intersect(method.countries, capabilities.countries),
     )
+
+
+def make_unavailable(method: A, part: UnavailablePart) -> A:
+    """Return the method without its availability. An earlier reason is kept."""
+    if not method.account_enabled:
+        return method
+    return replace(method, account_enabled=False, unavailable_part=part)
 
 
 def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> PayableMethods:
@@ -159,6 +166,10 @@ def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str,
             precision = payable_precision(method, code) or 0
             decimals[code] = max(decimals.get(code, 0), precision)
     return decimals
+
+
+def allows_country(countries: tuple[str, ...] | None, country: str) -> bool:
+    return countries is None or country in countries
 
 
 def _intersect(

@@ -5,7 +5,7 @@ transaction is open during the gateway call. If the process dies before the resp
 session inquirer finds the stored session and queries the gateway.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from urllib.parse import urlencode
@@ -43,13 +43,13 @@ from payintent.payments.model import Payment, PaymentStatus, Session, SessionSta
 from payintent.payments.return_urls import require_return_origin
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
-from payintent.quotes.model import (
-    QuoteCountry,
+from payintent.quotes.model import require_currency_in_country, resolve_quote_country
+from payintent.quotes.offers import (
+    MethodOffer,
     QuoteRefusal,
-    can_represent_exactly,
-    explain_method,
-    make_quotes,
-    resolve_quote_country,
+    RefusalKind,
+    judge_methods,
+    make_terms,
 )
 from payintent.runtime.log import get_logger
 
@@ -121,7 +121,7 @@ async def select_quote(
     await require_open_checkout(context.database, snapshot)
     setup = await context.merchants.get(snapshot.payment.merchant_id)
     merchant = setup.merchant
-    methods = setup.get_methods_with_disabled_accounts(await accounts.get_unavailable_ids())
+    methods = setup.get_methods_during_outage(await accounts.get_unavailable_ids())
     quote = _quote_selection(
         setup, methods, snapshot.payment, selection, restrictions, viewer_country
     )
@@ -170,13 +170,12 @@ def _quote_selection(
         viewer_country,
         restrictions,
     )
-    _require_usable_token(payment, method)
-    payable_methods = find_payable_methods(merchant.market, [method])
-    quotes = make_quotes(
-        payment, merchant, payable_methods, quote_country, selection.currency, setup.tax_rates
-    )
+    require_currency_in_country(payment, quote_country.country, selection.currency)
+    terms = make_terms(payment, merchant, setup.tax_rates, selection.currency)
+    offers = list(judge_methods(terms, [method], quote_country))
+    quotes = [offer.result for offer in offers if isinstance(offer.result, Quote)]
     if not quotes:
-        raise _make_no_price_error(setup, payment, method, quote_country, selection.currency)
+        raise _make_no_price_error(offers, quote_country.country)
     expected_total = selection.expected_total_amount
     total = quotes[0].price.total_amount
     if expected_total is not None and Decimal(expected_total) != Decimal(total):
@@ -184,41 +183,27 @@ def _quote_selection(
     return quotes[0]
 
 
-def _make_no_price_error(
-    setup: MerchantSetup,
-    payment: Payment,
-    method: PaymentMethod,
-    quote_country: QuoteCountry,
-    currency: str | None,
-) -> RefusedError:
-    merchant, rates = setup.merchant, setup.tax_rates
-    for code, refusal in explain_method(payment, merchant, method, quote_country, rates):
-        if isinstance(refusal, QuoteRefusal) and refusal.is_limit and currency in {None, code}:
-            return RefusedError(ErrorCode.INVALID_AMOUNT, refusal.reason)
+#: Refusals that buyers can understand, with their error codes. All others are about the currency.
+_ERROR_CODES: Mapping[RefusalKind, ErrorCode] = {
+    RefusalKind.TOKEN_UNAVAILABLE: ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE,
+    RefusalKind.PRECISION: ErrorCode.INVALID_AMOUNT,
+    RefusalKind.AMOUNT_LIMIT: ErrorCode.INVALID_AMOUNT,
+}
+
+
+def _make_no_price_error(offers: Sequence[MethodOffer], country: str) -> RefusedError:
+    for offer in offers:
+        refusal = offer.result
+        if isinstance(refusal, QuoteRefusal) and refusal.kind in _ERROR_CODES:
+            return RefusedError(_ERROR_CODES[refusal.kind], refusal.reason)
     return RefusedError(
         ErrorCode.UNSUPPORTED_CURRENCY,
-        f"this payment method cannot be used for this payment in {quote_country.country}",
+        f"this payment method cannot be used for this payment in {country}",
     )
 
 
 def _make_unavailable_error() -> RefusedError:
     return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is currently unavailable")
-
-
-def _require_usable_token(payment: Payment, method: PaymentMethod) -> None:
-    """Check that the chain supports the token and that the token can represent the amount."""
-    if method.token is None:
-        return
-    if method.token_decimals is None:
-        raise RefusedError(
-            ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE,
-            f"{method.token} is not available on {method.chain}",
-        )
-    if not can_represent_exactly(payment, method.token, method.token_decimals):
-        raise RefusedError(
-            ErrorCode.INVALID_AMOUNT,
-            f"{method.token} on {method.chain} has {method.token_decimals} decimals",
-        )
 
 
 async def _inquire_current_session(context: SelectionContext, snapshot: PaymentSnapshot) -> None:

@@ -11,7 +11,8 @@ from payintent.merchants.payable import Restrictions, usable_markets
 from payintent.payments.expire import require_open_checkout
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
-from payintent.quotes.model import QuoteCountry, make_quotes, resolve_quote_country
+from payintent.quotes.model import make_quotes, resolve_quote_country
+from payintent.quotes.offers import QuoteCountry
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +44,21 @@ async def list_quotes(
     await require_open_checkout(database, snapshot)
     payment = snapshot.payment
     setup = await merchants.get(payment.merchant_id)
-    payable_methods = setup.get_payable_methods(await accounts.get_unavailable_ids())
+    unavailable_ids = await accounts.get_unavailable_ids()
     _require_supported_token(setup, query.currency)
     quote_country = resolve_quote_country(
         payment,
         setup.merchant,
-        payable_methods,
+        setup.get_payable_methods(unavailable_ids),
         query.country,
         query.viewer_country,
         query.restrictions,
     )
+    methods = setup.get_methods_during_outage(unavailable_ids)
     merchant, rates = setup.merchant, setup.tax_rates
     return QuoteList(
         quote_country,
-        make_quotes(payment, merchant, payable_methods, quote_country, query.currency, rates),
+        make_quotes(payment, merchant, methods, quote_country, query.currency, rates),
     )
 
 

@@ -1,7 +1,7 @@
 """Cache merchants and their payment methods until the configuration changes."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
@@ -11,8 +11,13 @@ from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.methods_store import ConfigurationVersion
-from payintent.merchants.model import Merchant, PaymentMethod, accepts_payments
-from payintent.merchants.payable import PayableMethods, apply_capabilities, find_payable_methods
+from payintent.merchants.model import Merchant, PaymentMethod, UnavailablePart, accepts_payments
+from payintent.merchants.payable import (
+    PayableMethods,
+    apply_capabilities,
+    find_payable_methods,
+    make_unavailable,
+)
 from payintent.merchants.taxes import list_tax_rates
 
 _CACHE_SIZE = 1_000  # merchants, about 10 KiB each
@@ -28,12 +33,12 @@ class MerchantSetup:
     payable_methods: PayableMethods  # empty if the merchant does not accept payments
     tax_rates: Mapping[str, Decimal]
 
-    def get_methods_with_disabled_accounts(
-        self, account_ids: Collection[int]
-    ) -> list[PaymentMethod]:
-        """Return all methods, with `account_enabled` set to False for the given accounts."""
+    def get_methods_during_outage(self, account_ids: Collection[int]) -> list[PaymentMethod]:
+        """Return all methods. Those of the given accounts are unavailable."""
         return [
-            replace(method, account_enabled=False) if method.account_id in account_ids else method
+            make_unavailable(method, UnavailablePart.OUTAGE)
+            if method.account_id in account_ids
+            else method
             for method in self.methods
         ]
 
@@ -41,7 +46,7 @@ class MerchantSetup:
         if not account_ids or not accepts_payments(self.merchant.activation):
             return self.payable_methods
         return find_payable_methods(
-            self.merchant.market, self.get_methods_with_disabled_accounts(account_ids)
+            self.merchant.market, self.get_methods_during_outage(account_ids)
         )
 
 

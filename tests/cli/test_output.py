@@ -14,8 +14,10 @@ from typer import Exit
 
 from payintent.accounting.statements_operations import ExportStatement, StatementText
 from payintent.cli.results import print_result
+from payintent.core.countries import COUNTRIES
 from payintent.payment_history.operations import ShowTimeline
 from payintent.payment_history.timeline import TimelineEntry, TimelinePage
+from payintent.quotes.operations import ExplainQuotes, QuoteExplanation
 from payintent.runtime.settings import Settings
 from tests.support.terminal import Terminal
 
@@ -258,3 +260,24 @@ def test_a_page_of_a_story_is_a_line_for_each_thing_with_what_was_sent_and_answe
     ]
     print_result(ShowTimeline(payment_id="pay_x"), page, as_json=True)
     assert len(json.loads(capsys.readouterr().out)["entries"]) == 2
+
+
+def test_countries_of_an_offer_are_printed_briefly(capsys: pytest.CaptureFixture[str]) -> None:
+    operation = ExplainQuotes(payment_id="pay_1")
+    row = QuoteExplanation(
+        method_id=1,
+        label="Card",
+        provider="fake",
+        currency="USD",
+        country=None,
+        offered=True,
+        countries=tuple(COUNTRIES),
+        total="7.00",
+        code="",
+        reason="",
+    )
+    print_result(operation, [row], as_json=False)
+    assert "all countries" in capsys.readouterr().out
+    print_result(operation, [row], as_json=True)
+    [printed] = json.loads(capsys.readouterr().out)
+    assert printed["countries"] == list(COUNTRIES)

@@ -262,3 +262,19 @@ async def test_a_defect_is_a_page_too(operator: Api, monkeypatch: pytest.MonkeyP
     assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
     assert "see the log for details" in words(page)
     assert b"planted" not in page.body
+
+
+async def test_a_payment_shows_why_its_methods_are_offered(operator: Api, world: World) -> None:
+    payment = await world.create()
+    await world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", world.transfer)
+    visitor = await signed_in(operator, role=Role.VIEWER)
+    path = f"/payments/{name(payment)}"
+    page = words(await visitor.get(path))
+    assert re.search(r"Payment methods .* All countries", page)
+    assert re.search(r"Card fake THB offered 1,590.00 THB In TH", page)
+    assert "Transfer fake – not offered – The method is disabled" in page
+    page = words(await visitor.get(f"{path}?country=JP&of=payment"))
+    assert "Card fake THB not offered – THB is not used in JP" in page
+    assert (await visitor.get(f"{path}?country=ZZ")).status == 422
+    await world.select(payment, country="TH")
+    assert "TH, as selected" in words(await visitor.get(path))

@@ -10,7 +10,8 @@ from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.money import CURRENCIES
 from payintent.merchants.model import Market
 from payintent.merchants.payable import Restrictions, list_payable_countries, payable_currencies
-from payintent.quotes.model import QuoteCountry, make_quotes, resolve_quote_country
+from payintent.quotes.model import make_quotes, resolve_quote_country
+from payintent.quotes.offers import QuoteCountry
 from tests.support.making import a_merchant, a_method, a_payment, payable
 
 _EVERYWHERE = Market()
@@ -84,7 +85,7 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     place = QuoteCountry(country, "query", crypto=restrictions.allows_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
     merchant = a_merchant(market=market)
-    found = make_quotes(payment, merchant, payable(methods, merchant), place, None, {})
+    found = make_quotes(payment, merchant, methods, place, None, {})
     offered: set[Any] = {offer.price.currency for offer in found}
     assert offered == ({currency} & set(listed))
 

@@ -9,13 +9,8 @@ from payintent.core.countries import require_supported_country
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.merchants.model import Market, TaxCountry, TaxManager
 from payintent.merchants.payable import Restrictions
-from payintent.quotes.model import (
-    QuoteCountry,
-    choose_tax_country,
-    get_tax_rate,
-    make_quotes,
-    resolve_quote_country,
-)
+from payintent.quotes.model import make_quotes, resolve_quote_country
+from payintent.quotes.offers import QuoteCountry, choose_tax_country, get_tax_rate
 from tests.support.making import a_merchant, a_method, a_payment, payable
 
 ZERO = Decimal(0)
@@ -23,7 +18,7 @@ ZERO = Decimal(0)
 
 def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
     found = make_quotes(
-        payment, a_merchant(), payable(methods), QuoteCountry(country, "query"), currency, {}
+        payment, a_merchant(), methods, QuoteCountry(country, "query"), currency, {}
     )
     return [(offer.payment_method_id, offer.price.currency) for offer in found]
 
@@ -193,7 +188,7 @@ def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> N
     [offer] = make_quotes(
         a_payment(tax_manager=TaxManager.SERVICE),
         a_merchant(default_country="TH"),
-        payable([a_method()]),
+        [a_method()],
         place,
         None,
         {"TH": Decimal("0.07")},
