@@ -19,6 +19,7 @@ from payintent.merchants.model import Merchant, Quote
 from payintent.merchants.provisioning import TEST_PROVIDER
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments.model import OPEN, Payment, PaymentStatus, Session, SessionStatus
+from payintent.payments.return_urls import choose_return_url
 from payintent.payments.serialization import make_shared_option_fields
 from payintent.runtime.json_format import format_timestamp
 from payintent.test_mode.model import make_card_page_url
@@ -77,9 +78,7 @@ def checkout_fields(
         payer_email=_mask_email(payment.payer_email),
         failure_reason=payment.failure_reason,
         receipt_id=payment.receipt_id and ids.format_id(ids.RECEIPT, payment.receipt_id),
-        return_url=get_linkable_url(
-            (session.return_url if session else None) or merchant.return_url
-        ),
+        return_url=choose_return_url(payment, session and session.return_url, merchant),
     )
 
 

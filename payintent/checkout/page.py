@@ -170,6 +170,7 @@ async def _load_page(visit: CheckoutVisit) -> _Page:
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "bill": make_bill(view, language),
         "result": None,
+        "return_url": page_fields.make_return_link(visit.snapshot, merchant),
         "out_of_service": not accepts_payments(merchant.activation),
     }
     return _Page(merchant, language, view, fields)
@@ -197,13 +198,13 @@ async def _render_page(
         step = {"kind": "closed"}  # money sent now would arrive too late
     if step["kind"] == "redirect":
         step = await _gateway_step(visit, step, methods)
+    refund_links = await _list_refund_links(visit, language)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
         "step": step,
         "has_selection": visit.payment.status is PaymentStatus.PROCESSING and "selected" in view,
         "is_open": visit.payment.status in OPEN,
-        "return_url": page_fields.return_link(view),
         "requested_country": country,
         "problem": page_fields.problem_text(refusal, view, page.merchant, language),
         "is_email_invalid": page_fields.is_about_email(refusal),
@@ -213,8 +214,8 @@ async def _render_page(
         **_form_fields(methods, form, language),
         "prefetch_scripts": _prefetch_scripts(step, methods),
         **_selected_fields(view, wallet, language),
-        **_result_fields(visit.payment, page),
-        "refund_links": await _list_refund_links(visit, page.language),
+        **_result_fields(visit.payment, page, refund_links),
+        "refund_links": refund_links,
     }
     scripts = card.sources if card else _script_sources(step, language)
     policy = rendering.merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
@@ -294,11 +295,21 @@ def _selected_fields(
     }
 
 
-def _result_fields(payment: Payment, page: _Page) -> dict[str, Any]:
+def _result_fields(
+    payment: Payment, page: _Page, refund_links: Sequence[tuple[str, bool]]
+) -> dict[str, Any]:
     if payment.status in OPEN:
         return {}
     is_deposit = page.view.get("selected", {}).get("provider") == DEPOSIT_PROVIDER
-    result = page_fields.page_result(payment, page.merchant, page.language, is_deposit=is_deposit)
+    result = page_fields.page_result(payment, page.merchant, page.language)
+    if payment.status in {PaymentStatus.FAILED, PaymentStatus.EXPIRED}:
+        result = page_fields.unpaid_result(
+            payment,
+            page.language,
+            is_deposit=is_deposit,
+            has_arrived=bool(refund_links),
+            return_link=page.fields["return_url"],
+        )
     return {
         "result": result,
         "title": f"{page.language.t(result.title)} · {page.merchant.name}",

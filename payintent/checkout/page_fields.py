@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
@@ -16,6 +17,11 @@ from payintent.core.money import CURRENCIES, format_amount
 from payintent.gateways.port import FailureReason
 from payintent.merchants.model import Merchant, accepts_payments
 from payintent.payments.model import Payment, PaymentStatus
+from payintent.payments.return_urls import (
+    add_return_query,
+    choose_return_url,
+    money_may_arrive,
+)
 from payintent.payments.store import PaymentSnapshot
 
 #: Query parameters that are added to every link.
@@ -26,12 +32,12 @@ _PARAMETER_CHARS_MAX = 300
 _RETURN_WINDOW = timedelta(minutes=5)
 
 _FAILURE_KEYS = {
-    FailureReason.DECLINED: "failed_declined",
-    FailureReason.TX_REVERTED: "failed_reverted",
-    FailureReason.AMOUNT_MISMATCH: "failed_mismatch",
-    FailureReason.TOKEN_MISMATCH: "failed_mismatch",
-    FailureReason.ONCHAIN_TIMEOUT: "failed_timeout",
-    FailureReason.UNKNOWN: "failed_unknown",
+    FailureReason.DECLINED: ["failed_declined"],
+    FailureReason.TX_REVERTED: ["failed_reverted"],
+    FailureReason.AMOUNT_MISMATCH: ["failed_mismatch"],
+    FailureReason.TOKEN_MISMATCH: ["failed_mismatch"],
+    FailureReason.ONCHAIN_TIMEOUT: ["failed_timeout"],
+    FailureReason.UNKNOWN: ["failed_unknown", "not_charged"],
 }
 _PROBLEM_KEYS = {
     ErrorCode.PAYMENT_METHOD_NOT_FOUND: "problem_choose",
@@ -103,27 +109,45 @@ class PageResult:
     tone: str  # CSS class: good, bad or plain
     title: str  # translation key
     text: str
+    offers_retry: bool = False  # whether the link to the shop starts another attempt
 
 
-def page_result(
-    payment: Payment, merchant: Merchant, language: Language, *, is_deposit: bool
+def unpaid_result(
+    payment: Payment,
+    language: Language,
+    *,
+    is_deposit: bool,
+    has_arrived: bool,
+    return_link: str | None,
 ) -> PageResult:
-    t, name = language.t, merchant.name
+    """Return the result of a FAILED or EXPIRED payment.
+
+    The page does not offer another attempt if the buyer's money has arrived or may still arrive.
+    """
+    title, keys = "expired", ["deposit_expired" if is_deposit else "not_charged"]
     if payment.status is PaymentStatus.FAILED:
         reason = payment.failure_reason or FailureReason.UNKNOWN
-        explanation = t(_FAILURE_KEYS.get(reason, "failed_unknown"))
-        text = t("sentences", first=explanation, second=t("again_from_shop"))
-        return PageResult("bad", "failed", text)
+        title, keys = "failed", _FAILURE_KEYS.get(reason, _FAILURE_KEYS[FailureReason.UNKNOWN])
+    can_retry = not (has_arrived or money_may_arrive(payment))
+    if can_retry and return_link is None:
+        keys = [*keys, "again_from_shop"]
+    text = reduce(
+        lambda first, second: language.t("sentences", first=first, second=second),
+        map(language.t, keys),
+    )
+    return PageResult("bad", title, text, offers_retry=can_retry)
+
+
+def page_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
+    """Return the result of a payment that has ended and is neither FAILED nor EXPIRED."""
+    t, name = language.t, merchant.name
     if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
         text = t("partly_refunded_text", amount=refunded_text(payment, language))
         return PageResult("good", "partly_refunded", text)
     results = {
         PaymentStatus.PAID: PageResult("good", "paid", t("paid_thanks", merchant=name)),
         PaymentStatus.REFUNDED: PageResult("plain", "refunded", t("refunded_text")),
-        PaymentStatus.EXPIRED: PageResult(
-            "bad", "expired", t("deposit_expired" if is_deposit else "expired_text")
-        ),
-        PaymentStatus.CANCELLED: PageResult("plain", "cancelled", t("cancelled_text")),
+        PaymentStatus.CANCELLED: PageResult("plain", "cancelled", t("not_charged")),
     }
     unknown = PageResult("plain", "unknown_state", t("unknown_state_text"))
     return results.get(payment.status, unknown)
@@ -195,17 +219,11 @@ def next_step(
     return {"kind": "wait"}
 
 
-def return_link(view: Mapping[str, Any]) -> str | None:
-    """Return the link back to the shop.
-
-    The shop must not trust the ids or the status in its query, and must query the API instead.
-    """
-    url: str | None = view.get("return_url")
-    if url is None:
-        return None
-    hints = urlencode({name: view[name] for name in ("checkout_id", "payment_id", "status")})
-    parts = urlsplit(url)
-    return parts._replace(query=f"{parts.query}&{hints}" if parts.query else hints).geturl()
+def make_return_link(snapshot: PaymentSnapshot, merchant: Merchant) -> str | None:
+    """Return the link back to the shop, with the payment's id and status in its query."""
+    payment, session = snapshot.payment, snapshot.session
+    url = choose_return_url(payment, session and session.return_url, merchant)
+    return url and add_return_query(url, payment)
 
 
 def returns_to_shop(snapshot: PaymentSnapshot) -> bool:

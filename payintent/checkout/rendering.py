@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.languages import Language, load_language, negotiate_language
-from payintent.checkout.page_fields import embedding_frame, read_page_url
+from payintent.checkout.page_fields import embedding_frame, make_return_link, read_page_url
 from payintent.checkout.static_files import page_style, picture_path, static_url
 from payintent.checkout.steps import api_url
 from payintent.core.addresses import get_linkable_url
@@ -125,6 +125,7 @@ def _error_fields(language: Language, heading: str, message: str) -> dict[str, A
         "tone": "plain",
         "status": None,
         "retry_url": None,
+        "return_url": None,
         "merchant": None,
     }
 
@@ -159,6 +160,7 @@ async def _denial_page(request: Request) -> Response:
     language = page_language(request, merchant.locale)
     fields = _error_fields(language, "blocked", "blocked_text") | {
         "status": "BLOCKED",
+        "return_url": make_return_link(snapshot, merchant),
         "merchant": _keep_linkable_urls(merchant),
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "style": page_style(merchant.accent_colour),
@@ -171,7 +173,6 @@ async def _denial_page(request: Request) -> Response:
 def _keep_linkable_urls(merchant: Merchant) -> Merchant:
     return replace(
         merchant,
-        return_url=get_linkable_url(merchant.return_url),
         support_url=get_linkable_url(merchant.support_url),
         terms_url=get_linkable_url(merchant.terms_url),
     )

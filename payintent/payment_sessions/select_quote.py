@@ -40,7 +40,7 @@ from payintent.payment_sessions.open_session import (
 from payintent.payment_sessions.settle import settle_session
 from payintent.payments.expire import require_open, require_open_checkout
 from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
-from payintent.payments.return_urls import require_return_origin
+from payintent.payments.return_urls import find_return_url, require_return_origin
 from payintent.payments.store import PaymentSnapshot
 from payintent.quotes.merchant_cache import MerchantCache, MerchantSetup
 from payintent.quotes.model import require_currency_in_country, resolve_quote_country
@@ -240,7 +240,7 @@ def _build_request(
     urls = context.urls
     query = f"?{urlencode({'lang': selection.locale})}" if selection.locale else ""
     page_url = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
-    merchant_url = selection.return_url or merchant.return_url or ""
+    merchant_url = find_return_url(payment, selection.return_url, merchant) or ""
     quote = session.quote
     return GatewaySessionRequest(
         session_id=session.id,

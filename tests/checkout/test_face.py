@@ -53,7 +53,7 @@ async def test_every_end_leads_back_and_to_help_and_terms(api: Api, status: str)
         terms_url="https://shop.test/terms",
     )
     page = await _page(api, await in_status(api, status))
-    assert page.count('class="button" href="https://shop.test/thanks?checkout_id=') == 1
+    assert page.count('class="button" href="https://shop.test/thanks?payment_id=') == 1
     assert 'href="https://shop.test/help"' in page
     assert 'href="https://shop.test/terms"' in page
 

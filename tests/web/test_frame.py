@@ -13,6 +13,7 @@ from payintent.gateways.port import OutcomeUnknown
 from payintent.http.middleware import CommonHeaders
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.payments.model import Payment
+from tests.support.fakes import declined
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 from tests.support.world import World
@@ -136,6 +137,18 @@ async def test_the_shop_lets_the_buyer_choose_and_is_told_what_comes_next(shop: 
     await expect(shop.frame.get_by_role("heading", name="Paid")).to_be_visible()
     assert (await shop.is_told("result"))["status"] == "PAID"
     assert (await shop.is_told("status"))["status"] == "PAID"  # after PROCESSING, if that was seen
+
+
+async def test_a_retry_in_the_frame_replaces_the_shops_page(shop: Shop) -> None:
+    world = shop.desk.world
+    cancel_url = f"{shop.origin}/cart?order=1"
+    payment = await world.create(cancel_url=cancel_url)
+    await shop.frames(payment)
+    await shop.is_told("ready")
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, declined())
+    await shop.frame.get_by_role("link", name="Try again").click()
+    await shop.page.wait_for_url(f"{cancel_url}&payment_id=pay_*&status=FAILED")
 
 
 async def test_what_comes_next_is_told_though_the_change_is_heard_of_before(shop: Shop) -> None:

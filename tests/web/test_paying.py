@@ -167,7 +167,7 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
     back = till.page.get_by_role("link", name="Back to Nimbus Books")
     address = await back.get_attribute("href")
     assert address is not None
-    assert address.startswith("https://nimbus.test/thanks?checkout_id=cs_")
+    assert address.startswith("https://nimbus.test/thanks?payment_id=pay_")
     assert address.endswith("&status=PAID")
 
 

@@ -1,0 +1,137 @@
+"""How a buyer comes back to the shop from each status, with and without JavaScript."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+from pytest_asyncio import fixture
+
+from payintent.core import ids
+from payintent.http.middleware import CommonHeaders
+from payintent.merchants.operations import SetMerchantProfile
+from payintent.payments.cancel import cancel_by_buyer
+from payintent.payments.expire import expire_pending
+from payintent.payments.model import Payment
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+from tests.web.buyer import SHOP, Desk, make_desk
+
+LOOP = "session"
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
+
+_RETURN, _CANCEL = f"{SHOP}/orders/1?from=checkout", f"{SHOP}/orders/1/pay?status=PAID"
+_BACK, _AGAIN = "Back to Nimbus Books", "Try again"
+#: For each status: a sentence on the page, the text of the link, and where the link leads.
+_ENDS = {
+    "PENDING": ("Nimbus Books", _BACK, f"{SHOP}/orders/1/pay?"),
+    "PROCESSING": ("Nimbus Books", _BACK, f"{_RETURN}&"),
+    "PAID": ("Paid", _BACK, f"{_RETURN}&"),
+    "FAILED": ("declined the payment. You were not charged.", _AGAIN, f"{SHOP}/orders/1/pay?"),
+    "EXPIRED": ("You were not charged.", _AGAIN, f"{SHOP}/orders/1/pay?"),
+    "CANCELLED": ("You were not charged.", _BACK, f"{SHOP}/orders/1/pay?"),
+}
+
+
+@fixture(loop_scope=LOOP)
+async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> AsyncIterator[Desk]:
+    profile = SetMerchantProfile(
+        merchant_id=world.merchant_id, allowed_origins=[SHOP], return_url=f"{SHOP}/registered"
+    )
+    await world.perform(profile)
+    desk = await make_desk(world, site, buyer)
+    yield desk
+    assert desk.troubles == []
+
+
+async def _create(world: World) -> Payment:
+    return await world.create(return_url=_RETURN, cancel_url=_CANCEL)
+
+
+async def _bring_to(world: World, payment: Payment, status: str) -> None:
+    if status in {"PROCESSING", "PAID", "FAILED"}:
+        session = (await world.select(payment)).session
+        if status != "PROCESSING":
+            report = captured(159_000) if status == "PAID" else declined()
+            await world.report(payment, session.id, report)
+    elif status != "PENDING":
+        async with world.database.transaction() as tx:
+            if status == "CANCELLED":
+                await cancel_by_buyer(tx, payment.id)
+            else:
+                await expire_pending(tx, 1)
+    assert await world.status(payment) == status
+
+
+async def _comes_back(desk: Desk, payment: Payment, status: str) -> None:
+    """Follow the link to the shop, and check what the page says and where the link leads."""
+    sentence, text, page = _ENDS[status]
+    await expect(desk.page.locator("main")).to_contain_text(sentence)
+    link = desk.page.get_by_role("link", name=text, exact=True)
+    await expect(link).to_be_visible()
+    await link.click()
+    await expect(desk.page).to_have_title("elsewhere")
+    hint = f"payment_id={ids.format_id(ids.PAYMENT, payment.id)}&status={status}"
+    assert desk.page.url == page + hint
+
+
+@pytest.mark.parametrize("scripted", [True, False], ids=["scripted", "plain"])
+@pytest.mark.parametrize("status", _ENDS)
+async def test_a_buyer_comes_back_from_each_status(desk: Desk, status: str) -> None:
+    payment = await _create(desk.world)
+    if status == "EXPIRED":
+        await desk.world.move_clock(1_801)
+    await _bring_to(desk.world, payment, status)
+    await desk.show(payment)
+    await _comes_back(desk, payment, status)
+
+
+@pytest.mark.parametrize("status", ["PAID", "FAILED", "EXPIRED", "CANCELLED"])
+async def test_a_page_that_is_open_changes_its_link_with_the_status(
+    desk: Desk, status: str
+) -> None:
+    payment = await _create(desk.world)
+    await desk.show(payment)
+    await desk.is_heard()
+    if status == "EXPIRED":
+        await desk.world.move_clock(1_801)
+    await _bring_to(desk.world, payment, status)
+    await expect(desk.result).to_be_focused()
+    await _comes_back(desk, payment, status)
+
+
+async def test_a_buyer_who_paid_is_taken_to_the_payments_page(desk: Desk) -> None:
+    payment = await _create(desk.world)
+    await _bring_to(desk.world, payment, "PAID")
+    await desk.page.clock.install()
+    await desk.show(payment)
+    await expect(desk.page.get_by_text("Taking you back to Nimbus Books")).to_be_visible()
+    await desk.page.clock.fast_forward("00:16")
+    await expect(desk.page).to_have_title("elsewhere")
+    hint = f"payment_id={ids.format_id(ids.PAYMENT, payment.id)}&status=PAID"
+    assert desk.page.url == f"{_RETURN}&{hint}"
+
+
+async def test_after_a_mismatch_no_retry_is_offered(desk: Desk) -> None:
+    payment = await _create(desk.world)
+    session = (await desk.world.select(payment)).session
+    await desk.world.report(payment, session.id, captured(158_999))
+    await desk.show(payment)
+    await expect(desk.page.locator("main")).to_contain_text("We received a different amount")
+    await expect(desk.page.get_by_text(_AGAIN)).to_have_count(0)
+    link = desk.page.get_by_role("link", name=_BACK)
+    assert (await link.get_attribute("href") or "").startswith(f"{_RETURN}&payment_id=")
+
+
+async def test_a_page_of_a_removed_origin_is_not_linked(desk: Desk) -> None:
+    payment = await _create(desk.world)
+    await _bring_to(desk.world, payment, "FAILED")
+    profile = SetMerchantProfile(
+        merchant_id=desk.world.merchant_id,
+        allowed_origins=[],
+        return_url="https://new.example.com/registered",
+    )
+    await desk.world.perform(profile)
+    await desk.show(payment)
+    link = desk.page.get_by_role("link", name=_AGAIN)
+    expected = "https://new.example.com/registered?payment_id="
+    assert (await link.get_attribute("href") or "").startswith(expected)
