@@ -48,8 +48,9 @@ from payintent.merchants.model import Merchant, Quote, accepts_payments
 from payintent.payment_sessions.inquire import inquire_on_return
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
+from payintent.payments import captures_store as capture_store
 from payintent.payments import sessions_store as session_store
-from payintent.payments.model import OPEN, Payment, PaymentStatus
+from payintent.payments.model import OPEN, PaymentStatus
 from payintent.refunds import address_store
 from payintent.refunds.model import RefundStep
 from payintent.runtime.http_session import encode_invalid_characters
@@ -198,7 +199,6 @@ async def _render_page(
         step = {"kind": "closed"}  # money sent now would arrive too late
     if step["kind"] == "redirect":
         step = await _gateway_step(visit, step, methods)
-    refund_links = await _list_refund_links(visit, language)
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
@@ -214,8 +214,8 @@ async def _render_page(
         **_form_fields(methods, form, language),
         "prefetch_scripts": _prefetch_scripts(step, methods),
         **_selected_fields(view, wallet, language),
-        **_result_fields(visit.payment, page, refund_links),
-        "refund_links": refund_links,
+        **await _result_fields(visit, page),
+        "refund_links": await _list_refund_links(visit, language),
     }
     scripts = card.sources if card else _script_sources(step, language)
     policy = rendering.merchant_policy(context, page.merchant, scripts, methods.gateway_origins)
@@ -295,19 +295,19 @@ def _selected_fields(
     }
 
 
-def _result_fields(
-    payment: Payment, page: _Page, refund_links: Sequence[tuple[str, bool]]
-) -> dict[str, Any]:
+async def _result_fields(visit: CheckoutVisit, page: _Page) -> dict[str, Any]:
+    payment = visit.payment
     if payment.status in OPEN:
         return {}
     is_deposit = page.view.get("selected", {}).get("provider") == DEPOSIT_PROVIDER
-    result = page_fields.page_result(payment, page.merchant, page.language)
-    if payment.status in {PaymentStatus.FAILED, PaymentStatus.EXPIRED}:
+    if payment.status not in page_fields.UNPAID_HEADINGS:
+        result = page_fields.paid_result(payment, page.merchant, page.language)
+    else:
         result = page_fields.unpaid_result(
             payment,
             page.language,
             is_deposit=is_deposit,
-            has_arrived=bool(refund_links),
+            has_arrived=await capture_store.has_captures(visit.context.database, payment.id),
             return_link=page.fields["return_url"],
         )
     return {

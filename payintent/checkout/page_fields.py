@@ -39,6 +39,13 @@ _FAILURE_KEYS = {
     FailureReason.ONCHAIN_TIMEOUT: ["failed_timeout"],
     FailureReason.UNKNOWN: ["failed_unknown", "not_charged"],
 }
+#: Tones and translation keys.
+UNPAID_HEADINGS = {
+    PaymentStatus.FAILED: ("bad", "failed"),
+    PaymentStatus.EXPIRED: ("bad", "expired"),
+    PaymentStatus.CANCELLED: ("plain", "cancelled"),
+}
+_MISMATCHES = {FailureReason.AMOUNT_MISMATCH, FailureReason.TOKEN_MISMATCH}
 _PROBLEM_KEYS = {
     ErrorCode.PAYMENT_METHOD_NOT_FOUND: "problem_choose",
     ErrorCode.PG_NOT_AVAILABLE: "problem_unavailable",
@@ -120,26 +127,34 @@ def unpaid_result(
     has_arrived: bool,
     return_link: str | None,
 ) -> PageResult:
-    """Return the result of a FAILED or EXPIRED payment.
+    """Return the result of a FAILED, EXPIRED or CANCELLED payment.
 
     The page does not offer another attempt if the buyer's money has arrived or may still arrive.
     """
-    title, keys = "expired", ["deposit_expired" if is_deposit else "not_charged"]
-    if payment.status is PaymentStatus.FAILED:
-        reason = payment.failure_reason or FailureReason.UNKNOWN
-        title, keys = "failed", _FAILURE_KEYS.get(reason, _FAILURE_KEYS[FailureReason.UNKNOWN])
-    can_retry = not (has_arrived or money_may_arrive(payment))
-    if can_retry and return_link is None:
+    may_arrive = has_arrived or money_may_arrive(payment)
+    offers_retry = payment.status is not PaymentStatus.CANCELLED and not may_arrive
+    keys = _list_unpaid_texts(payment, is_deposit=is_deposit, has_arrived=has_arrived)
+    if offers_retry and return_link is None:
         keys = [*keys, "again_from_shop"]
     text = reduce(
         lambda first, second: language.t("sentences", first=first, second=second),
         map(language.t, keys),
     )
-    return PageResult("bad", title, text, offers_retry=can_retry)
+    tone, title = UNPAID_HEADINGS[payment.status]
+    return PageResult(tone, title, text, offers_retry=offers_retry)
 
 
-def page_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
-    """Return the result of a payment that has ended and is neither FAILED nor EXPIRED."""
+def _list_unpaid_texts(payment: Payment, *, is_deposit: bool, has_arrived: bool) -> list[str]:
+    if has_arrived and payment.failure_reason not in _MISMATCHES:
+        return ["not_accepted"]
+    if payment.status is PaymentStatus.FAILED:
+        return _FAILURE_KEYS[payment.failure_reason or FailureReason.UNKNOWN]
+    is_expired_deposit = is_deposit and payment.status is PaymentStatus.EXPIRED
+    return ["deposit_expired" if is_expired_deposit else "not_charged"]
+
+
+def paid_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
+    """Return the result of a payment that was paid, or whose status a newer version has added."""
     t, name = language.t, merchant.name
     if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
         text = t("partly_refunded_text", amount=refunded_text(payment, language))
@@ -147,7 +162,6 @@ def page_result(payment: Payment, merchant: Merchant, language: Language) -> Pag
     results = {
         PaymentStatus.PAID: PageResult("good", "paid", t("paid_thanks", merchant=name)),
         PaymentStatus.REFUNDED: PageResult("plain", "refunded", t("refunded_text")),
-        PaymentStatus.CANCELLED: PageResult("plain", "cancelled", t("not_charged")),
     }
     unknown = PageResult("plain", "unknown_state", t("unknown_state_text"))
     return results.get(payment.status, unknown)

@@ -321,6 +321,12 @@ async def qualifies_for_auto_refund(
     return bool(qualifies)
 
 
+async def has_captures(database: Executor, payment_id: UUID) -> bool:
+    """Return whether money for a payment was received, even if it was not credited."""
+    row = await database.row("SELECT FROM capture WHERE payment_id = $1 LIMIT 1", payment_id)
+    return row is not None
+
+
 def make_session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
     return MoneyOrigin(
         merchant_id=payment.merchant_id, payment_id=payment.id, session_id=session_id

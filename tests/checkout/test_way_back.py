@@ -17,7 +17,7 @@ from payintent.merchants.operations import SetMerchantProfile
 from payintent.payments.model import PaymentStatus
 from payintent.payments.return_urls import add_return_query, choose_return_url, find_return_url
 from payintent.runtime.settings import Settings
-from tests.support.arrange import DECLINED, bring_to, callback, payment_of, select, view
+from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select, view
 from tests.support.making import PAYMENT_ID, a_merchant, a_payment
 from tests.support.world import Answer, Api
 
@@ -176,6 +176,28 @@ def test_a_page_says_what_happened_to_the_money_and_names_the_shop_if_no_link_le
         assert _result(payment, link=None).text == text + again
     mismatch = a_payment(status=PaymentStatus.FAILED, failure_reason=FailureReason.AMOUNT_MISMATCH)
     assert "try again" not in _result(mismatch, link=None).text
+
+
+@pytest.mark.parametrize("status", ["FAILED", "EXPIRED"])
+async def test_a_buyer_whose_money_came_too_late_is_not_asked_to_pay_again(
+    api: Api, status: str
+) -> None:
+    await _profile(api, _SHOP)
+    created = await api.create(**_URLS)
+    assert (await select(api, created)).status == 200
+    payment = await payment_of(api, created)
+    if status == "FAILED":
+        assert (await callback(api, payment.session_id, DECLINED, "cb-0")).status == 200
+    else:
+        await api.world.rows("UPDATE payment SET status = 'EXPIRED', expired_at = clock()")
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    assert "You were not charged." in page
+    assert "Try again" in page
+    assert (await callback(api, payment.session_id, captured())).status == 200
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    assert load_language("en").t("not_accepted") in page
+    assert "You were not charged." not in page
+    assert [text for _, text in await _links(api, created)] == ["Back to Nimbus Books"]
 
 
 @pytest.mark.parametrize("locale", LOCALES)
