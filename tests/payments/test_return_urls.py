@@ -1,10 +1,12 @@
 """The pages to which a payment's buyer returns: their shape, their origin and who reads them."""
 
 import json
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.payments.expire import expire_pending
 from tests.support.arrange import count, document, payment_of, post, refusal, view
 from tests.support.making import NO_WAY_BACK
@@ -142,3 +144,16 @@ async def test_a_foreign_origin_is_the_last_fault_to_be_told(api: Api) -> None:
     foreign = {"return_url": "https://evil.example"}
     assert refusal(await api.create(**foreign, country="KR")) == (422, "UNSUPPORTED_COUNTRY")
     assert refusal(await api.create(**foreign)) == _BAD
+
+
+async def test_a_test_key_uses_the_origins_of_its_test_merchant(api: Api) -> None:
+    await _allow(api, _SHOP)
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
+    assert issued.merchant_id != api.world.merchant_id
+    world = replace(api.world, merchant_id=issued.merchant_id, api_key=issued.api_key)
+    staging = "https://staging.example.com/thanks"
+    async with Api(api.base, world) as test:
+        await _allow(test, "https://staging.example.com")
+        assert (await test.create(return_url=staging)).status == 201
+        assert refusal(await test.create(**_URLS)) == _BAD
+    assert refusal(await api.create(return_url=staging)) == _BAD
