@@ -59,6 +59,7 @@ from payintent.overview.cache import OverviewCache
 from payintent.payment_history.routes import PaymentHistoryRoutes
 from payintent.payments import store as payment_store
 from payintent.payments.create import ConcurrentCreateRequests
+from payintent.payments.method_usage import MethodUsage
 from payintent.payments.routes import PaymentRoutes, respond_to_denial
 from payintent.portal.context import PortalContext
 from payintent.portal.routes import PORTAL_ROUTES
@@ -309,6 +310,7 @@ def _make_checkout_context(route_context: RouteContext) -> CheckoutContext:
         urls=service.urls,
         accounts=service.accounts,
         merchants=service.merchants,
+        method_usage=MethodUsage(service.database),
         policies=service.policies,
         payment_lookup=service.payment_lookup,
         fraud_screening=service.fraud_screening,

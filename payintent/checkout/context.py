@@ -16,6 +16,7 @@ from payintent.merchants.limits import AddressRateLimiter
 from payintent.onchain.wallet_sessions import WalletHandoff
 from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.lookup import PaymentLookup
+from payintent.payments.method_usage import MethodUsage
 from payintent.payments.screen import FraudScreening
 from payintent.quotes.merchant_cache import MerchantCache
 from payintent.refunds.address_links import RefundAddressLinks
@@ -30,6 +31,7 @@ class CheckoutContext:
     urls: ServiceUrls
     accounts: GatewayAccounts
     merchants: MerchantCache
+    method_usage: MethodUsage
     policies: PolicyCache
     payment_lookup: PaymentLookup
     fraud_screening: FraudScreening

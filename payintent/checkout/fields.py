@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 
 from payintent.checkout.languages import Language
-from payintent.checkout.methods.groups import draw_token_icon
+from payintent.checkout.methods.icons import draw_token_icon
 from payintent.core import ids
 from payintent.core.addresses import get_linkable_url
 from payintent.core.money import CURRENCIES

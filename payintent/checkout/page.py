@@ -12,6 +12,7 @@ from payintent.chains import store as chain_store
 from payintent.chains.store import DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER, ChainRecord
 from payintent.checkout import page_fields, rendering, visits
 from payintent.checkout.codes import full_page_url
+from payintent.checkout.context import CheckoutContext
 from payintent.checkout.fields import (
     fee_and_tax_lines,
     make_bill,
@@ -20,13 +21,11 @@ from payintent.checkout.fields import (
     shop_price_lines,
 )
 from payintent.checkout.languages import Language
-from payintent.checkout.methods.groups import (
-    cheapest_first,
-    draw_chain_icon,
-    draw_quote_icon,
-    group_methods,
-)
+from payintent.checkout.methods.groups import group_methods
+from payintent.checkout.methods.icons import draw_chain_icon, draw_quote_icon
 from payintent.checkout.methods.names import chain_name, method_name
+from payintent.checkout.methods.order import MethodPreferences, order_quotes
+from payintent.checkout.methods.preferences import read_preferences, remember_method
 from payintent.checkout.static_files import offer_script, page_style, picture_path
 from payintent.checkout.steps import (
     DepositStep,
@@ -40,7 +39,6 @@ from payintent.checkout.visits import CheckoutVisit
 from payintent.core.addresses import parse_web_origin
 from payintent.core.countries import COUNTRIES
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.db.database import Database
 from payintent.http.errors import get_http_status
 from payintent.http.middleware import ScriptSources
 from payintent.http.pages.forms import read_form_fields
@@ -83,7 +81,10 @@ async def post_select(visit: CheckoutVisit) -> Response:
         selected = await visits.select_for_buyer(visit, selection)
     except RefusedError as refusal:
         return await _render_page(await visits.read_visit(visit.request), refusal, form)
-    return await _redirect_to_gateway(visit, selected)
+    response = await _redirect_to_gateway(visit, selected)
+    quote = selected.session.quote
+    remember_method(response, visit.context, quote, is_deposit=_is_deposit(quote))
+    return response
 
 
 @rendering.with_error_pages
@@ -148,6 +149,7 @@ class _AvailableMethods:
     country: str = ""
     #: Origins of the gateways' pages.
     gateway_origins: set[str | None] = field(default_factory=set[str | None])
+    preferences: MethodPreferences = field(default_factory=MethodPreferences)
 
 
 async def _load_page(visit: CheckoutVisit) -> _Page:
@@ -269,11 +271,12 @@ def _form_fields(
     methods: _AvailableMethods, form: dict[str, str] | None, language: Language
 ) -> dict[str, Any]:
     """Return the fields of the payment method form, with the values of a failed submission."""
+    groups = group_methods(methods.quotes, language, methods.preferences)
     return {
-        "groups": group_methods(methods.quotes, language),
+        "groups": groups,
         "fee_and_tax_lines": fee_and_tax_lines,
         "shop_price_lines": shop_price_lines,
-        "selected_value": page_fields.preselected_method(methods.quotes, form),
+        "selected_value": page_fields.preselected_method(groups, form),
         "form_values": form or {},
         "country": methods.country,
         "country_options": rendering.country_options,
@@ -334,19 +337,35 @@ async def _load_methods(
     quote_list = await visits.price_checkout(visit, country, None)
     accounts = {quote.account_id for quote in quote_list.quotes}
     origins = {await visit.context.accounts.get_page_origin(account_id) for account_id in accounts}
-    fields = await _list_method_fields(visit.context.database, quote_list.quotes, language)
-    return _AvailableMethods(fields, quote_list.quote_country.country, origins)
+    fields = await _list_method_fields(visit.context, quote_list.quotes, language)
+    merchant_id = visit.payment.merchant_id
+    preferences = await read_preferences(visit.request, visit.context, merchant_id)
+    country = quote_list.quote_country.country
+    return _AvailableMethods(order_quotes(fields, preferences), country, origins, preferences)
 
 
 async def _list_method_fields(
-    database: Database, quotes: Sequence[Quote], language: Language
+    context: CheckoutContext, quotes: Sequence[Quote], language: Language
 ) -> list[dict[str, Any]]:
     has_tokens = any(quote.chain for quote in quotes)
-    chain_list = await chain_store.list_chains(database) if has_tokens else []
+    chain_list = await chain_store.list_chains(context.database) if has_tokens else []
     chains = {chain.slug: chain for chain in chain_list}
-    return cheapest_first(
-        [_method_fields(quote, chains.get(quote.chain or ""), language) for quote in quotes]
-    )
+    return [
+        _method_fields(quote, chains.get(quote.chain or ""), language)
+        | _card_brand_fields(context, quote)
+        for quote in quotes
+    ]
+
+
+def _card_brand_fields(context: CheckoutContext, quote: Quote) -> dict[str, Any]:
+    capabilities = context.accounts.capabilities(quote.provider)
+    if quote.kind != "card" or capabilities is None:
+        return {}
+    return {"card_brands": capabilities.card_brands}
+
+
+def _is_deposit(quote: Quote) -> bool:
+    return quote.provider in {DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER}
 
 
 def _method_fields(quote: Quote, chain: ChainRecord | None, language: Language) -> dict[str, Any]:
@@ -354,7 +373,7 @@ def _method_fields(quote: Quote, chain: ChainRecord | None, language: Language) 
     fields = quote_fields(quote) | {
         "name": method_name(quote, language),
         "chain_name": chain_name(quote, chain, language),
-        "is_deposit": quote.provider in {DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER},
+        "is_deposit": _is_deposit(quote),
     }
     if chain is None:
         return fields

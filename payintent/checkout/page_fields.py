@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 
 from payintent.checkout.languages import Language
+from payintent.checkout.methods.groups import Group
 from payintent.checkout.steps import CardStep, DepositStep, WalletStep
 from payintent.core.addresses import get_linkable_url, parse_web_origin
 from payintent.core.errors import ErrorCode, RefusedError
@@ -199,13 +200,15 @@ def is_about_email(refusal: RefusedError | None) -> bool:
     return refusal is not None and refusal.message.startswith("payer_email")
 
 
-def preselected_method(quotes: Sequence[Mapping[str, Any]], form: Mapping[str, str] | None) -> str:
-    """Return the submitted choice, or the first method if no form was submitted."""
-    choices = [f"{quote['payment_method_id']}|{quote['currency']}" for quote in quotes]
+def preselected_method(groups: Sequence[Group], form: Mapping[str, str] | None) -> str:
+    """Return the submitted choice, or the first on the page if no form was submitted."""
+    values = [
+        choice.value for group in groups for option in group.options for choice in option.choices
+    ]
     if form is None:
-        return choices[0] if choices else ""
+        return values[0] if values else ""
     method = form.get("method", "")
-    return next((choice for choice in choices if method.startswith(f"{choice}|")), "")
+    return next((value for value in values if method.startswith(f"{value}|")), "")
 
 
 def next_step(

@@ -67,8 +67,7 @@ class GatewayCapabilities:
     origins: frozenset[str] = frozenset()
     #: The origin of the payment pages for each base URL of the API, if they differ.
     page_origins: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: The base URL of the payment pages, if all accounts use the same pages.
-    shared_page_url: str = ""
+    shared_page_url: str = ""  # the base URL of the payment pages, if all accounts share them
     #: Derives the mode from a base URL and credentials: True for live, None if it is unknown.
     detect_livemode: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _keys: None
     remote: bool = True  # sessions require network requests, which are rate-limited for buyers
@@ -79,8 +78,8 @@ class GatewayCapabilities:
     #: It does not apply when the buyer returns or changes the method, or at the deadline.
     inquiry_gap_s: int = 0
     callback_bytes_max: int = 16 * 1024  # larger than any genuine callback
-    #: The formats of the gateway's settlement files.
-    layouts: tuple[FileLayout, ...] = ()
+    card_brands: tuple[str, ...] = ()  # the names of brands that every account accepts
+    layouts: tuple[FileLayout, ...] = ()  # the formats of settlement files
 
     @property
     def currencies(self) -> frozenset[str] | None:
@@ -111,6 +110,7 @@ class GatewaySessionRequest:
     amount_minor: int
     currency: str
     kind: str  # card, redirect or qr
+    brand: str | None = None  # of the named method to open, if the adapter can
     country: str
     description: str
     opened_at: datetime

@@ -136,6 +136,7 @@ class SimulatorGateway:
     provider = "simulator"
     capabilities = GatewayCapabilities(
         credentials=frozenset({"api_key", "signing_secret"}),
+        card_brands=("Visa", "Mastercard"),
         decimals={"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0},
         sandbox_only=True,
     )

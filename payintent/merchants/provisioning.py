@@ -85,10 +85,11 @@ async def _ensure_account(
     )
     credentials = {SIGNING_SECRET: secrets.token_urlsafe(_SIGNING_SECRET_BYTES)}
     account_id = await add_account(context, tx, account, credentials)
-    for position, method in enumerate(get_default_methods(provider)):
-        await method_store.add(tx, side_id, account_id, method, position)
+    for method in get_default_methods(provider):
+        await method_store.add(tx, side_id, account_id, method, _POSITION)
 
 
+_POSITION = 0  # methods with the same position are ordered by usage, then by id
 _CARD_RATE = Decimal("0.029")
 #: A method for all fiat currencies. Quotes omit currencies that the gateway does not support.
 _fiat_method = partial(NewPaymentMethod, currencies=tuple(FIAT))
@@ -129,7 +130,6 @@ def get_default_methods(provider: str) -> tuple[NewPaymentMethod, ...]:
 
 async def add_platform_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> None:
     """Add the default methods of all platform accounts in the same mode (live or test)."""
-    position = 0
     for account in await account_store.list_platform_accounts(tx, livemode=livemode):
         contract = await chain_store.get_contract(tx, account.id)
         if contract is None:
@@ -137,8 +137,7 @@ async def add_platform_methods(tx: Tx, merchant_id: int, *, livemode: bool) -> N
         else:
             methods = await _list_token_methods(tx, contract)
         for method in methods:
-            await method_store.add(tx, merchant_id, account.id, method, position)
-            position += 1
+            await method_store.add(tx, merchant_id, account.id, method, _POSITION)
 
 
 async def _list_token_methods(

@@ -14,6 +14,7 @@ import msgspec
 
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ConflictError, ErrorCode, RefusedError
+from payintent.core.method_brands import match_brand
 from payintent.core.money import is_plain_decimal
 from payintent.core.texts import check_email, check_text
 from payintent.db.database import Database
@@ -242,11 +243,13 @@ def _build_request(
     page_url = f"{urls.checkout_base}/{payment.checkout_id}/return{query}"
     merchant_url = find_return_url(payment, selection.return_url, merchant) or ""
     quote = session.quote
+    brand = match_brand(quote.label)
     return GatewaySessionRequest(
         session_id=session.id,
         amount_minor=quote.total_minor,
         currency=quote.price.currency,
         kind=quote.kind,
+        brand=brand.code if brand else None,
         country=quote.country,
         description=f"{merchant.name} {ids.format_id(ids.PAYMENT, payment.id)}",
         opened_at=session.opened_at,

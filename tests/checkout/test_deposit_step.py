@@ -13,7 +13,8 @@ from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
 from payintent.checkout.codes import _qr_response
 from payintent.checkout.languages import LOCALES, load_language
-from payintent.checkout.methods.groups import cheapest_first, group_methods
+from payintent.checkout.methods.groups import group_methods
+from payintent.checkout.methods.order import fastest_affordable_first
 from payintent.core.errors import BadRequestError
 from payintent.evm.deposits import derive_deposit_address, init_code_hash
 from payintent.gateways.port import GatewaySessionRequest, SessionRejected
@@ -336,7 +337,7 @@ def test_networks_are_listed_cheapest_first_then_fastest_first() -> None:
         _quote("Dear", "26", 1),
         _quote("Cheap", "9.5", 900),
     ]
-    ordered = cheapest_first(quotes)
+    ordered = fastest_affordable_first(quotes)
     assert [quote["chain_name"] for quote in ordered] == [
         *("Cheap", ""),
         *("BNB Smart Chain", "Ethereum", "Dear"),
@@ -354,7 +355,7 @@ def test_the_network_fee_counts_as_cost_and_is_shown_in_cents() -> None:
         _quote("Ethereum", "25.5", 5, network_fee=Decimal("0.5")),
         _quote("BNB Smart Chain", "25.5", 900, network_fee=Decimal("0.001")),
     ]
-    [group] = group_methods(cheapest_first(quotes), load_language("en"))
+    [group] = group_methods(fastest_affordable_first(quotes), load_language("en"))
     assert [(choice.name, choice.network_fee) for choice in group.options[0].choices] == [
         ("BNB Smart Chain", "Network fee about 0.01\u00a0USD"),
         ("Ethereum", "Network fee about 0.50\u00a0USD"),

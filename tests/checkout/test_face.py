@@ -8,11 +8,11 @@ import pytest
 
 from payintent.checkout.accent import DARK, LIGHT, accent_shades
 from payintent.checkout.languages import load_language
-from payintent.checkout.methods.groups import (
+from payintent.checkout.methods.groups import group_methods
+from payintent.checkout.methods.icons import (
     choose_icon,
     draw_chain_icon,
     draw_token_icon,
-    group_methods,
 )
 from payintent.checkout.static_files import page_style
 from payintent.http.pages.static_files import minify_style
@@ -156,14 +156,10 @@ def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
         for group in groups
     ]
     assert listed == [
-        (None, [("Card", ["Card"])]),
-        (
-            "group_bank",
-            [
-                (name, [name])
-                for name in ("Bank transfer", "PromptPay", "Convenience store", "2C2P")
-            ],
-        ),
+        ("group_card", [("Card", ["Card"])]),
+        ("group_bank", [(name, [name]) for name in ("Bank transfer", "PromptPay")]),
+        ("group_cash", [("Convenience store", ["Convenience store"])]),
+        ("group_other", [("2C2P", ["2C2P"])]),
         (
             "group_onchain",
             [
@@ -172,7 +168,7 @@ def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
             ],
         ),
     ]
-    way = groups[2].options[0]
+    way = groups[4].options[0]
     assert way.total == _EIGHT[1]
     dearer = group_methods([_EIGHT[1], _EIGHT[5] | {"total_amount": "26"}], load_language("en"))
     assert dearer[0].options[0].total is None  # each chain says its own

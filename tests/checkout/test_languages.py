@@ -26,7 +26,10 @@ SAME = {
     "th": {"quantity", "sentences", "receipt_line", "method_provider"},
     "ja": {"quantity"},
     "zh-Hant": {"quantity"},
-    "id": {"quantity", "sentences", "total", "receipt_email", "receipt_line", "method_provider"},
+    "id": {
+        *("quantity", "sentences", "total", "receipt_email", "receipt_line", "method_provider"),
+        "group_bank",
+    },
     "ar": {"sentences"},
 }
 #: Names and words that stand in Latin letters in every script.

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from payintent.core import ids
+from payintent.core.method_brands import BRANDS_BY_CODE
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.port import (
     CallbackRequest,
@@ -30,7 +31,7 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.gateways.twoc2p.messages import invoice_no
+from payintent.gateways.twoc2p.messages import BRAND_CHANNELS, invoice_no
 from payintent.gateways.twoc2p.response_codes import (
     DEVIATIONS,
     FAILURES,
@@ -197,6 +198,33 @@ async def test_what_is_known_of_the_buyer_goes_along(
     assert claims["userInfo"] == {"email": "b@example.com"}
     claims = await sent(gateway, account, replace(order, kind="redirect"))
     assert "paymentChannel" not in claims
+
+
+@pytest.mark.parametrize(
+    ("kind", "brand", "channel"),
+    [
+        ("redirect", "truemoney", ["TRUEMONEY"]),
+        ("redirect", "gcash", ["GCASH"]),
+        ("redirect", "promptpay", ["QR"]),
+        ("qr", "promptpay", ["QR"]),
+        ("card", "gcash", ["CC"]),
+        ("redirect", "konbini", None),  # 2C2P does not have it
+    ],
+)
+async def test_a_named_method_opens_at_its_channel(
+    gateway: TwoC2pGateway,
+    account: GatewayAccount,
+    order: GatewaySessionRequest,
+    kind: str,
+    brand: str,
+    channel: list[str] | None,
+) -> None:
+    claims = await sent(gateway, account, replace(order, kind=kind, brand=brand))
+    assert claims.get("paymentChannel") == channel
+
+
+def test_every_channel_belongs_to_a_named_method() -> None:
+    assert BRAND_CHANNELS.keys() <= BRANDS_BY_CODE.keys()
 
 
 @pytest.mark.parametrize(

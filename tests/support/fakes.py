@@ -37,6 +37,7 @@ class FakeGateway:
     provider = "fake"
     capabilities = GatewayCapabilities(
         credentials=frozenset({"signing_secret"}),
+        card_brands=("Visa", "Mastercard"),
         optional_credentials=frozenset({"api_key", "page_url", "script_url"}),
         decimals=None,
         origins=frozenset({"https://gateway.example.com"}),

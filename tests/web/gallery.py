@@ -286,7 +286,7 @@ async def _ways_of_every_sort(world: World, shop: World) -> None:
         "Bank transfer": ("redirect", "redirect"),
         "PromptPay": ("qr", "qr"),
         "Convenience store": ("form", "redirect"),
-        "Mobile banking app": ("wait", "redirect"),
+        "TrueMoney": ("wait", "redirect"),
     }
     for position, (label, (path, kind)) in enumerate(sorts.items()):
         account_id = await _account(shop, path)

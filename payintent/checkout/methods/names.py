@@ -4,6 +4,7 @@ import re
 
 from payintent.chains.store import ChainRecord
 from payintent.checkout.languages import Language
+from payintent.core.method_brands import match_brand
 from payintent.merchants.model import Quote
 
 #: Translation keys of the labels that provisioning and the documentation use.
@@ -27,6 +28,9 @@ def method_name(quote: Quote, language: Language) -> str:
     token, separator, chain = label.partition(" on ")
     if separator and token == quote.token:
         return language.t("method_token", token=token, chain=chain)
+    brand = match_brand(label)
+    if brand is not None:
+        return brand.local_names.get(language.locale, label)
     return label
 
 

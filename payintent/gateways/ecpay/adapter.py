@@ -122,6 +122,7 @@ class EcpayGateway:
     provider = "ecpay"
     capabilities = GatewayCapabilities(
         credentials=CREDENTIALS,
+        card_brands=("Visa", "Mastercard", "JCB"),
         optional_credentials=frozenset(
             {"credit_check_code", "auto_close", "page_url", "union_pay"}
         ),

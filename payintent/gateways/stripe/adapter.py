@@ -133,6 +133,7 @@ class StripeGateway:
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
         optional_credentials=frozenset({"script_url"}),
         decimals=DECIMALS,
+        card_brands=("Visa", "Mastercard"),
         limits=LIMITS,
         origins=frozenset({_API, "https://js.stripe.com"}),
         detect_livemode=_detect_livemode,

@@ -111,6 +111,7 @@ class TwoC2pGateway:
 
     provider = "2c2p"
     capabilities = GatewayCapabilities(
+        card_brands=("Visa", "Mastercard"),
         credentials=frozenset(
             {
                 *("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key"),

@@ -54,7 +54,22 @@ TOKEN_LIFETIME_S = 30 * 60
 INVOICE_CHARS = 20  # the limit for QR payments
 DESCRIPTION_CHARS_MAX = 250
 
-_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # other method kinds use all channels
+#: 2C2P's channel code of each method kind. Other kinds use all channels.
+_KIND_CHANNELS = {"card": "CC", "qr": "QR"}
+#: 2C2P's channel code of each named method, from the list that 2C2P publishes.
+BRAND_CHANNELS = {
+    "promptpay": "QR",
+    "truemoney": "TRUEMONEY",
+    "gcash": "GCASH",
+    "maya": "PAYMAYA",
+    "grabpay": "GRAB",
+    "linepay": "LINE",
+    "shopeepay": "SHPPAY",
+    "paynow": "PAYNOW",
+    "alipay": "ALIPAY",
+    "wechatpay": "WECHAT",
+    "paypal": "PAYPAL",
+}
 #: The languages of 2C2P's pages. 2C2P rejects orders in any other language.
 _LANGUAGES = frozenset({"en", "id", "ja", "my", "th", "vi", "zh"})
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]*")
@@ -140,11 +155,16 @@ def order_body(account: GatewayAccount, request: GatewaySessionRequest) -> bytes
         "paymentExpiry": _format_deadline(account, request),
     }
     optional = {
-        "paymentChannel": _CHANNELS.get(request.kind),
+        "paymentChannel": _channels(request),
         "locale": _language(request.locale),
         "userInfo": request.payer_email and {"email": request.payer_email[:150]},
     }
     return msgspec.json.encode(order | {name: value for name, value in optional.items() if value})
+
+
+def _channels(request: GatewaySessionRequest) -> list[str] | None:
+    channel = _KIND_CHANNELS.get(request.kind) or BRAND_CHANNELS.get(request.brand or "")
+    return [channel] if channel else None
 
 
 def _language(locale: str | None) -> str | None:

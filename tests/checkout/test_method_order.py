@@ -1,0 +1,287 @@
+"""Named methods, their marks and groups, and which of them comes first."""
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.checkout.accent import contrast
+from payintent.checkout.languages import load_language
+from payintent.checkout.methods.groups import group_methods
+from payintent.checkout.methods.icons import choose_group, draw_brand_icon, draw_quote_icon
+from payintent.checkout.methods.names import method_name
+from payintent.checkout.methods.order import (
+    MethodPreferences,
+    fastest_affordable_first,
+    make_method_key,
+    order_quotes,
+    parse_method_key,
+)
+from payintent.core.method_brands import BRANDS, MethodGroup, find_brand
+from payintent.merchants.methods_operations import ChangePaymentMethod
+from payintent.payments.method_usage import MethodUsage
+from tests.support.fakes import captured
+from tests.support.making import a_quote
+from tests.support.world import Answer, Api, World
+
+pytestmark = pytest.mark.full
+
+ENGLISH = load_language("en")
+
+
+def quote(number: int, label: str, kind: str = "redirect", **fields: Any) -> dict[str, Any]:
+    usual = {
+        "payment_method_id": number,
+        "kind": kind,
+        "label": label,
+        "name": label,
+        "chain_name": label,
+        "currency": "USD",
+        "fee_mode": "INCLUSIVE",
+        "fee_amount": "0",
+        "estimated_tax": "0",
+        "total_amount": "25.50",
+    }
+    return usual | fields
+
+
+def network(number: int, chain: str, typical_s: int, fee: str, **fields: Any) -> dict[str, Any]:
+    return quote(
+        number,
+        f"USDT on {chain}",
+        "onchain",
+        chain=chain,
+        chain_name=chain,
+        token="USDT",
+        currency="USDT",
+        typical_s=typical_s,
+        network_fee=Decimal(fee),
+        **fields,
+    )
+
+
+def listed(quotes: list[dict[str, Any]], **preferences: Any) -> list[list[str]]:
+    """List the names on the page in their groups."""
+    chosen = MethodPreferences(**preferences)
+    groups = group_methods(order_quotes(quotes, chosen), ENGLISH, chosen)
+    return [[option.name for option in group.options] for group in groups]
+
+
+# Brands
+
+
+@pytest.mark.parametrize("brand", BRANDS, ids=lambda brand: brand.code)
+def test_a_brand_is_known_by_its_names_and_has_a_readable_tile(brand: Any) -> None:
+    for label in (
+        brand.name,
+        f"{brand.name} (2C2P)",
+        f"Pay with {brand.name}",
+        *brand.local_names.values(),
+    ):
+        assert find_brand(label) is brand, label
+    colour = re.search(r'rx="6" fill="(#[0-9a-f]{6})"', str(draw_brand_icon(brand.code)))
+    assert colour is not None, "no tile of its own"
+    assert contrast(colour[1], "#ffffff") >= 4.5
+
+
+def test_tiles_tell_brands_apart() -> None:
+    assert len({str(draw_brand_icon(brand.code)) for brand in BRANDS}) == len(BRANDS)
+
+
+@pytest.mark.parametrize(
+    "label", ["2C2P", "Transfer dana", "Bank transfer", "Card", "Mayan bank", "Apple payment", ""]
+)
+def test_other_words_are_no_brand(label: str) -> None:
+    assert find_brand(label) is None
+
+
+def test_a_card_is_a_card_whoever_issues_it() -> None:
+    assert choose_group("card", "GCash card") is MethodGroup.CARD
+    assert draw_quote_icon(quote(1, "GCash card", "card")) == draw_quote_icon(
+        quote(1, "Card", "card")
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "group"),
+    [
+        ("card", "Anything", MethodGroup.CARD),
+        ("qr", "PromptPay", MethodGroup.BANK),
+        ("qr", "QRIS", MethodGroup.WALLET),
+        ("redirect", "TrueMoney", MethodGroup.WALLET),
+        ("redirect", "Konbini", MethodGroup.CASH),
+        ("redirect", "Bank transfer", MethodGroup.BANK),
+        ("redirect", "Mobile banking", MethodGroup.BANK),
+        ("redirect", "My e-wallet", MethodGroup.WALLET),
+        ("redirect", "2C2P", MethodGroup.OTHER),
+        ("onchain", "USDT on Native", MethodGroup.ONCHAIN),
+    ],
+)
+def test_every_method_belongs_to_a_group(kind: str, label: str, group: MethodGroup) -> None:
+    assert choose_group(kind, label) is group
+
+
+def test_a_brand_has_its_name_in_the_buyers_language() -> None:
+    for label, locale, name in (
+        ("PromptPay", "th", "พร้อมเพย์"),
+        ("PromptPay", "en", "PromptPay"),
+        ("Konbini", "ja", "コンビニ"),
+        ("JKOPAY", "zh-Hant", "街口支付"),
+        ("PromptPay QR", "th", "PromptPay QR"),  # the operator's own words
+    ):
+        assert method_name(replace(a_quote(), label=label), load_language(locale)) == name
+
+
+# Order
+
+
+FOUR = [
+    quote(1, "Card", "card"),
+    quote(2, "TrueMoney"),
+    quote(3, "PromptPay", "qr"),
+    quote(4, "LINE Pay"),
+]
+
+
+def test_groups_have_one_order_until_buyers_prefer_another() -> None:
+    assert listed(FOUR) == [["Card"], ["TrueMoney", "LINE Pay"], ["PromptPay"]]
+
+
+def test_the_method_that_was_used_last_comes_first() -> None:
+    assert listed(FOUR, last_key="promptpay")[0] == ["PromptPay"]
+    assert listed(FOUR, last_key="linepay")[0] == ["LINE Pay", "TrueMoney"]
+    assert listed(FOUR, last_key="paypal") == listed(FOUR)
+    groups = group_methods(FOUR, ENGLISH, MethodPreferences(last_key="promptpay"))
+    marked = [option.name for group in groups for option in group.options if option.is_last_used]
+    assert marked == ["PromptPay"]
+
+
+def test_the_most_used_come_first_except_behind_a_lower_position() -> None:
+    assert listed(FOUR, usage={3: 90, 4: 30}) == [
+        ["PromptPay"],
+        ["LINE Pay", "TrueMoney"],
+        ["Card"],
+    ]
+    positions = {1: 0, 2: 1, 3: 2, 4: 3}
+    assert listed(FOUR, usage={3: 90, 4: 30}, positions=positions)[1] == ["TrueMoney", "LINE Pay"]
+    assert listed(FOUR, usage={3: 90}, last_key="card")[:2] == [["Card"], ["PromptPay"]]
+
+
+def test_the_fastest_network_comes_first_if_it_costs_little_more() -> None:
+    slow, fast = network(1, "Slow", 900, "0.01"), network(2, "Fast", 5, "0.26")
+    dear, free = network(3, "Dear", 1, "0.27"), network(4, "Free", 600, "0.01")
+    ordered = fastest_affordable_first([slow, fast, dear, free])
+    assert [one["chain"] for one in ordered] == ["Fast", "Free", "Slow", "Dear"]
+    large = [one | {"total_amount": "2600"} for one in (slow, dear)]
+    ordered = fastest_affordable_first(large)  # a cent more of every dollar is little
+    assert [one["chain"] for one in ordered] == ["Dear", "Slow"]
+
+
+def test_a_network_that_was_used_last_comes_before_faster_networks() -> None:
+    quotes = [network(1, "slow", 900, "0.01"), network(2, "fast", 5, "0.01")]
+    preferences = MethodPreferences(last_key="USDT.slow")
+    assert [one["chain"] for one in order_quotes(quotes, preferences)] == ["slow", "fast"]
+    deposit = MethodPreferences(last_key="USDT.slow-address")
+    assert [one["chain"] for one in order_quotes(quotes, deposit)] == ["fast", "slow"]
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "a b", "card;", "<b>", "é", "x" * 41, "card\n", '"card"']
+)
+def test_a_key_that_is_none_of_ours_is_ignored(text: str | None) -> None:
+    assert parse_method_key(text) is None
+
+
+def test_every_key_can_be_read_again() -> None:
+    for one in (*FOUR, network(1, "bsc", 1, "0"), network(1, "bsc", 1, "0", is_deposit=True)):
+        assert parse_method_key(make_method_key(one)) == make_method_key(one)
+
+
+# Pages
+
+
+async def page(api: Api, created: Answer, cookie: str = "") -> str:
+    headers = {"Cookie": cookie} if cookie else {}
+    answer = await api.send("GET", f"/c/{created.json['checkout_id']}", headers=headers)
+    return answer.body.decode()
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in re.findall(r'<span class="name">([^<]*)', text)]
+
+
+async def choose(api: Api, created: Answer, method: int) -> Answer:
+    return await api.send(
+        "POST",
+        f"/c/{created.json['checkout_id']}/select",
+        data={"method": f"{method}|THB|1590.00"},
+        allow_redirects=False,
+    )
+
+
+async def test_the_page_remembers_the_kind_of_method_and_nothing_else(api: Api) -> None:
+    first = await page(api, created := await api.create())
+    assert names(first) == ["Card", "Transfer"]
+    assert "Used last time" not in first
+    answer = await choose(api, created, api.world.transfer)
+    cookie = answer.headers["Set-Cookie"]
+    assert cookie == ("payintent-method=bank; HttpOnly; Max-Age=15552000; Path=/c; SameSite=lax")
+    again = await page(api, await api.create(), "payintent-method=bank")
+    assert names(again) == ["Transfer", "Card"]
+    assert again.count("Used last time") == 1
+    assert re.search(rf'value="{api.world.transfer}\|THB\|1590.00"[^>]* checked', again)
+
+
+@pytest.mark.parametrize("value", ["", "<b>", "x" * 5000, "nothing", '"bank', "bank; bank"])
+async def test_a_strange_cookie_changes_nothing(api: Api, value: str) -> None:
+    text = await page(api, await api.create(), f"other={value}; payintent-method=<{value}")
+    assert names(text) == ["Card", "Transfer"]
+
+
+async def test_a_choice_that_led_to_nothing_is_not_remembered(api: Api) -> None:
+    answer = await choose(api, await api.create(), 999)
+    assert answer.status == 404
+    assert "Set-Cookie" not in answer.headers
+
+
+async def pay(world: World, method: int) -> None:
+    payment = await world.create()
+    session = (await world.select(payment, method)).session
+    await world.report(payment, session.id, captured(159_000, reference=f"paid-{session.id}"))
+
+
+async def test_the_methods_that_a_merchants_buyers_use_come_first(api: Api) -> None:
+    world = api.world
+    await world.create()  # was not paid
+    for _ in range(19):
+        await pay(world, world.transfer)
+    assert await MethodUsage(world.database).get(world.merchant_id) == {}  # too few
+    await pay(world, world.card)
+    counts = {world.transfer: 19, world.card: 1}
+    usage = MethodUsage(world.database)
+    assert await usage.get(world.merchant_id) == counts
+    assert names(await page(api, await api.create())) == ["Transfer", "Card"]
+    await pay(world, world.card)
+    assert await usage.get(world.merchant_id) == counts  # for ten minutes
+    assert await MethodUsage(world.database).get(world.merchant_id) == counts | {world.card: 2}
+    assert await MethodUsage(world.database).get(world.merchant_id + 1) == {}
+
+
+async def test_a_page_names_the_brands_of_cards(api: Api) -> None:
+    text = await page(api, await api.create())
+    assert re.findall('<span class="mark">([^<]*)', text) == ["Visa", "Mastercard"]
+
+
+@pytest.mark.parametrize(
+    ("label", "brand"), [("TrueMoney", "truemoney"), ("gcash", "gcash"), ("GCash or Maya", None)]
+)
+async def test_a_gateway_is_told_which_named_method_to_open(
+    api: Api, label: str, brand: str | None
+) -> None:
+    world = api.world
+    await world.perform(ChangePaymentMethod(method_id=world.transfer, label=label))
+    assert (await choose(api, await api.create(), world.transfer)).status == 303
+    [request] = world.gateway.created
+    assert request.brand == brand
