@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import LiteralString
 from uuid import UUID
 
 from payintent.db.database import Executor, Row
-from payintent.webhooks.model import CircuitReport
+from payintent.webhooks.model import AttemptOutcome, CircuitReport
 
 COUNT_MAX = 1_000  # deliveries per endpoint and state
 _RECENT_EVENTS = 20  # events per endpoint that the attempt statistics cover
@@ -177,6 +178,144 @@ def _to_record(row: Row, attempts: list[EndpointAttempt]) -> EndpointRecord:
         last_detail=last_attempt and last_attempt.detail,
         last_answer=last_attempt and last_attempt.answer,
         answers=attempts,
+    )
+
+
+_DELIVERIES_SEARCHED = 1_000  # for the last success
+_HEALTH_ATTEMPTS_MAX = 20  # per event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentAttempt:
+    at: datetime
+    outcome: str
+    status: int | None
+    detail: str
+
+    @property
+    def is_delivered(self) -> bool:
+        return self.outcome == AttemptOutcome.DELIVERED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointHealth:
+    """A merchant's endpoint, as the merchant sees it."""
+
+    callback_url: str | None
+    pending: int  # at most `COUNT_MAX`, like `dead`
+    dead: int
+    next_at: datetime | None  # when the next pending delivery is attempted; may be in the past
+    last_success_at: datetime | None  # None: not in the last 1,000 events
+    failing_since: datetime | None  # None: the last attempt succeeded
+    last_failure: RecentAttempt | None  # None: the last attempt succeeded
+
+
+# As in `KeysetList`, only the index by merchant returns the rows in this order.
+_HEALTH: LiteralString = """
+    SELECT m.callback_url, p.pending, x.dead, s.delivered_at, o.since AS open_since,
+        CASE WHEN p.pending > 0 THEN greatest(p.next_at, o.until) END AS next_at
+    FROM merchant m
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS pending, min(next_at) AS next_at
+        FROM (
+            SELECT next_at
+            FROM delivery
+            WHERE state = 'pending' AND merchant_id = m.id
+            ORDER BY next_at
+            LIMIT $2
+        ) w
+    ) p
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS dead
+        FROM (
+            SELECT
+            FROM delivery
+            WHERE state IN ('dead', 'skipped') AND state = 'dead' AND merchant_id = m.id
+            LIMIT $2
+        ) w
+    ) x
+    LEFT JOIN LATERAL (
+        SELECT d.delivered_at
+        FROM (
+            SELECT id
+            FROM event
+            WHERE merchant_id BETWEEN m.id AND m.id
+            ORDER BY merchant_id DESC, id DESC
+            LIMIT $3
+        ) e
+        CROSS JOIN LATERAL (
+            SELECT delivered_at
+            FROM delivery
+            WHERE event_id = e.id AND state = 'delivered'
+            LIMIT 1
+        ) d
+        LIMIT 1
+    ) s ON true
+    LEFT JOIN endpoint_outage o ON o.merchant_id = m.id
+    WHERE m.id = $1
+"""
+_RECENT_ATTEMPTS: LiteralString = """
+    SELECT a.started_at AS at, a.outcome, a.status, a.detail
+    FROM (
+        SELECT id
+        FROM event
+        WHERE merchant_id BETWEEN $1 AND $1
+        ORDER BY merchant_id DESC, id DESC
+        LIMIT $2
+    ) e
+    CROSS JOIN LATERAL (
+        SELECT id, started_at, outcome, status, detail
+        FROM attempt
+        WHERE event_id = e.id
+        ORDER BY id DESC
+        LIMIT $3
+    ) a
+    ORDER BY a.started_at DESC, a.id DESC
+    LIMIT 1000
+"""
+
+
+async def get_endpoint_health(database: Executor, merchant_id: int) -> EndpointHealth:
+    row = await database.row(_HEALTH, merchant_id, COUNT_MAX, _DELIVERIES_SEARCHED)
+    assert row is not None  # noqa: S101 - merchants are never deleted
+    attempts = await database.fetch(
+        _RECENT_ATTEMPTS, merchant_id, _RECENT_EVENTS, _HEALTH_ATTEMPTS_MAX
+    )
+    return describe_endpoint_health(
+        EndpointHealth(
+            callback_url=row["callback_url"],
+            pending=row["pending"],
+            dead=row["dead"],
+            next_at=row["next_at"],
+            last_success_at=row["delivered_at"],
+            failing_since=row["open_since"],
+            last_failure=None,
+        ),
+        [RecentAttempt(**attempt) for attempt in attempts],
+    )
+
+
+def describe_endpoint_health(
+    health: EndpointHealth, attempts: Sequence[RecentAttempt]
+) -> EndpointHealth:
+    """Complete `health` with the results of `attempts`, which are sorted newest first.
+
+    An endpoint is failing since the first failed attempt after its last success, or since its
+    circuit opened if that was earlier.
+    """
+    successes = [attempt.at for attempt in attempts if attempt.is_delivered]
+    if health.last_success_at is not None:
+        successes.append(health.last_success_at)
+    last_success_at = max(successes, default=None)
+    failures = list(takewhile(lambda attempt: not attempt.is_delivered, attempts))
+    if not failures:
+        return replace(health, last_success_at=last_success_at, failing_since=None)
+    times = [failures[-1].at, health.failing_since]
+    return replace(
+        health,
+        last_success_at=last_success_at,
+        failing_since=min(filter(None, times)),
+        last_failure=failures[0],
     )
 
 
