@@ -162,6 +162,15 @@ def group_thousands(text: str) -> str:
     return text if match is None else f"{match[1]}{int(match[2]):,}{text[match.end() :]}"
 
 
+def format_display_amount(amount: str, currency: str) -> str:
+    """Format an amount for display, such as `1,590.00 THB`. Fiat amounts have all decimals."""
+    tender = TENDER.get(currency)
+    decimals = 0 if tender is None or tender.is_crypto else tender.amount_decimals
+    whole, _, fraction = amount.partition(".")
+    fraction = fraction.ljust(decimals, "0")
+    return f"{group_thousands(whole)}{'.' if fraction else ''}{fraction} {currency}"
+
+
 def round_half_up(value: Decimal, decimals: int) -> Decimal:
     """Round a fee or a tax, half away from zero."""
     return value.quantize(_get_smallest_unit(decimals), ROUND_HALF_UP, EXACT)

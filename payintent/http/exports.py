@@ -44,7 +44,10 @@ _log = get_logger("exports")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export(Generic[T]):
-    """A list as a file. `make_fields` returns the value of each column, by its name."""
+    """A list as a file. `make_fields` returns the value of each column, by its name.
+
+    `pages` can contain empty pages. Each page is read separately, so it must not take long.
+    """
 
     name: str  # without extension
     columns: Sequence[str]
@@ -135,7 +138,11 @@ class _ExportResponse(StreamingResponse):
     """A streaming response that releases its owner's slot when it ends."""
 
     def __init__(
-        self, export: Export[Any], target: ExportTarget, claim: ExportClaim, rows: Sequence[Any]
+        self,
+        export: Export[Any],
+        target: ExportTarget,
+        claim: ExportClaim,
+        rows: Sequence[Any] | None,
     ) -> None:
         self._export = export
         self._slots = target.slots
@@ -157,13 +164,14 @@ class _ExportResponse(StreamingResponse):
             self._slots.release(self._claim)
             await self._export.pages.aclose()
 
-    async def _write(self, rows: Sequence[Any]) -> AsyncGenerator[bytes]:
+    async def _write(self, rows: Sequence[Any] | None) -> AsyncGenerator[bytes]:
         export, ends_at = self._export, time.monotonic() + DURATION_MAX_S
         yield self._format.write_head(export.columns)
         remaining, reason = export.rows_max, None
-        while rows and reason is None:
-            fields = [export.make_fields(row) for row in rows[:remaining]]
-            yield self._format.write_rows(export.columns, fields)
+        while rows is not None and reason is None:
+            if rows:
+                fields = [export.make_fields(row) for row in rows[:remaining]]
+                yield self._format.write_rows(export.columns, fields)
             if len(rows) > remaining:
                 reason = f"it is limited to {export.rows_max:,} rows"
             elif time.monotonic() >= ends_at:
@@ -182,12 +190,12 @@ class _ExportResponse(StreamingResponse):
             )
 
 
-async def _read_next(export: Export[T], slots: ExportSlots) -> Sequence[T]:
-    """Return the next page, which is empty after the last page."""
+async def _read_next(export: Export[T], slots: ExportSlots) -> Sequence[T] | None:
+    """Return the next page, or None after the last page."""
     async with slots.reads:
         async for rows in export.pages:
             return rows
-    return ()
+    return None
 
 
 async def _write_nothing() -> AsyncGenerator[bytes]:

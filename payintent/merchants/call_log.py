@@ -10,13 +10,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import LiteralString
+from uuid import UUID
 
 from prometheus_client import Counter
 from starlette.types import Scope
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database, Executor
+from payintent.db.lists import LAST_ID, KeysetList
 from payintent.http.application import ROUTE
 from payintent.http.errors import ERROR_CODE
 from payintent.http.responses import MERCHANT_ID
@@ -24,9 +27,10 @@ from payintent.merchants import access_store
 
 _WRITE_INTERVAL_S = 1.0
 _KEY_USES_WRITE_INTERVAL_S = 10.0
-_CALLS_MAX = 100  # per merchant; the portal does not show more
+_CALLS_MAX = 100  # per merchant and second
 _MERCHANTS_MAX = 200
 _MICROSECONDS_PER_S = 1_000_000
+_LATEST = datetime.max.replace(tzinfo=UTC)
 DROPPED_CALLS = Counter(
     "payintent_api_calls_dropped_total",
     "API calls missing from the log because the buffer was full or the database failed",
@@ -54,15 +58,16 @@ class NewApiCall(_ApiCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCallRecord(_ApiCall):
+    id: UUID
     at: datetime
 
 
-_SELECT = """
-    SELECT at, method, route, status, error_code, request_id, duration_us
+_SELECT: LiteralString = """
+    SELECT at, id, method, route, status, error_code, request_id, duration_us
     FROM api_call
-    WHERE merchant_id = $1
 """
-_NEWEST = " ORDER BY at DESC, id DESC LIMIT $2"
+_CALLS = KeysetList(_SELECT, "at, id", merchant="merchant_id")
+_FAILED_CALLS = KeysetList(_SELECT, "at, id", "status >= 400", merchant="merchant_id")
 
 
 class CallLog:
@@ -176,11 +181,18 @@ async def add_api_calls(database: Executor, calls: Sequence[NewApiCall]) -> None
 
 
 async def list_api_calls(
-    database: Executor, merchant_id: int, limit: int, *, only_failed: bool = False
+    database: Executor,
+    merchant_id: int,
+    limit: int,
+    before: tuple[datetime, UUID] | None = None,
+    *,
+    only_failed: bool = False,
 ) -> list[ApiCallRecord]:
-    """List a merchant's latest calls, newest first. Failed calls have a status of 400 or more."""
-    if only_failed:
-        rows = await database.fetch(_SELECT + "AND status >= 400" + _NEWEST, merchant_id, limit)
-    else:
-        rows = await database.fetch(_SELECT + _NEWEST, merchant_id, limit)
+    """List a merchant's calls, newest first, after `before`: the time and id of a call.
+
+    Failed calls have a status of 400 or more.
+    """
+    calls = _FAILED_CALLS if only_failed else _CALLS
+    position = before or (_LATEST, LAST_ID)
+    rows = await calls.page(database, position, limit, merchant_id=merchant_id)
     return [ApiCallRecord(**row) for row in rows]

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.core import ids
-from payintent.core.money import format_smallest_units, group_thousands
+from payintent.core.money import format_display_amount, format_smallest_units, group_thousands
 from payintent.db.database import Executor
 from payintent.operators.audit_store import AuditEntry
 from payintent.payment_history import store as history_store
@@ -189,7 +189,7 @@ def _describe_amount(details: Details, currency: str = "currency") -> str:
 
 
 def describe_payment_amount(details: Details) -> str:
-    return group_thousands(f"{details['amount']} {details['currency']}")
+    return format_display_amount(details["amount"], details["currency"])
 
 
 def _describe_account(details: Details) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -13,6 +14,7 @@ from payintent.accounting import statements_store as statement_store
 from payintent.accounting.statement_model import Movement, format_fact
 from payintent.accounting.statements_store import Statement
 from payintent.cases import list_store as case_lists
+from payintent.cases.list_store import MerchantCase
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import format_case, parse_case_filter
 from payintent.cases.store import STATUSES
@@ -21,10 +23,17 @@ from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.http.application import read_path_uuid
 from payintent.http.exports import Export, stream_export
-from payintent.http.pagination import read_id_cursor, read_offset_cursor, write_offset_cursor
+from payintent.http.pagination import (
+    read_id_cursor,
+    read_offset_cursor,
+    read_time_cursor,
+    write_offset_cursor,
+    write_time_cursor,
+)
 from payintent.members.model import MemberRight
 from payintent.merchants import access_store, call_log
 from payintent.merchants.access_operations import revoke_own_key
+from payintent.merchants.call_log import ApiCallRecord
 from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable_countries
 from payintent.merchants.store import require_merchant
@@ -39,11 +48,13 @@ from payintent.portal.visits import (
     redirect,
 )
 from payintent.refunds import list_store as refund_lists
+from payintent.refunds.list_store import MerchantRefundFilter
 from payintent.refunds.lookup import make_refund_fields
-from payintent.refunds.model import Refund
+from payintent.refunds.model import Refund, RefundStatus
 from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import replay_own_event
+from payintent.webhooks.outbox_store import DeliveryRecord
 
 _CALLS_MAX = 100
 _KEYS_MAX = 1_000
@@ -54,8 +65,12 @@ _NO_EVENT = "no such event"
 
 @member_page()
 async def get_portal_refunds(visit: MemberVisit) -> Response:
-    query = _read_query(visit)
-    refunds = await _list_refunds(visit, query)
+    query = read_filters(visit)
+    refunds = await list_refunds(visit, query, _read_refund_cursor(query), PAGE_ROWS + 1)
+    next_query = format_next_query([refund.id for refund in refunds], query)
+    if is_sorted_by_update(query) and next_query is not None:
+        next_cursor = write_time_cursor(*get_refund_position(refunds[PAGE_ROWS - 1]))
+        next_query = urlencode({**query, "cursor": next_cursor})
     rows = [
         make_refund_fields(refund)
         | {
@@ -69,17 +84,49 @@ async def get_portal_refunds(visit: MemberVisit) -> Response:
         "Refunds",
         rows=rows,
         order_ids=await _read_order_ids(visit, rows),
-        order_id=query.get("order_id", ""),
-        next_query=format_next_query([refund.id for refund in refunds], query),
+        filters={name: query.get(name, "") for name in ("status", "order_id")},
+        statuses=list(RefundStatus),
+        next_query=next_query,
+        export_query=format_export_query(query),
     )
 
 
-async def _list_refunds(visit: MemberVisit, query: Mapping[str, str]) -> list[Refund]:
-    database, before = visit.context.database, read_id_cursor(query.get("cursor"))
+def _read_refund_cursor(query: Mapping[str, str]) -> UUID | tuple[datetime, UUID] | None:
+    cursor = query.get("cursor")
+    if cursor is not None and is_sorted_by_update(query):
+        return read_time_cursor(cursor)
+    return read_id_cursor(cursor)
+
+
+def is_sorted_by_update(query: Mapping[str, str]) -> bool:
+    """Return whether a refund list is sorted by `updated_at` instead of by id."""
+    return "status" in query and "order_id" not in query
+
+
+def get_refund_position(refund: Refund) -> tuple[datetime, UUID]:
+    return refund.updated_at, refund.id
+
+
+async def list_refunds(
+    visit: MemberVisit,
+    query: Mapping[str, str],
+    before: UUID | tuple[datetime, UUID] | None,
+    limit: int,
+) -> list[Refund]:
+    """List refunds, newest first. A list of a single status starts with the latest update."""
+    database, status = visit.context.database, query.get("status")
+    if status is not None and status not in set(RefundStatus):
+        raise BadRequestError("Select a status from the list.")
     payment_ids = await _find_order_payments(visit, query)
+    if isinstance(before, tuple) or (status is not None and payment_ids is None):
+        assert not isinstance(before, UUID)  # noqa: S101 - see `is_sorted_by_update`
+        criteria = MerchantRefundFilter(merchant_id=visit.merchant_id, status=status, before=before)
+        return await refund_lists.list_by_update(database, criteria, limit)
     if payment_ids is not None:
-        return await refund_lists.list_for_order(database, payment_ids, before, PAGE_ROWS + 1)
-    return await refund_lists.list_for_merchant(database, visit.merchant_id, before, PAGE_ROWS + 1)
+        return await refund_lists.list_for_order(
+            database, payment_ids, before, limit, status=status
+        )
+    return await refund_lists.list_for_merchant(database, visit.merchant_id, before, limit)
 
 
 async def _find_order_payments(visit: MemberVisit, query: Mapping[str, str]) -> list[UUID] | None:
@@ -95,11 +142,9 @@ async def _read_order_ids(visit: MemberVisit, rows: Iterable[Mapping[str, Any]])
 
 @member_page()
 async def get_portal_cases(visit: MemberVisit) -> Response:
-    query = _read_query(visit)
-    case_filter = parse_case_filter(query, visit.merchant_id)
-    if (payment_ids := await _find_order_payments(visit, query)) is not None:
-        case_filter = replace(case_filter, payment_ids=payment_ids)
-    cases = await case_lists.list_for_merchant(visit.context.database, case_filter, PAGE_ROWS + 1)
+    query = read_filters(visit)
+    before = read_id_cursor(query.get("cursor"))
+    cases = await list_cases(visit, query, before, PAGE_ROWS + 1)
     rows = [format_case(case) for case in cases[:PAGE_ROWS]]
     return visit.render(
         "cases.html",
@@ -107,32 +152,54 @@ async def get_portal_cases(visit: MemberVisit) -> Response:
         rows=rows,
         order_ids=await _read_order_ids(visit, rows),
         next_query=format_next_query([case.id for case in cases], query),
+        export_query=format_export_query(query),
         filters={name: query.get(name, "") for name in ("status", "kind", "order_id")},
         statuses=STATUSES,
         kinds=list(CaseKind),
     )
 
 
+async def list_cases(
+    visit: MemberVisit, query: Mapping[str, str], before: UUID | None, limit: int
+) -> list[MerchantCase]:
+    case_filter = replace(parse_case_filter(query, visit.merchant_id), last=before)
+    if (payment_ids := await _find_order_payments(visit, query)) is not None:
+        case_filter = replace(case_filter, payment_ids=payment_ids)
+    return await case_lists.list_for_merchant(visit.context.database, case_filter, limit)
+
+
 @member_page()
 async def get_portal_events(visit: MemberVisit) -> Response:
-    query = _read_query(visit)
-    state = query.get("state")
-    if state is not None and state not in outbox_store.STATES:
-        raise BadRequestError("Select a state from the list.")
-    events = await delivery_store.list_deliveries(
-        visit.context.database,
-        PAGE_ROWS + 1,
-        read_id_cursor(query.get("cursor")),
-        merchant_id=visit.merchant_id,
-        state=state,
-    )
+    query = read_filters(visit)
+    before = read_id_cursor(query.get("cursor"))
+    events = await list_events(visit, query, before, PAGE_ROWS + 1)
+    rows = events[:PAGE_ROWS]
+    payment_ids = [event.payment_id for event in rows]
     return visit.render(
         "events.html",
         "Events",
-        events=events[:PAGE_ROWS],
+        events=rows,
+        order_ids=await search_store.list_order_ids(visit.context.database, payment_ids),
         next_query=format_next_query([event.event_id for event in events], query),
-        state=state or "",
+        export_query=format_export_query(query),
+        filters={name: query.get(name, "") for name in ("state", "order_id")},
         states=outbox_store.STATES,
+    )
+
+
+async def list_events(
+    visit: MemberVisit, query: Mapping[str, str], before: UUID | None, limit: int
+) -> list[DeliveryRecord]:
+    state = query.get("state")
+    if state is not None and state not in outbox_store.STATES:
+        raise BadRequestError("Select a state from the list.")
+    return await delivery_store.list_deliveries(
+        visit.context.database,
+        limit,
+        before,
+        merchant_id=visit.merchant_id,
+        state=state,
+        payment_ids=await _find_order_payments(visit, query),
     )
 
 
@@ -210,17 +277,45 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
 
 @member_page(MemberRight.SEE_CALLS)
 async def get_calls(visit: MemberVisit) -> Response:
-    """`GET /merchant/calls?failed=`: the last 100 API calls, or the last 100 that failed."""
-    context, only_failed = visit.context, bool(visit.request.query_params.get("failed"))
-    calls = await call_log.list_api_calls(
-        context.database, visit.merchant_id, _CALLS_MAX, only_failed=only_failed
+    """`GET /merchant/calls?failed=`: API calls, newest first, or those that failed."""
+    query = read_filters(visit)
+    cursor = query.get("cursor")
+    before = None if cursor is None else read_time_cursor(cursor)
+    calls = await list_calls(visit, query, before, _CALLS_MAX + 1)
+    next_query = None
+    if len(calls) > _CALLS_MAX:
+        last = calls[_CALLS_MAX - 1]
+        next_query = urlencode({**query, "cursor": write_time_cursor(last.at, last.id)})
+    return visit.render(
+        "calls.html",
+        "API calls",
+        calls=calls[:_CALLS_MAX],
+        only_failed="failed" in query,
+        days=visit.context.settings.api_calls_days,
+        next_query=next_query,
+        export_query=format_export_query(query),
     )
-    days = context.settings.api_calls_days
-    return visit.render("calls.html", "API calls", calls=calls, only_failed=only_failed, days=days)
 
 
-def _read_query(visit: MemberVisit) -> dict[str, str]:
+async def list_calls(
+    visit: MemberVisit,
+    query: Mapping[str, str],
+    before: tuple[datetime, UUID] | None,
+    limit: int,
+) -> list[ApiCallRecord]:
+    return await call_log.list_api_calls(
+        visit.context.database, visit.merchant_id, limit, before, only_failed="failed" in query
+    )
+
+
+def read_filters(visit: MemberVisit) -> dict[str, str]:
     return {name: value for name, value in visit.request.query_params.items() if value}
+
+
+def format_export_query(query: Mapping[str, str]) -> str:
+    """Return the query of an export with the same filters, from the first row."""
+    filters = {name: value for name, value in query.items() if name not in ("cursor", "before")}
+    return f"?{urlencode(filters)}" if filters else ""
 
 
 def _is_available_in(market: Market, country: str) -> bool:

@@ -15,7 +15,7 @@ from payintent.cases.list_store import CaseFilter
 from payintent.cases.operations import format_case
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
-from payintent.core.money import CURRENCIES, format_smallest_units, group_thousands
+from payintent.core.money import CURRENCIES, format_display_amount, format_smallest_units
 from payintent.db.sealing import find_order_id
 from payintent.http.errors import get_http_status
 from payintent.http.pagination import write_time_cursor
@@ -29,10 +29,12 @@ from payintent.payment_history.timeline import (
     join_texts,
 )
 from payintent.payments import schemas
+from payintent.payments.list_store import PaymentFilter
 from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.model import PaymentStatus
 from payintent.payments.operations import SearchPayments
 from payintent.payments.schemas import read_payment_filter
+from payintent.payments.search_store import PaymentRecord
 from payintent.payments.serialization import make_payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.portal.visits import PAGE_ROWS, MemberVisit, member_page, redirect
@@ -84,16 +86,16 @@ def _describe_amount(details: Details) -> str | None:
     amount = format_smallest_units(
         int(details["amount_minor"]), code, details.get("decimals"), on_chain="chain" in details
     )
-    return None if amount is None else group_thousands(f"{amount} {code}")
+    return None if amount is None else format_display_amount(amount, code)
 
 
 def _describe_selection(details: Details) -> str:
-    fee, tax = details["fee_amount"], details["estimated_tax"]
+    fee, tax, currency = details["fee_amount"], details["estimated_tax"], details["currency"]
     return join_texts(
         f"{details['label']} in {details['country']}",
-        group_thousands(f"{details['total_amount']} {details['currency']}"),
-        None if fee == "0" else f"fee {fee}",
-        None if tax == "0" else f"tax {tax}",
+        format_display_amount(details["total_amount"], currency),
+        None if fee == "0" else f"fee {format_display_amount(fee, currency)}",
+        None if tax == "0" else f"tax {format_display_amount(tax, currency)}",
         f"{details['token']} on {details['chain']}" if "chain" in details else None,
     )
 
@@ -160,6 +162,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Details], str]]] = {
 async def get_portal_payments(visit: MemberVisit) -> Response:
     query = visit.request.query_params
     text = query.get("q", "").strip()
+    export_query = {"q": text} if text else _read_filter_query(visit, *_FILTERS)
     refusal: RefusedError | None = None
     try:
         rows, next_query = await (_search_payments(visit, text) if text else _list_payments(visit))
@@ -172,6 +175,7 @@ async def get_portal_payments(visit: MemberVisit) -> Response:
         rows=rows,
         next_query=next_query,
         text=text,
+        export_query=f"?{urlencode(export_query)}" if export_query else "",
         shows_filters=any(name in query for name in (_SHOW_FILTERS, *_FILTERS)),
         filters={name: _clean_filter_value(name, query.get(name, "")) for name in _FILTERS},
         statuses=list(PaymentStatus),
@@ -213,18 +217,24 @@ async def post_refund_form(visit: MemberVisit) -> Response:
 
 
 async def _list_payments(visit: MemberVisit) -> tuple[Sequence[object], str | None]:
-    context, params = visit.context, visit.request.query_params
-    query = {name: params[name] for name in (*_FILTERS, "cursor") if params.get(name)}
-    payment_filter = replace(
-        read_payment_filter(_convert_days_to_times(query), visit.merchant_id), limit=PAGE_ROWS
-    )
+    context, query = visit.context, _read_filter_query(visit, *_FILTERS, "cursor")
+    payment_filter = replace(read_portal_filter(visit, query), limit=PAGE_ROWS)
     snapshots, next_cursor = await list_merchant_payments(
         context.database, context.read_database, payment_filter
     )
-    rows = [_make_payment_row(snapshot) for snapshot in snapshots]
+    rows = [make_payment_row(snapshot) for snapshot in snapshots]
     if next_cursor is None:
         return rows, None
     return rows, urlencode(query | {"cursor": write_time_cursor(*next_cursor)})
+
+
+def _read_filter_query(visit: MemberVisit, *names: str) -> dict[str, str]:
+    params = visit.request.query_params
+    return {name: params[name] for name in names if params.get(name)}
+
+
+def read_portal_filter(visit: MemberVisit, query: Mapping[str, str]) -> PaymentFilter:
+    return read_payment_filter(_convert_days_to_times(query), visit.merchant_id)
 
 
 def _clean_filter_value(name: str, text: str) -> str:
@@ -233,14 +243,14 @@ def _clean_filter_value(name: str, text: str) -> str:
     return text
 
 
-def _convert_days_to_times(query: dict[str, str]) -> dict[str, str]:
+def _convert_days_to_times(query: Mapping[str, str]) -> dict[str, str]:
     """Convert the dates to UTC times. The range includes the last day."""
     times = {
         name: f"{_read_day(query[name], days)}T00:00:00Z"
         for name, days in (("created_from", 0), ("created_to", 1))
         if name in query
     }
-    return query | times
+    return {**query, **times}
 
 
 def _read_day(text: str, days_later: int) -> date:
@@ -251,21 +261,24 @@ def _read_day(text: str, days_later: int) -> date:
 
 
 async def _search_payments(visit: MemberVisit, text: str) -> tuple[Sequence[object], str | None]:
-    context = visit.context
     before = visit.request.query_params.get("before") or None
     if before is not None:
         await _find_payment(visit, before)  # reject the ids of other merchants' payments
-    search = SearchPayments(
-        text=text, merchant_id=visit.merchant_id, before=before, limit=PAGE_ROWS + 1
-    )
-    payments = await search.read(context.operation_context)
+    payments = await search_payments(visit, text, before, PAGE_ROWS + 1)
     rows = payments[:PAGE_ROWS]
     if len(payments) <= PAGE_ROWS:
         return rows, None
     return rows, urlencode({"q": text, "before": rows[-1].id})
 
 
-def _make_payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
+async def search_payments(
+    visit: MemberVisit, text: str, before: str | None, limit: int
+) -> list[PaymentRecord]:
+    search = SearchPayments(text=text, merchant_id=visit.merchant_id, before=before, limit=limit)
+    return await search.read(visit.context.operation_context)
+
+
+def make_payment_row(snapshot: PaymentSnapshot) -> dict[str, object]:
     """Return the list template's fields. Search results provide the same fields as attributes."""
     payment = snapshot.payment
     return {

@@ -3,7 +3,7 @@
 from starlette.routing import Route
 
 from payintent.http.application import Handler
-from payintent.portal import lists, payments, sides, sign_in
+from payintent.portal import exports, lists, overview, payments, sides, sign_in
 from payintent.portal.visits import PORTAL_FILES
 
 
@@ -30,20 +30,26 @@ PORTAL_ROUTES: list[Route] = [
     _get("/merchant/passkeys/options", sign_in.get_passkey_options),
     _post("/merchant/passkeys", sign_in.post_passkey),
     _post("/merchant/passkeys/{passkey_id}/remove", sign_in.post_remove_passkey),
+    _get("/merchant/overview", overview.get_overview),
     _get("/merchant/payments", payments.get_portal_payments),
+    _get("/merchant/payments/export.csv", exports.get_payments_export),
     _get("/merchant/payments/{payment_id}", payments.get_portal_payment),
     _post("/merchant/payments/{payment_id}/refunds", payments.post_refund_form),
     _get("/merchant/refunds", lists.get_portal_refunds),
+    _get("/merchant/refunds/export.csv", exports.get_refunds_export),
     _get("/merchant/cases", lists.get_portal_cases),
+    _get("/merchant/cases/export.csv", exports.get_cases_export),
     _get("/merchant/statements", lists.get_portal_statements),
     _get("/merchant/statements/{statement_id}", lists.get_portal_statement),
     _get("/merchant/statements/{statement_id}/lines.csv", lists.get_statement_csv),
     _get("/merchant/statements/{statement_id}/statement.pdf", lists.get_statement_pdf),
     _get("/merchant/events", lists.get_portal_events),
+    _get("/merchant/events/export.csv", exports.get_events_export),
     _get("/merchant/events/{event_id}", lists.get_event),
     _post("/merchant/events/{event_id}/replay", lists.post_replay),
     _get("/merchant/keys", lists.get_keys),
     _post("/merchant/keys/{public_id}/revoke", lists.post_revoke_key),
     _get("/merchant/catalog", lists.get_catalog_preview),
     _get("/merchant/calls", lists.get_calls),
+    _get("/merchant/calls/export.csv", exports.get_calls_export),
 ]

@@ -42,7 +42,7 @@ _LINK_FAILED = (
 @visits.portal_page
 async def get_portal(request: Request) -> Response:
     del request
-    return visits.redirect("/merchant/payments")
+    return visits.redirect(visits.OVERVIEW)
 
 
 @visits.portal_page
@@ -162,7 +162,7 @@ async def _sign_in_with_link(context: PortalContext, link: str) -> tuple[str, st
         token = await _open_session(context, tx, member_id)
         has_passkeys = bool(await member_store.list_passkeys(tx, member_id))
     _log.info("member_signed_in", member=str(member_id), by="link")
-    return token, "/merchant/payments" if has_passkeys else "/merchant/access"
+    return token, visits.OVERVIEW if has_passkeys else "/merchant/access"
 
 
 async def _open_session(context: PortalContext, tx: Tx, member_id: UUID) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from payintent.core.errors import (
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.core.money import format_rate, group_thousands
+from payintent.core.money import format_display_amount, format_rate, group_thousands
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
 from payintent.http.errors import Failure, render_failures
@@ -55,10 +55,11 @@ PORTAL_FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "
 _STYLE = make_inline_block(PORTAL_FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 SIGN_IN = "/merchant/sign-in"
-_PAYMENTS_PAGE = "/merchant/payments"
+OVERVIEW = "/merchant/overview"
 #: The pages in the navigation, with the right that each page requires.
 _NAVIGATION: Sequence[tuple[str, str, MemberRight | None]] = (
-    (_PAYMENTS_PAGE, "Payments", None),
+    (OVERVIEW, "Overview", None),
+    ("/merchant/payments", "Payments", None),
     ("/merchant/refunds", "Refunds", None),
     ("/merchant/cases", "Cases", None),
     ("/merchant/statements", "Statements", MemberRight.SEE_STATEMENTS),
@@ -85,9 +86,9 @@ def _format_time(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-_templates.filters["time"] = _format_time
-_templates.filters["rate"] = format_rate
-_templates.filters["amount"] = group_thousands
+cast("dict[str, Any]", _templates.filters).update(
+    time=_format_time, rate=format_rate, amount=group_thousands, money=format_display_amount
+)
 _POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.csp_source])
 
 
@@ -137,7 +138,7 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
     def page_path(self) -> str:
         """The page in the navigation to which the current page belongs."""
         section = "/".join(self.request.url.path.split("/")[:3])
-        return section if section in dict(self.pages) else _PAYMENTS_PAGE
+        return section if section in dict(self.pages) else OVERVIEW
 
     @property
     def can_switch_side(self) -> bool:
@@ -151,7 +152,7 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
         return has_right(self.session.role, MemberRight(right))
 
     def make_export_target(self) -> ExportTarget:
-        owner = (self.merchant_id, self.session.email)
+        owner = (self.session.merchant_id, self.session.email)
         return ExportTarget(slots=self.context.exports, owner=owner, headers=HEADERS)
 
     def render(self, template: str, title: str, /, *, status: int = 200, **fields: Any) -> Response:
@@ -261,11 +262,11 @@ def _name_form_holder(session: MemberSession, *, in_test: bool) -> str:
 
 
 def get_safe_next_path(text: str | None) -> str:
-    """Return `text` if it is the path of a portal page, otherwise the path of the payment list."""
+    """Return `text` if it is the path of a portal page, otherwise the overview."""
     if text is None or not text.startswith("/merchant/") or len(text) > _NEXT_CHARS_MAX:
-        return _PAYMENTS_PAGE
+        return OVERVIEW
     is_safe = text.isascii() and text.isprintable() and "\\" not in text
-    return text if is_safe else _PAYMENTS_PAGE
+    return text if is_safe else OVERVIEW
 
 
 def format_next_query(ids: Sequence[UUID], query: Mapping[str, str]) -> str | None:

@@ -264,7 +264,10 @@ _NEWEST_PAYMENT_REFUNDS = KeysetList(
     _SELECT_REFUNDS, "r.id", "r.payment_id = {payment_id} AND r.case_id IS NULL"
 )
 _NEWEST_ORDER_REFUNDS = KeysetList(
-    _SELECT_REFUNDS, "r.id", "r.payment_id = ANY({payment_ids}::uuid[]) AND r.case_id IS NULL"
+    _SELECT_REFUNDS,
+    "r.id",
+    "r.payment_id = ANY({payment_ids}::uuid[]) AND r.case_id IS NULL",
+    status="r.status = {}",
 )
 _NEWEST_MERCHANT_REFUNDS = KeysetList(
     _SELECT_REFUNDS,
@@ -305,10 +308,17 @@ async def list_for_payment(
 
 
 async def list_for_order(
-    database: Executor, payment_ids: Sequence[UUID], before: UUID | None, limit: int
+    database: Executor,
+    payment_ids: Sequence[UUID],
+    before: UUID | None,
+    limit: int,
+    *,
+    status: str | None = None,
 ) -> list[Refund]:
     """List the refunds of an order's payments, newest first. Refunds of cases are excluded."""
-    rows = await _NEWEST_ORDER_REFUNDS.page(database, before, limit, payment_ids=payment_ids)
+    rows = await _NEWEST_ORDER_REFUNDS.page(
+        database, before, limit, payment_ids=payment_ids, status=status
+    )
     return [refund_store.from_row(row) for row in rows]
 
 

@@ -3,6 +3,7 @@
 If no index matches a list's filters, only the newest events are scanned, up to `SCANNED_MAX`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString
@@ -80,6 +81,9 @@ _MERCHANT_DELIVERIES = _join_deliveries(
     KeysetList("SELECT merchant_id, id AS event_id FROM event", "id", merchant="merchant_id"),
     "w.merchant_id, w.event_id",
 )
+_ORDER_DELIVERIES = _join_deliveries(
+    KeysetList("SELECT id AS event_id FROM event", "id", "payment_id = ANY({payment_ids}::uuid[])")
+)
 
 
 async def list_deliveries(
@@ -92,12 +96,15 @@ async def list_deliveries(
     since: datetime | None = None,
     until: datetime | None = None,
     has_attempts: bool = False,
+    payment_ids: Sequence[UUID] | None = None,
 ) -> list[DeliveryRecord]:
     """List deliveries, newest first. `before` is the last event ID of the previous page.
 
     `has_attempts` restricts the list to deliveries with at least one attempt.
     """
-    if state in {"dead", "skipped"}:
+    if payment_ids is not None:
+        deliveries = _ORDER_DELIVERIES
+    elif state in {"dead", "skipped"}:
         deliveries = _MISSED_DELIVERIES
     elif state == "pending":
         deliveries = _PENDING_DELIVERIES
@@ -112,6 +119,7 @@ async def list_deliveries(
         since=since,
         until=until,
         has_attempts=has_attempts,
+        payment_ids=payment_ids,
     )
     return [_to_record(row) for row in rows]
 

@@ -12,6 +12,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import (
     CURRENCIES,
     format_amount,
+    format_display_amount,
     parse_amount,
     round_half_up,
     round_up,
@@ -142,3 +143,22 @@ def test_what_is_finer_than_the_smallest_unit_has_no_count() -> None:
     assert to_smallest_unit(
         Decimal("123456789012345678901234567890.123456789012345678"), 18
     ) == int("123456789012345678901234567890123456789012345678")
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "shown"),
+    [
+        ("1590", "THB", "1,590.00 THB"),
+        ("1590.5", "THB", "1,590.50 THB"),
+        ("-1234567.89", "USD", "-1,234,567.89 USD"),
+        ("0", "THB", "0.00 THB"),
+        ("1500000", "JPY", "1,500,000 JPY"),
+        ("1234.5", "USDT", "1,234.5 USDT"),
+        ("1000", "NATIVED", "1,000 NATIVED"),
+        ("1234", "XXX", "1,234 XXX"),
+    ],
+)
+def test_money_has_separators_and_the_decimals_of_its_currency(
+    amount: str, currency: str, shown: str
+) -> None:
+    assert format_display_amount(amount, currency) == shown

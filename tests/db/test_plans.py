@@ -20,6 +20,8 @@ from payintent import worker_metrics
 from payintent.callbacks import store as callback_store
 from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.core import ids
+from payintent.db.database import Database
+from payintent.merchants import call_log
 from payintent.operators.operation import Actor
 from payintent.overview import hourly_figures
 from payintent.payment_history.operations import ShowPayment, ShowTimeline
@@ -30,10 +32,11 @@ from payintent.payments import sessions_store as session_store
 from payintent.payments import store as payment_store
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds import store as refund_store
+from payintent.refunds.list_store import MerchantRefundFilter
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from payintent.webhooks import deliveries_store as delivery_store
-from payintent.webhooks import feed_store
+from payintent.webhooks import endpoints_store, feed_store
 from payintent_sandbox.seed.history import seed
 from tests.support.plans import Recorder, generic_plan, nodes
 
@@ -105,12 +108,26 @@ async def _do_all(work: Work) -> None:
     await feed_store.get_change_markers(database, [merchant_id])
     await delivery_store.list_deliveries(database, limit, merchant_id=merchant_id)
     await refund_lists.list_for_merchant(database, merchant_id, None, limit)
+    await _look_at_the_portal(database, merchant_id, payment_id)
     await _look_up(service, payment_id)
     for wanted in (
         payment_lists.PaymentFilter(merchant_id=merchant_id, payer_uid="buyer-1"),
         payment_lists.PaymentFilter(merchant_id=merchant_id, currencies=("THB",)),
     ):
         await payment_lists.list_payments(database, wanted)
+
+
+async def _look_at_the_portal(database: Database, merchant_id: int, payment_id: UUID) -> None:
+    """Do what a member does who opens the first page, and filters and exports lists."""
+    await endpoints_store.get_endpoint_health(database, merchant_id)
+    await delivery_store.list_deliveries(
+        database, 10, merchant_id=merchant_id, payment_ids=[payment_id]
+    )
+    await refund_lists.list_for_order(database, [payment_id], None, 10, status="FAILED")
+    criteria = MerchantRefundFilter(merchant_id=merchant_id, status="FAILED")
+    await refund_lists.list_by_update(database, criteria, 10)
+    for only_failed in (True, False):
+        await call_log.list_api_calls(database, merchant_id, 10, only_failed=only_failed)
 
 
 async def _look_up(service: Service, payment_id: UUID) -> None:

@@ -86,9 +86,9 @@ async def test_the_switch_leads_to_the_list_of_the_page(api: Api, test_api: Api)
     page = (await person.get(f"/merchant/events/{event_id}")).body.decode()
     assert 'name="page" value="/merchant/events"' in page
     assert await switch(person, "test", page="/merchant/events") == "/merchant/events"
-    assert await switch(person, "live", page="https://evil.test") == "/merchant/payments"
+    assert await switch(person, "live", page="https://evil.test") == "/merchant/overview"
     page = (await person.get("/merchant/access")).body.decode()
-    assert 'name="page" value="/merchant/payments"' in page
+    assert 'name="page" value="/merchant/overview"' in page
     assert test_api.world.merchant_id != api.world.merchant_id
 
 
@@ -169,7 +169,7 @@ async def test_the_first_switch_of_a_developer_creates_the_test_side_and_shows_s
     assert answer.json["data"] == []
     again = await person.post("/merchant/side", token, side="test")  # as when it is reloaded
     assert again.status == 303
-    assert await switch(colleague, "test") == "/merchant/payments"
+    assert await switch(colleague, "test") == "/merchant/overview"
     [row] = await api.world.rows("SELECT count(*) AS n FROM merchant WHERE NOT livemode")
     assert row["n"] == 1
     entries = await api.world.rows("SELECT * FROM audit WHERE action = 'key.issue'")

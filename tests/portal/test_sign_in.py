@@ -239,7 +239,7 @@ async def test_after_signing_in_one_is_led_to_a_page_of_ours_alone(person: Perso
         "/merchant/\r\nSet-Cookie: x=y",
     ):
         answer = await person.sign_in(following)
-        assert answer.headers["Location"] == "/merchant/payments"
+        assert answer.headers["Location"] == "/merchant/overview"
         await person.sign_out()
 
 

@@ -23,6 +23,7 @@ from tests.support.world import World
 _ANSWER = '{"error": "database is locked", "trace": "' + "orders/handle.py:17 " * 8 + '"}'
 #: Pages of the portal by name: what follows `/merchant/`.
 PAGES = {
+    "overview": "overview",
     "payments": "payments",
     "found-nothing": "payments?q=nothing-like-this",
     "bad-filter": "payments?created_from=yesterday",

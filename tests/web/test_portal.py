@@ -1,5 +1,6 @@
 """The merchant portal in a browser: from an invitation to a refund, and pages for everybody."""
 
+import csv
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -86,6 +87,31 @@ async def test_a_person_comes_in_by_invitation_and_passkey_finds_replays_and_ref
     await page.get_by_label("Amount in THB").fill("25.00")
     await page.get_by_role("button", name="Refund", exact=True).click()
     await expect(page.get_by_role("cell", name="25.00 THB")).to_be_visible()
+
+
+async def test_without_javascript_the_first_page_leads_to_an_order_and_to_its_export(
+    scene: PortalScene, browser: Browser
+) -> None:
+    context = await browser.new_context(java_script_enabled=False)
+    page = await sign_in_by_link(context, scene, MemberRole.DEVELOPER, "nojs@nimbus.example")
+    await page.goto(scene.address("overview"))
+    await expect(page.get_by_role("heading", name="Webhooks failing")).to_be_visible()
+    await expect(page.get_by_text("Callback URL")).to_be_visible()
+    await expect(page.get_by_role("link", name="case", exact=False).first).to_be_visible()
+    await page.get_by_label("Search by any ID").fill("A-1009")
+    await page.get_by_role("button", name="Search").click()
+    for name in ("Payments", "Events"):
+        await page.get_by_role("link", name=name, exact=True).click()
+        await page.get_by_role("link", name="Export as CSV").click(trial=True)
+    await page.goto(f"{scene.base}/events?order_id=A-1009")
+    await expect(page.get_by_role("cell", name="A-1009")).to_be_visible()
+    async with page.expect_download() as started:
+        await page.get_by_role("link", name="Export as CSV").click()
+    download = await started.value
+    assert download.suggested_filename == "events.csv"
+    [row] = csv.DictReader((await download.path()).read_text().splitlines())
+    assert (row["id"], row["order_id"]) == (scene.event, "A-1009")
+    await context.close()
 
 
 async def test_a_developer_is_shown_no_refund_and_finance_no_keys(

@@ -1,0 +1,272 @@
+"""The portal's lists as CSV files: all rows of the page's filters, and nothing else."""
+
+import asyncio
+import csv
+from collections.abc import Sequence
+from io import StringIO
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+
+from payintent.members.model import MemberRole
+from tests.portal.person import Person, member, words
+from tests.portal.test_calls import _calls
+from tests.portal.test_sides import switch
+from tests.refunds.requests import ask as refund
+from tests.refunds.requests import paid
+from tests.support.arrange import payment_of
+from tests.support.fakes import captured
+from tests.support.other_side import test_world
+from tests.support.world import Answer, Api, World
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture
+async def finance(api: Api) -> Person:
+    return await member(api, MemberRole.FINANCE)
+
+
+@pytest.fixture
+async def developer(api: Api) -> Person:
+    return await member(api)
+
+
+async def _rows(person: Person, path: str) -> list[dict[str, str]]:
+    answer = await person.get(f"/merchant/{path}")
+    assert answer.status == 200, words(answer)
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    assert answer.headers.getall("Cache-Control") == ["no-store"]
+    assert "attachment" in answer.headers["Content-Disposition"]
+    return list(csv.DictReader(StringIO(answer.body.decode(), newline=""), strict=True))
+
+
+async def _many_events(world: World, count: int, state: str) -> None:
+    """Give the merchant many events, whose payments do not matter and do not exist."""
+    raw = await world.other_connection()
+    await raw.execute("SET session_replication_role = replica")
+    await raw.execute(
+        """
+        WITH stored AS (
+            INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+            SELECT gen_random_uuid(), gen_random_uuid(), $1::bigint, 'payment.completed', '{}',
+                clock()
+            FROM generate_series(1, $2::int)
+            RETURNING id
+        )
+        INSERT INTO delivery (event_id, merchant_id, state, next_at)
+        SELECT id, $1::bigint, $3, clock() FROM stored
+        """,
+        world.merchant_id,
+        count,
+        state,
+    )
+    await raw.close()
+
+
+async def test_payments_are_exported_with_the_filters_of_the_page(
+    api: Api, finance: Person
+) -> None:
+    made = [(await api.create(payer_uid="buyer-7")).json["id"] for _ in range(103)]
+    await api.create(payer_uid="somebody-else")
+    created = await paid(api, metadata={"order_id": "A-1009"})
+    rows = await _rows(finance, "payments/export.csv?payer_uid=buyer-7&status=PENDING&filters=")
+    assert [row["id"] for row in rows] == made[::-1]
+    [row] = await _rows(finance, "payments/export.csv?q=A-1009")
+    assert row["id"] == created.json["id"]
+    assert (row["order_id"], row["status"]) == ("A-1009", "PAID")
+    assert (row["amount"], row["currency"], row["country"]) == ("1590.00", "THB", "TH")
+    assert row["paid_at"].endswith("Z")
+    assert len(await _rows(finance, "payments/export.csv")) == 105
+    assert await _rows(finance, "payments/export.csv?q=nothing-like-it") == []
+    day = created.json["created_at"][:10]
+    assert len(await _rows(finance, f"payments/export.csv?created_to={day}")) == 105
+    page = (await finance.get("/merchant/payments?payer_uid=buyer-7&status=PENDING")).body.decode()
+    link = "/merchant/payments/export.csv?status=PENDING&amp;payer_uid=buyer-7"
+    assert f'href="{link}"' in page
+
+
+async def test_a_search_with_many_matches_is_exported_whole(api: Api, finance: Person) -> None:
+    made = {(await api.create(metadata={"order_id": "A 1"})).json["id"] for _ in range(102)}
+    rows = await _rows(finance, f"payments/export.csv?q={quote('A 1')}")
+    assert len(rows) == 102
+    assert {row["id"] for row in rows} == made
+
+
+async def test_refunds_and_cases_are_exported_with_their_orders(api: Api, finance: Person) -> None:
+    created = await paid(api, metadata={"order_id": "=A-1"})
+    other = await paid(api, metadata={"order_id": "B-2"})
+    for answer in (created, other):
+        await refund(api, answer, amount="1.00", reason="torn; =1+1")
+        payment = await payment_of(api, answer)
+        snapshot = await api.world.see(payment)
+        assert snapshot.session is not None
+        report = captured(1, reference=f"second-{payment.id}")
+        await api.world.report(payment, snapshot.session.id, report)
+    rows = await _rows(finance, "refunds/export.csv")
+    assert [row["order_id"] for row in rows] == ["B-2", "'=A-1"]
+    assert {(row["amount"], row["currency"], row["reason"]) for row in rows} == {
+        ("1.00", "THB", "torn; =1+1")
+    }
+    assert {row["requested_by"][:7] for row in rows} == {"API key"}
+    assert len(await _rows(finance, "refunds/export.csv?order_id=B-2&status=PENDING")) == 1
+    assert await _rows(finance, "refunds/export.csv?order_id=B-2&status=FAILED") == []
+    assert len(await _rows(finance, "refunds/export.csv?status=PENDING")) == 2
+    cases = await _rows(finance, "cases/export.csv?kind=DOUBLE_PAYMENT&status=OPEN")
+    assert [case["order_id"] for case in cases] == ["B-2", "'=A-1"]
+    assert len(await _rows(finance, "cases/export.csv?order_id=B-2")) == 1
+
+
+async def test_events_are_exported_by_state_and_order(api: Api, developer: Person) -> None:
+    created = await paid(api, metadata={"order_id": "A-1"})
+    await paid(api, metadata={"order_id": "B-1"})
+    await _many_events(api.world, 30, "delivered")
+    assert len(await _rows(developer, "events/export.csv")) == 32
+    assert len(await _rows(developer, "events/export.csv?state=delivered")) == 30
+    assert len(await _rows(developer, "events/export.csv?state=dead")) == 0
+    [row] = await _rows(developer, "events/export.csv?order_id=A-1")
+    assert (row["payment_id"], row["order_id"]) == (created.json["id"], "A-1")
+    page = words(await developer.get("/merchant/events?order_id=A-1"))
+    assert created.json["id"] in page
+    assert "B-1" not in page
+
+
+@pytest.mark.parametrize("state", ["pending", "delivered"])
+async def test_events_behind_ten_thousand_others_are_exported_too(
+    api: Api, developer: Person, state: str
+) -> None:
+    """A page of this filter ends after 10,000 events; an export goes on."""
+    await _many_events(api.world, 10_500, "skipped")
+    await api.world.rows(
+        "UPDATE delivery SET state = $1 WHERE event_id = (SELECT min(id::text)::uuid FROM event)",
+        state,
+    )
+    assert len(await _rows(developer, f"events/export.csv?state={state}")) == 1
+
+
+async def test_calls_are_read_on_and_exported_whole(api: Api, developer: Person) -> None:
+    for _ in range(3):
+        await api.send("GET", "/v1/payments?limit=x", headers=api.bearer())
+    await api.create()
+    await _calls(api.world, 4)
+    await api.world.rows(
+        "INSERT INTO api_call (at, merchant_id, method, route, status, request_id, duration_us) "
+        "SELECT clock() - n * interval '1 minute', $1::bigint, 'GET', '/v1/old', 200, n::text, 1 "
+        "FROM generate_series(1, 120) AS n",
+        api.world.merchant_id,
+    )
+    rows = await _rows(developer, "calls/export.csv")
+    assert len(rows) == 124
+    assert [row["request_id"] for row in rows[4:]] == [str(n) for n in range(1, 121)]
+    failed = await _rows(developer, "calls/export.csv?failed=1")
+    assert [row["error_code"] for row in failed] == ["BAD_REQUEST"] * 3
+    first = (await developer.get("/merchant/calls")).body.decode()
+    more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
+    second = (await developer.get(f"/merchant/calls?{more}")).body.decode()
+    assert [page.count('data-label="Call"') for page in (first, second)] == [100, 24]
+
+
+async def test_refunds_of_a_status_have_pages(api: Api, finance: Person) -> None:
+    created = await paid(api)
+    await refund(api, created, amount="1.00")
+    await api.world.rows(
+        "INSERT INTO refund SELECT (r).* FROM (SELECT jsonb_populate_record(f, jsonb_build_object("
+        "'id', gen_random_uuid(), 'updated_at', f.updated_at - n * interval '1 minute')) AS r "
+        "FROM refund f, generate_series(1, 29) AS n) x"
+    )
+    first = (await finance.get("/merchant/refunds?status=PENDING")).body.decode()
+    more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
+    assert "status=PENDING" in more
+    second = (await finance.get(f"/merchant/refunds?{more}")).body.decode()
+    assert [page.count('data-label="Refund"') for page in (first, second)] == [25, 5]
+    assert len(await _rows(finance, "refunds/export.csv?status=PENDING")) == 30
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "payments/export.csv?created_from=yesterday",
+        "payments/export.csv?q=" + "x" * 301,
+        "refunds/export.csv?status=GONE",
+        "cases/export.csv?kind=GONE",
+        "events/export.csv?state=gone",
+    ],
+)
+async def test_a_filter_that_is_none_is_a_page_and_frees_the_slot(
+    finance: Person, path: str
+) -> None:
+    for _ in range(2):
+        answer = await finance.get(f"/merchant/{path}")
+        assert answer.status in {400, 422}
+        assert answer.headers["Content-Type"].startswith("text/html")
+    assert await _rows(finance, "payments/export.csv") == []
+
+
+async def test_a_second_export_of_a_person_is_refused_and_of_a_colleague_is_not(
+    api: Api, finance: Person, developer: Person
+) -> None:
+    held = await api.world.other_connection()
+    await held.execute("BEGIN")
+    await held.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
+    running = asyncio.create_task(_get(finance, "events/export.csv"))
+    while not await held.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        await asyncio.sleep(0.01)
+    answer = await finance.get("/merchant/cases/export.csv")
+    assert answer.status == 429
+    assert "Another export is still running" in words(answer)
+    assert int(answer.headers["Retry-After"]) > 0
+    assert await _rows(developer, "cases/export.csv") == []
+    await held.execute("ROLLBACK")
+    await held.close()
+    assert (await running).status == 200
+    assert await _rows(finance, "cases/export.csv") == []
+
+
+async def _get(person: Person, path: str) -> Answer:
+    return await person.get(f"/merchant/{path}")
+
+
+async def test_an_export_has_no_row_of_another_merchant(api: Api, finance: Person) -> None:
+    """Also if its query names the other merchant's payment, order or cursor."""
+    created = await paid(api, metadata={"order_id": "OURS"}, payer_uid="ours")
+    await refund(api, created, amount="1.00")
+    other = await api.world.other_merchant()
+    for role in MemberRole:
+        spy = await member(api, role, f"{role}@other.test", other.merchant.id)
+        for path in _attempts(created.json["id"]):
+            answer = await spy.get(f"/merchant/{path}")
+            assert answer.status in {200, 403, 404}, path
+            shown = answer.body.decode().replace("q=OURS", "")
+            assert created.json["id"] not in shown, path
+            assert '"OURS"' not in shown, path
+
+
+def _attempts(payment_id: str) -> Sequence[str]:
+    queries: list[Any] = ["", "?q=OURS", "?order_id=OURS", f"?q={payment_id}", "?merchant_id=1"]
+    queries += [f"?payment_id={payment_id}", f"?before={payment_id}", f"?x={uuid4()}"]
+    lists = ("payments", "refunds", "cases", "events", "calls")
+    return [f"{name}/export.csv{query}" for name in lists for query in queries]
+
+
+async def test_exports_follow_the_switch_of_the_portal(api: Api, developer: Person) -> None:
+    live = await paid(api, metadata={"order_id": "LIVE"})
+    async with Api(api.base, await test_world(api.world)) as side:
+        test = await paid(side, metadata={"order_id": "TEST"})
+    await _calls(api.world, 1)
+    for name, own, foreign in (("test", test, live), ("live", live, test)):
+        await switch(developer, name)
+        for path in ("payments", "events"):
+            answer = await developer.get(f"/merchant/{path}/export.csv")
+            body, prefix = answer.body.decode(), "test-" if name == "test" else ""
+            assert f'filename="{prefix}{path}.csv"' in answer.headers["Content-Disposition"]
+            assert own.json["id"] in body
+            assert foreign.json["id"] not in body
+        [call, *_] = await _rows(developer, "calls/export.csv")
+        assert call["route"] == "/v1/payments"
+        order_id = foreign.json["metadata"]["order_id"]
+        for query in (f"q={foreign.json['id']}", f"order_id={order_id}"):
+            for path in ("payments", "events", "refunds", "cases"):
+                body = (await developer.get(f"/merchant/{path}/export.csv?{query}")).body.decode()
+                assert foreign.json["id"] not in body, (path, query)
