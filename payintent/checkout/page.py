@@ -302,21 +302,20 @@ async def _result_fields(visit: CheckoutVisit, page: _Page) -> dict[str, Any]:
     payment = visit.payment
     if payment.status in OPEN:
         return {}
-    is_deposit = page.view.get("selected", {}).get("provider") == DEPOSIT_PROVIDER
     if payment.status not in page_fields.UNPAID_HEADINGS:
         result = page_fields.paid_result(payment, page.merchant, page.language)
     else:
         result = page_fields.unpaid_result(
-            payment,
+            visit.snapshot,
             page.language,
-            is_deposit=is_deposit,
             has_arrived=await capture_store.has_captures(visit.context.database, payment.id),
             return_link=page.fields["return_url"],
         )
     return {
         "result": result,
         "title": f"{page.language.t(result.title)} · {page.merchant.name}",
-        "may_be_refunded": is_deposit and payment.status not in _PAID,
+        "may_be_refunded": page_fields.is_deposit(visit.snapshot.session)
+        and payment.status not in _PAID,
     }
 
 

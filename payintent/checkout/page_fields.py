@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
+from payintent.chains.store import DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER
 from payintent.checkout.languages import Language
 from payintent.checkout.methods.groups import Group
 from payintent.checkout.steps import CardStep, DepositStep, WalletStep
@@ -17,7 +18,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import CURRENCIES, format_amount
 from payintent.gateways.port import FailureReason
 from payintent.merchants.model import Merchant, accepts_payments
-from payintent.payments.model import Payment, PaymentStatus
+from payintent.payments.model import Payment, PaymentStatus, Session, SessionStatus
 from payintent.payments.return_urls import (
     add_return_query,
     choose_return_url,
@@ -46,6 +47,7 @@ UNPAID_HEADINGS = {
     PaymentStatus.EXPIRED: ("bad", "expired"),
     PaymentStatus.CANCELLED: ("plain", "cancelled"),
 }
+_DEPOSIT_PROVIDERS = {DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER}
 _MISMATCHES = {FailureReason.AMOUNT_MISMATCH, FailureReason.TOKEN_MISMATCH}
 _PROBLEM_KEYS = {
     ErrorCode.PAYMENT_METHOD_NOT_FOUND: "problem_choose",
@@ -121,20 +123,16 @@ class PageResult:
 
 
 def unpaid_result(
-    payment: Payment,
-    language: Language,
-    *,
-    is_deposit: bool,
-    has_arrived: bool,
-    return_link: str | None,
+    snapshot: PaymentSnapshot, language: Language, *, has_arrived: bool, return_link: str | None
 ) -> PageResult:
     """Return the result of a FAILED, EXPIRED or CANCELLED payment.
 
     The page does not offer another attempt if the buyer's money has arrived or may still arrive.
     """
-    may_arrive = has_arrived or money_may_arrive(payment)
+    payment = snapshot.payment
+    may_arrive = has_arrived or money_may_arrive(payment) or _is_unconfirmed(snapshot)
     offers_retry = payment.status is not PaymentStatus.CANCELLED and not may_arrive
-    keys = _list_unpaid_texts(payment, is_deposit=is_deposit, has_arrived=has_arrived)
+    keys = _list_unpaid_texts(snapshot, has_arrived=has_arrived)
     if offers_retry and return_link is None:
         keys = [*keys, "again_from_shop"]
     text = reduce(
@@ -145,13 +143,33 @@ def unpaid_result(
     return PageResult(tone, title, text, offers_retry=offers_retry)
 
 
-def _list_unpaid_texts(payment: Payment, *, is_deposit: bool, has_arrived: bool) -> list[str]:
+def _list_unpaid_texts(snapshot: PaymentSnapshot, *, has_arrived: bool) -> list[str]:
+    payment = snapshot.payment
     if has_arrived and payment.failure_reason not in _MISMATCHES:
         return ["not_accepted"]
     if payment.status is PaymentStatus.FAILED:
         return _FAILURE_KEYS[payment.failure_reason or FailureReason.UNKNOWN]
-    is_expired_deposit = is_deposit and payment.status is PaymentStatus.EXPIRED
-    return ["deposit_expired" if is_expired_deposit else "not_charged"]
+    if payment.status is PaymentStatus.EXPIRED and is_deposit(snapshot.session):
+        return ["deposit_expired"]
+    return ["unconfirmed" if _is_unconfirmed(snapshot) else "not_charged"]
+
+
+def is_deposit(session: Session | None) -> bool:
+    return session is not None and session.quote.provider in _DEPOSIT_PROVIDERS
+
+
+def _is_unconfirmed(snapshot: PaymentSnapshot) -> bool:
+    """Return whether a payment expired because its gateway did not respond.
+
+    Deposits have a text of their own, because their addresses are watched after the expiry.
+    """
+    session = snapshot.session
+    return (
+        snapshot.payment.status is PaymentStatus.EXPIRED
+        and session is not None
+        and session.status is not SessionStatus.ENDED
+        and not is_deposit(session)
+    )
 
 
 def paid_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:

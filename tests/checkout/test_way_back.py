@@ -2,23 +2,23 @@
 
 import html
 import re
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from payintent.checkout.languages import LOCALES, load_language
-from payintent.checkout.page_fields import unpaid_result
+from payintent.checkout.page_fields import PageResult, unpaid_result
 from payintent.core import ids
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.gateways.port import FailureReason
 from payintent.merchants.operations import SetMerchantProfile
-from payintent.payments.model import PaymentStatus
+from payintent.payments.model import Payment, PaymentStatus
 from payintent.payments.return_urls import add_return_query, choose_return_url, find_return_url
+from payintent.payments.store import PaymentSnapshot
 from payintent.runtime.settings import Settings
 from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select, view
-from tests.support.making import PAYMENT_ID, a_merchant, a_payment
+from tests.support.making import NOW, PAYMENT_ID, a_merchant, a_payment
 from tests.support.world import Answer, Api
 
 _SHOP = "https://shop.example.com"
@@ -29,6 +29,8 @@ _URLS = {"return_url": f"{_RETURN}?order=A-1", "cancel_url": f"{_CANCEL}?order=A
 _STATUSES = ("PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED", "CANCELLED")
 _UNPAID = {"PENDING", "FAILED", "EXPIRED", "CANCELLED"}
 _HINT = f"payment_id={ids.format_id(ids.PAYMENT, PAYMENT_ID)}&status=PENDING"
+_IS_CLOSED = "UPDATE session SET life = 'ended', outcome = 'closed', ended_at = clock()"
+_EXPIRES = "UPDATE payment SET status = 'EXPIRED', expired_at = clock()"
 _LINK = re.compile(r'<a(?: class="button")? href="(https://shop\.example\.com/[^"]*)"[^>]*>([^<]*)')
 
 
@@ -154,14 +156,9 @@ def test_a_retry_is_offered_unless_money_arrived_or_may_arrive(reason: FailureRe
     assert not _result(payment, has_arrived=True).offers_retry
 
 
-def _result(payment: Any, *, has_arrived: bool = False, link: str | None = _OWN) -> Any:
-    return unpaid_result(
-        payment,
-        load_language("en"),
-        is_deposit=False,
-        has_arrived=has_arrived,
-        return_link=link,
-    )
+def _result(payment: Payment, *, has_arrived: bool = False, link: str | None = _OWN) -> PageResult:
+    snapshot = PaymentSnapshot(payment, None, NOW)
+    return unpaid_result(snapshot, load_language("en"), has_arrived=has_arrived, return_link=link)
 
 
 def test_a_page_says_what_happened_to_the_money_and_names_the_shop_if_no_link_leads_there() -> None:
@@ -189,7 +186,8 @@ async def test_a_buyer_whose_money_came_too_late_is_not_asked_to_pay_again(
     if status == "FAILED":
         assert (await callback(api, payment.session_id, DECLINED, "cb-0")).status == 200
     else:
-        await api.world.rows("UPDATE payment SET status = 'EXPIRED', expired_at = clock()")
+        for statement in (_IS_CLOSED, _EXPIRES):
+            await api.world.rows(statement)
     page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
     assert "You were not charged." in page
     assert "Try again" in page
@@ -198,6 +196,24 @@ async def test_a_buyer_whose_money_came_too_late_is_not_asked_to_pay_again(
     assert load_language("en").t("not_accepted") in page
     assert "You were not charged." not in page
     assert [text for _, text in await _links(api, created)] == ["Back to Nimbus Books"]
+
+
+async def test_an_expired_payment_whose_gateway_was_silent_may_have_been_charged(api: Api) -> None:
+    await _profile(api, _SHOP)
+    created = await api.create(**_URLS)
+    assert (await select(api, created)).status == 200
+    for statement in ("UPDATE session SET life = 'closing', closing_at = clock()", _EXPIRES):
+        await api.world.rows(statement)
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    assert load_language("en").t("unconfirmed") in page
+    assert "You were not charged." not in page
+    assert [text for _, text in await _links(api, created)] == ["Back to Nimbus Books"]
+    await api.world.rows(
+        "UPDATE session SET life = 'ended', outcome = 'closed', ended_at = clock()"
+    )
+    page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
+    assert "You were not charged." in page
+    assert [text for _, text in await _links(api, created)] == ["Try again"]
 
 
 @pytest.mark.parametrize("locale", LOCALES)
