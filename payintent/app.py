@@ -57,6 +57,7 @@ from payintent.operators.access import OperatorApi
 from payintent.operators.routes import OperationRoutes
 from payintent.overview.cache import OverviewCache
 from payintent.payment_history.routes import PaymentHistoryRoutes
+from payintent.payment_links.routes import PaymentLinkRoutes
 from payintent.payments import store as payment_store
 from payintent.payments.create import ConcurrentCreateRequests
 from payintent.payments.method_usage import MethodUsage
@@ -155,6 +156,7 @@ def make_api_routes(route_context: RouteContext) -> list[Route]:
         *EventFeedRoutes(
             api, database, route_context.event_changes, service.operation_context
         ).routes(),
+        *PaymentLinkRoutes(api, database, settings).routes(),
         *CaseRoutes(api, database, service.read_database).routes(),
         *StatementRoutes(api, database).routes(),
         *DisputeRoutes(api, database).routes(),

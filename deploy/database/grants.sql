@@ -37,6 +37,12 @@ GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON test_session, test_refund, test_transfer
     TO payintent_api, payintent_worker;
 
+-- Payment links. A trigger rejects changes of their terms.
+GRANT SELECT, INSERT ON payment_link TO payintent_api;
+GRANT UPDATE (expires_at, deactivated_at, deactivated_by) ON payment_link TO payintent_api;
+GRANT SELECT, INSERT ON payment_link_use TO payintent_api;
+GRANT UPDATE (payment_id) ON payment_link_use TO payintent_api;
+
 -- Payouts to merchants. A trigger rejects all changes except a reversal.
 GRANT SELECT, INSERT ON payout TO payintent_api;
 GRANT UPDATE (reversed_at, reversed_by, reversal_note) ON payout TO payintent_api;

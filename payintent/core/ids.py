@@ -9,6 +9,7 @@ CHECKOUT_CHARS = 16  # 95 bits, because the id is a capability (spec 2.1)
 
 _ID = re.compile(r"[a-z]+_[0-9A-Za-z]{22}")
 _CHECKOUT_ID = re.compile(r"cs_[0-9A-Za-z]{16}")
+_LINK_TOKEN = re.compile(r"lnk_[0-9A-Za-z]{22}")
 _PAIRS = [high + low for high in BASE62 for low in BASE62]  # halves the number of divisions
 _VALUES = {pair: value for value, pair in enumerate(_PAIRS)}
 _MAX = 1 << 128
@@ -19,7 +20,7 @@ _VARIANT = 0b10
 _LOW_BITS = 62  # random bits after the variant
 
 PAYMENT, SESSION, RECEIPT, CASE, REFUND = "pay", "sess", "rcpt", "case", "ref"
-APPROVAL, STATEMENT = "appr", "stmt"
+APPROVAL, STATEMENT, PAYMENT_LINK = "appr", "stmt", "plink"
 
 
 def to_base62(number: int, length: int) -> str:
@@ -55,6 +56,10 @@ def parse_id(prefix: str, raw: str) -> UUID | None:
 
 def is_checkout_id(raw: str) -> bool:
     return _CHECKOUT_ID.fullmatch(raw) is not None
+
+
+def is_link_token(raw: str) -> bool:
+    return _LINK_TOKEN.fullmatch(raw) is not None
 
 
 def make_timed_id(unix_ms: int, random_bits: int) -> UUID:

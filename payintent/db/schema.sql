@@ -86,6 +86,53 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'payment_arrow';
 END $$;
 
+CREATE FUNCTION public.payment_link_frozen() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF (NEW.id, NEW.merchant_id, NEW.token, NEW.key, NEW.request_hash, NEW.title, NEW.description,
+            NEW.order_id, NEW.currency, NEW.amount, NEW.amount_text, NEW.amount_min,
+            NEW.amount_max, NEW.max_uses, NEW.return_url, NEW.cancel_url, NEW.created_by,
+            NEW.created_at)
+        IS NOT DISTINCT FROM (OLD.id, OLD.merchant_id, OLD.token, OLD.key, OLD.request_hash,
+            OLD.title, OLD.description, OLD.order_id, OLD.currency, OLD.amount, OLD.amount_text,
+            OLD.amount_min, OLD.amount_max, OLD.max_uses, OLD.return_url, OLD.cancel_url,
+            OLD.created_by, OLD.created_at)
+        AND (OLD.deactivated_at IS NULL OR (NEW.deactivated_at, NEW.deactivated_by)
+            IS NOT DISTINCT FROM (OLD.deactivated_at, OLD.deactivated_by))
+        AND (NEW.expires_at IS NOT DISTINCT FROM OLD.expires_at OR EXISTS (
+            SELECT FROM merchant WHERE id = OLD.merchant_id AND NOT livemode)) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'the terms of payment link % cannot change', OLD.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'payment_link_frozen';
+END $$;
+
+CREATE FUNCTION public.payment_link_use_allowed() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (
+        SELECT
+        FROM payment_link l
+        JOIN payment p ON p.merchant_id = l.merchant_id AND p.currency = l.currency
+        WHERE l.id = NEW.link_id AND p.id = NEW.payment_id
+            AND p.amount = coalesce(l.amount, p.amount)
+            AND p.amount >= coalesce(l.amount_min, p.amount)
+            AND p.amount <= coalesce(l.amount_max, p.amount)
+            AND l.deactivated_at IS NULL
+            AND coalesce(l.expires_at > clock(), true)
+    ) AND (TG_OP = 'INSERT' OR OLD.link_id = NEW.link_id AND OLD.slot = NEW.slot AND EXISTS (
+        SELECT
+        FROM payment p
+        WHERE p.id = OLD.payment_id AND p.status IN ('FAILED', 'EXPIRED', 'CANCELLED')
+    )) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'payment % cannot use link %', NEW.payment_id, NEW.link_id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'payment_link_use_allowed';
+END $$;
+
 CREATE FUNCTION public.payment_order_id(metadata json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
@@ -1009,6 +1056,50 @@ END),
     CONSTRAINT payment_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text])))
 );
 
+CREATE TABLE public.payment_link (
+    id uuid NOT NULL,
+    merchant_id bigint NOT NULL,
+    token text NOT NULL,
+    key uuid NOT NULL,
+    request_hash bytea NOT NULL,
+    title text NOT NULL,
+    description text,
+    order_id text,
+    currency text NOT NULL,
+    amount numeric(38,18),
+    amount_text text,
+    amount_min numeric(38,18),
+    amount_max numeric(38,18),
+    max_uses integer,
+    slots integer GENERATED ALWAYS AS (COALESCE(max_uses, 2147483647)) STORED NOT NULL,
+    expires_at timestamp with time zone,
+    return_url text,
+    cancel_url text,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    deactivated_at timestamp with time zone,
+    deactivated_by text,
+    CONSTRAINT payment_link_amount CHECK ((((amount IS NULL) = (amount_text IS NULL)) AND ((amount IS NULL) OR ((amount > (0)::numeric) AND (amount_min IS NULL) AND (amount_max IS NULL))))),
+    CONSTRAINT payment_link_cancel_url CHECK (((length(cancel_url) <= 2048) AND (cancel_url ~ '^[Hh][Tt][Tt][Pp][Ss]?://[!$-.0-;=A-Z\[\]_a-z~]+([/?][!$-;=?-\[\]_a-z~]*)?$'::text))),
+    CONSTRAINT payment_link_created_by CHECK ((created_by <> ''::text)),
+    CONSTRAINT payment_link_deactivated CHECK ((((deactivated_at IS NULL) = (deactivated_by IS NULL)) AND (deactivated_by <> ''::text))),
+    CONSTRAINT payment_link_description CHECK (((length(description) >= 1) AND (length(description) <= 500))),
+    CONSTRAINT payment_link_max_uses CHECK (((max_uses >= 1) AND (max_uses <= 10000))),
+    CONSTRAINT payment_link_order_id CHECK (((length(order_id) >= 1) AND (length(order_id) <= 120))),
+    CONSTRAINT payment_link_range CHECK ((((amount_min IS NULL) OR (amount_min > (0)::numeric)) AND ((amount_max IS NULL) OR (amount_max > (0)::numeric)) AND ((amount_min IS NULL) OR (amount_max IS NULL) OR (amount_min <= amount_max)))),
+    CONSTRAINT payment_link_return_url CHECK (((length(return_url) <= 2048) AND (return_url ~ '^[Hh][Tt][Tt][Pp][Ss]?://[!$-.0-;=A-Z\[\]_a-z~]+([/?][!$-;=?-\[\]_a-z~]*)?$'::text))),
+    CONSTRAINT payment_link_title CHECK (((length(title) >= 1) AND (length(title) <= 120))),
+    CONSTRAINT payment_link_token CHECK ((token ~ '^lnk_[0-9A-Za-z]{22}$'::text))
+);
+
+CREATE TABLE public.payment_link_use (
+    link_id uuid NOT NULL,
+    slot integer NOT NULL,
+    slots integer NOT NULL,
+    payment_id uuid NOT NULL,
+    CONSTRAINT payment_link_use_slot CHECK (((slot >= 1) AND (slot <= slots)))
+);
+
 CREATE TABLE public.payment_method (
     id bigint NOT NULL,
     merchant_id bigint NOT NULL,
@@ -1686,6 +1777,24 @@ ALTER TABLE ONLY public.operator_identity
 ALTER TABLE ONLY public.operator_token
     ADD CONSTRAINT operator_token_pkey PRIMARY KEY (public_id);
 
+ALTER TABLE ONLY public.payment_link
+    ADD CONSTRAINT payment_link_key_once UNIQUE (merchant_id, key);
+
+ALTER TABLE ONLY public.payment_link
+    ADD CONSTRAINT payment_link_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.payment_link
+    ADD CONSTRAINT payment_link_slots UNIQUE (id, slots);
+
+ALTER TABLE ONLY public.payment_link
+    ADD CONSTRAINT payment_link_token_once UNIQUE (token);
+
+ALTER TABLE ONLY public.payment_link_use
+    ADD CONSTRAINT payment_link_use_payment UNIQUE (payment_id);
+
+ALTER TABLE ONLY public.payment_link_use
+    ADD CONSTRAINT payment_link_use_pkey PRIMARY KEY (link_id, slot);
+
 ALTER TABLE ONLY public.payment_method
     ADD CONSTRAINT payment_method_pkey PRIMARY KEY (id);
 
@@ -1933,6 +2042,8 @@ CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (statu
 
 CREATE INDEX payment_ended ON public.payment USING btree (COALESCE(paid_at, failed_at, expired_at, cancelled_at)) WHERE (status <> ALL (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 
+CREATE INDEX payment_link_of_merchant ON public.payment_link USING btree (merchant_id, id);
+
 CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_at, id);
 
 CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, currency, status, created_at NULLS FIRST, id);
@@ -2044,6 +2155,10 @@ CREATE TRIGGER ledger_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.
 CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR ((old.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text])) IS DISTINCT FROM (new.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text]))))) EXECUTE FUNCTION public.market_changed();
 
 CREATE TRIGGER payment_arrow BEFORE UPDATE OF status ON public.payment FOR EACH ROW WHEN ((old.status <> new.status)) EXECUTE FUNCTION public.payment_arrow();
+
+CREATE TRIGGER payment_link_frozen BEFORE UPDATE ON public.payment_link FOR EACH ROW EXECUTE FUNCTION public.payment_link_frozen();
+
+CREATE TRIGGER payment_link_use_allowed BEFORE INSERT OR UPDATE ON public.payment_link_use FOR EACH ROW EXECUTE FUNCTION public.payment_link_use_allowed();
 
 CREATE TRIGGER payment_method_market_changed BEFORE UPDATE ON public.payment_method FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR (old.enabled IS DISTINCT FROM new.enabled))) EXECUTE FUNCTION public.market_changed();
 
@@ -2235,6 +2350,15 @@ ALTER TABLE ONLY public.money_case
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
+
+ALTER TABLE ONLY public.payment_link
+    ADD CONSTRAINT payment_link_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.payment_link_use
+    ADD CONSTRAINT payment_link_use_link FOREIGN KEY (link_id, slots) REFERENCES public.payment_link(id, slots);
+
+ALTER TABLE ONLY public.payment_link_use
+    ADD CONSTRAINT payment_link_use_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);
 
 ALTER TABLE ONLY public.payment_method
     ADD CONSTRAINT payment_method_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);

@@ -42,7 +42,8 @@ class LaneName(StrEnum):
 #: Only routes that require an API key, so that other clients cannot occupy the merchants' slots.
 _MERCHANT_PATHS = re.compile(
     r"/v1/(?:payments(?:/[^/]+(?:/cancel|/refunds)?)?|refunds(?:/[^/]+)?|catalog|cases|balance"
-    r"|events(?:/[^/]+/replay)?|disputes|statements(?:/[^/]+)?"
+    r"|events(?:/[^/]+/replay)?|payment-links(?:/[^/]+(?:/deactivate)?)?|disputes"
+    r"|statements(?:/[^/]+)?"
     r"|test/(?:clock(?:/advance)?|payments/[^/]+/(?:pay|decline|transfer|dispute)))"
 )
 #: Paths used by buyers' browsers and wallets.

@@ -86,13 +86,32 @@ class Authenticator:
             raise UnauthorizedError(
                 api_key.MERCHANT, find_mismatch_reason(merchant and merchant.digest)
             )
-        methods = [
-            apply_capabilities(method, self._accounts.capabilities(method.provider))
-            for method in merchant.methods
-        ]
-        merchant = replace(merchant, payable_currencies=payable_decimals(merchant.market, methods))
+        merchant = _with_payable_currencies(merchant, self._accounts)
         self._merchants.set(digest, merchant)
         return merchant
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantDirectory:
+    """Finds merchants for requests of buyers and members, which have no API key."""
+
+    database: Database
+    accounts: GatewayAccounts
+
+    async def get(self, merchant_id: int) -> AuthenticatedMerchant:
+        merchant = await access_store.find_by_id(self.database, merchant_id)
+        assert merchant is not None  # noqa: S101 - merchants are never deleted
+        return _with_payable_currencies(merchant, self.accounts)
+
+
+def _with_payable_currencies(
+    merchant: AuthenticatedMerchant, accounts: GatewayAccounts
+) -> AuthenticatedMerchant:
+    methods = [
+        apply_capabilities(method, accounts.capabilities(method.provider))
+        for method in merchant.methods
+    ]
+    return replace(merchant, payable_currencies=payable_decimals(merchant.market, methods))
 
 
 MerchantHandler = Callable[[Request, AuthenticatedMerchant], Awaitable[Response]]

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import LiteralString
 
 from payintent.core.access import RateLimit, RateLimitClass
-from payintent.db.database import Executor, Tx
+from payintent.db.database import Executor, Row, Tx
 from payintent.merchants import methods_store as method_store
 from payintent.merchants.model import (
     Acceptance,
@@ -57,32 +58,48 @@ async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: b
     )
 
 
+_MERCHANT: LiteralString = (
+    """
+    merchant.id AS merchant_id, merchant.activation, merchant.tax_manager, merchant.livemode,
+    merchant.allowed_origins, merchant.return_url, merchant.countries, merchant.currencies,
+    c.per_s AS create_per_s, c.burst AS create_burst,
+    r.per_s AS read_per_s, r.burst AS read_burst,"""
+    + method_store.METHODS_JSON
+    + " AS methods"
+)
+_LIMITS: LiteralString = """
+    LEFT JOIN rate_limit c ON c.merchant_id = merchant.id AND c.class = 'create'
+    LEFT JOIN rate_limit r ON r.merchant_id = merchant.id AND r.class = 'read'
+"""
+
+
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
     """Return the merchant that owns a key, or None if the key is unknown or revoked."""
     row = await database.row(
-        """
-        SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
-            merchant.livemode, merchant.allowed_origins, merchant.return_url,
-            merchant.countries, merchant.currencies,
-            c.per_s AS create_per_s, c.burst AS create_burst,
-            r.per_s AS read_per_s, r.burst AS read_burst,"""
-        + method_store.METHODS_JSON
-        + """ AS methods
-        FROM api_key k
-        JOIN merchant ON merchant.id = k.merchant_id
-        LEFT JOIN rate_limit c ON c.merchant_id = merchant.id AND c.class = 'create'
-        LEFT JOIN rate_limit r ON r.merchant_id = merchant.id AND r.class = 'read'
-        WHERE k.public_id = $1 AND k.revoked_at IS NULL
-        """,
+        "SELECT k.digest, "
+        + _MERCHANT
+        + " FROM api_key k JOIN merchant ON merchant.id = k.merchant_id "
+        + _LIMITS
+        + "WHERE k.public_id = $1 AND k.revoked_at IS NULL",
         public_id,
     )
-    if row is None:
-        return None
+    return _to_merchant(row, row["digest"], public_id) if row else None
+
+
+async def find_by_id(database: Executor, merchant_id: int) -> AuthenticatedMerchant | None:
+    """Return a merchant as its keys would authenticate it, but without a key."""
+    row = await database.row(
+        "SELECT " + _MERCHANT + " FROM merchant " + _LIMITS + "WHERE merchant.id = $1", merchant_id
+    )
+    return _to_merchant(row, b"", "") if row else None
+
+
+def _to_merchant(row: Row, digest: bytes, public_id: str) -> AuthenticatedMerchant:
     return AuthenticatedMerchant(
         merchant_id=row["merchant_id"],
         activation=ActivationStatus(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
-        digest=row["digest"],
+        digest=digest,
         market=method_store.to_market(row),
         methods=method_store.decode_methods(row),
         limits={

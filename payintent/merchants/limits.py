@@ -24,8 +24,9 @@ _LOCAL_TTL_S = 1.0  # unused local tokens expire after this time
 _BUCKETS_MAX = 20_000
 _UNAVAILABLE_MESSAGE = "the rate limits are unavailable"
 _LOOKUP_KIND = "lookup"  # for idempotency key lookups after the create limit is exceeded
-_LOOKUP_DIVISOR = 10  # the lookup limit is a tenth of the create limit
-_LOOKUP_BURST_MIN = 10
+_LINK_KIND = "link"  # for payments that buyers create with payment links
+_SMALL_DIVISOR = 10  # the limits of lookups and of links are a tenth of the create limit
+_SMALL_BURST_MIN = 10
 _ROUNDING_TOLERANCE = 1e-6  # tolerance for floating-point sums
 
 
@@ -79,11 +80,22 @@ class MerchantRateLimiter:
 
         Lookups have a separate, smaller bucket. Raises `RateLimitExceededError`.
         """
+        await self._take_small_token(merchant, _LOOKUP_KIND)
+
+    async def take_link_token(self, merchant: AuthenticatedMerchant) -> None:
+        """Take a token for a payment that a buyer creates with one of the merchant's links.
+
+        Its bucket is as small as the bucket for lookups, so that visitors of a link cannot use up
+        the merchant's create limit. Raises `RateLimitExceededError`.
+        """
+        await self._take_small_token(merchant, _LINK_KIND)
+
+    async def _take_small_token(self, merchant: AuthenticatedMerchant, kind: str) -> None:
         limit = self.get_limit(merchant, RateLimitClass.CREATE)
         if limit is not None:
-            burst = max(limit.burst // _LOOKUP_DIVISOR, _LOOKUP_BURST_MIN)
-            lookup_limit = RateLimit(max(limit.per_s // _LOOKUP_DIVISOR, 1), burst)
-            await self._spend_token(merchant.merchant_id, _LOOKUP_KIND, lookup_limit)
+            burst = max(limit.burst // _SMALL_DIVISOR, _SMALL_BURST_MIN)
+            small_limit = RateLimit(max(limit.per_s // _SMALL_DIVISOR, 1), burst)
+            await self._spend_token(merchant.merchant_id, kind, small_limit)
 
     async def _spend_token(
         self, merchant_id: int, kind: str, limit: RateLimit

@@ -70,11 +70,15 @@ class PaymentCreator:
         )
 
     async def create(
-        self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None = None
+        self,
+        request: CreatePaymentRequest,
+        check: Callable[[Tx], Awaitable[None]] | None = None,
+        attach: Callable[[Tx, UUID], Awaitable[None]] | None = None,
     ) -> CreatedPayment:
         """Create a payment, or return the payment that was already created with this key.
 
-        `check` runs in the transaction that writes the payment.
+        `check` runs in the transaction that writes the payment. `attach` runs in it after the
+        payment was written, with its id. If it raises an error, the payment is not created.
 
         Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, `CONFLICT` if
         another request holds the key beyond the lock timeout, and `StorageUnavailableError` if the
@@ -83,12 +87,15 @@ class PaymentCreator:
         ids = self._database.id_generator
         new_payment = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
         try:
-            if check is None:
+            if check is None and attach is None:
                 times = await self._writes.run(new_payment)
             else:
                 async with self._database.transaction() as tx:
-                    await check(tx)
+                    if check is not None:
+                        await check(tx)
                     times = await new_store.create(tx, new_payment)
+                    if attach is not None and times is not None:
+                        await attach(tx, new_payment.id)
         except LockTimeoutError as error:
             raise _make_in_progress_error() from error
         except StorageUnavailableError as error:

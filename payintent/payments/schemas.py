@@ -160,10 +160,10 @@ async def read_create_request(
     if key is None:
         raise BadRequestError("Idempotency-Key is required")
     body = await read_json(request, CREATE_DECODER, settings.body_bytes_max)
-    return _parse_create_request(key, body, merchant, settings)
+    return parse_create_request(key, body, merchant, settings)
 
 
-def _parse_create_request(
+def parse_create_request(
     key: UUID, body: CreatePaymentBody, merchant: AuthenticatedMerchant, settings: Settings
 ) -> CreatePaymentRequest | InvalidCreateRequest:
     _check_body(body)
@@ -222,7 +222,7 @@ def _validate_create_request(
     require_accepting_payments(merchant.activation)
     require_payable_currency(body.currency, payable_currencies, pegged=accepts_pegged_assets)
     amount = parse_amount(amount_text, body.currency, settings.amount_min, settings.amount_max)
-    _check_token_decimals(amount, body.currency, payable_currencies)
+    check_token_decimals(amount, body.currency, payable_currencies)
     check_optional_country(body.country)
     require_return_origin("return_url", body.return_url, merchant.return_origins)
     require_return_origin("cancel_url", body.cancel_url, merchant.return_origins)
@@ -289,7 +289,7 @@ def check_refund_texts(body: CreateRefundBody) -> None:
     check_text("destination", body.destination, _DESTINATION_MAX)
 
 
-def _check_token_decimals(
+def check_token_decimals(
     amount: Decimal, currency: str, payable_currencies: Mapping[str, int]
 ) -> None:
     """Raise `INVALID_AMOUNT` if none of the merchant's tokens can represent the amount.

@@ -1,7 +1,8 @@
 """Screen payments for fraud when they are created and when their checkouts are used."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 import msgspec
 
@@ -39,15 +40,19 @@ class FraudScreening:
     encryption: Encryption
     creator: PaymentCreator
 
-    async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
-        """Screen a create request, then create the payment.
+    async def create_payment(
+        self,
+        request: CreatePaymentRequest,
+        attach: Callable[[Tx, UUID], Awaitable[None]] | None = None,
+    ) -> CreatedPayment:
+        """Screen a create request, then create the payment; for `attach`, see `PaymentCreator`.
 
         A denial is stored with the key and raised as `FraudDeniedError`. If the key already has a
         result, the result is returned or raised instead.
         """
         rules = await self.policies.get_rules()
         if not rules:
-            return await self.creator.create(request)
+            return await self.creator.create(request, attach=attach)
         subject = FraudSubject(
             merchant_id=request.merchant_id,
             payer_uid=request.payer_uid,
@@ -65,7 +70,7 @@ class FraudScreening:
         try:
             if not velocity_rules:
                 _raise_if_denied(rules.evaluate(subject))
-            return await self.creator.create(request, check if velocity_rules else None)
+            return await self.creator.create(request, check if velocity_rules else None, attach)
         except FraudDeniedError as error:
             if error.replayed:
                 raise

@@ -43,6 +43,10 @@ class IdGenerator:
         """Create a checkout id: an unguessable capability of 95 random bits."""
         return f"cs_{_generate_base62(ids.CHECKOUT_CHARS)}"
 
+    def new_link_token(self) -> str:
+        """Create the token of a payment link: an unguessable capability of 131 random bits."""
+        return f"lnk_{_generate_base62(ids.UUID_CHARS)}"
+
 
 def new_pay_uuid() -> UUID:
     """Create an on-chain session id, which reveals nothing about the session."""

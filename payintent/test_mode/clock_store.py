@@ -45,6 +45,7 @@ async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, Advanced
         refunds=await tx.value(_ADVANCE_REFUNDS, merchant_id, seconds),
         deliveries=await tx.value(_ADVANCE_DELIVERIES, merchant_id, seconds),
     )
+    await tx.row(_ADVANCE_LINKS, merchant_id, seconds)
     await tx.row(_ADVANCE_TEST_SESSIONS, merchant_id, seconds)
     await tx.row(_ADVANCE_TEST_REFUNDS, merchant_id, seconds)
     return advanced_s, advanced_rows
@@ -101,6 +102,12 @@ _ADVANCE_REFUNDS = _build_advance_statement(
 )
 _ADVANCE_DELIVERIES = _build_advance_statement(
     "delivery", "event_id", ("next_at",), "WHERE merchant_id = $1 AND state = 'pending'"
+)
+_ADVANCE_LINKS = _build_advance_statement(
+    "payment_link",
+    "id",
+    ("expires_at",),
+    "WHERE merchant_id = $1 AND expires_at IS NOT NULL AND deactivated_at IS NULL",
 )
 # The test gateway's rows are already counted as sessions and refunds.
 _ADVANCE_TEST_SESSIONS = _build_advance_statement(

@@ -36,7 +36,7 @@ MIGRATING = {
 }  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.
 NOT_THE_WORKERS = re.compile(
-    r"(app|checkout|cli|configuration|console|operators|overview|portal)\b"
+    r"(app|checkout|cli|configuration|console|operators|overview|payment_links|portal)\b"
     r"|merchants\.(access|activation|call_log|limits|provisioning)$|payment_history\.timeline$"
     r"|.*(operations|routes)$"
     r"|privacy\.retention_store$"  # erases without events, whose statements the role lacks

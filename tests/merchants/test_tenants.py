@@ -21,6 +21,7 @@ from payintent.merchants.access_operations import IssueApiKey, RevokeApiKey
 from payintent.merchants.call_log import KeyUses
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
+from tests.payment_links.linking import post_link
 from tests.refunds.requests import ask as refund
 from tests.refunds.requests import paid
 from tests.support.arrange import BODY, payment_of, refusal, select
@@ -43,6 +44,10 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("GET", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
     ("GET", "/v1/refunds/{refund_id}"): _FORBIDDEN,
     ("GET", "/v1/refunds"): None,
+    ("POST", "/v1/payment-links"): None,
+    ("GET", "/v1/payment-links"): None,
+    ("GET", "/v1/payment-links/{link_id}"): _FORBIDDEN,
+    ("POST", "/v1/payment-links/{link_id}/deactivate"): _FORBIDDEN,
     ("GET", "/v1/events"): None,
     ("POST", "/v1/events/{event_id}/replay"): _NOT_FOUND,
     ("GET", "/v1/cases"): None,
@@ -112,6 +117,8 @@ async def _ask(
     headers: dict[str, str],
     refund_id: str = "",
     event_id: str = "",
+    *,
+    link_id: str = "",
 ) -> Answer:
     """Ask a route about a payment, or about a refund: nobody's, where none is named."""
     method, path = route
@@ -120,6 +127,7 @@ async def _ask(
         options["json"] = BODY
     refund_id = refund_id or payment_id.replace("pay_", "ref_")
     names = {"payment_id": payment_id, "refund_id": refund_id, "event_id": event_id or payment_id}
+    names["link_id"] = link_id or payment_id.replace("pay_", "plink_")
     names["statement_id"] = payment_id.replace("pay_", "stmt_")
     named = path.format_map(names)
     return await api.send(method, named, **options)
@@ -147,12 +155,15 @@ async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: s
         path = f"/v1/payments/{payment_id}/cancel"
         assert (await api.send("POST", path, headers=api.bearer())).status == 200
     refund_id = (await refund(api, await paid(api))).json["id"]
+    link_id = (await post_link(api)).json["id"]
     [event, *_] = await api.world.rows("SELECT id FROM event")
     other = await api.world.other_merchant()
     theirs = api.bearer(other.api_key)
     for route, told in _ROUTES.items():
         if told is not None:
-            answer = await _ask(api, route, payment_id, theirs, refund_id, str(event["id"]))
+            answer = await _ask(
+                api, route, payment_id, theirs, refund_id, str(event["id"]), link_id=link_id
+            )
             assert refusal(answer) == told, route
             unknown = await _ask(api, route, "pay_" + "0" * 22, api.bearer(other.api_key))
             assert refusal(unknown) == (404, "NOT_FOUND"), route

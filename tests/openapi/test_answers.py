@@ -21,6 +21,7 @@ from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.runtime.settings import Settings
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
+from tests.payment_links.linking import post_link
 from tests.payments.test_expire import sweep
 from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.support.arrange import bring_to, callback, captured, payment_of, select
@@ -147,6 +148,25 @@ async def _get_statement(api: Api, created: Answer) -> Answer:
 async def _list_all_refunds(api: Api, created: Answer) -> Answer:
     await _list_refunds(api, created)
     return await api.send("GET", "/v1/refunds?limit=1", headers=api.bearer())
+
+
+async def _create_link(api: Api, created: Answer) -> Answer:
+    return await post_link(api)
+
+
+async def _list_links(api: Api, created: Answer) -> Answer:
+    await post_link(api)
+    return await api.send("GET", "/v1/payment-links", headers=api.bearer())
+
+
+async def _get_link(api: Api, created: Answer) -> Answer:
+    link = await post_link(api)
+    return await api.send("GET", f"/v1/payment-links/{link.json['id']}", headers=api.bearer())
+
+
+async def _deactivate_link(api: Api, created: Answer) -> Answer:
+    path = f"/v1/payment-links/{(await post_link(api)).json['id']}/deactivate"
+    return await api.send("POST", path, headers=api.bearer())
 
 
 async def _list_events(api: Api, created: Answer) -> Answer:
@@ -330,6 +350,10 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /v1/payments/{payment_id}/refunds": (200, _list_refunds),
     "GET /v1/refunds/{refund_id}": (200, _get_refund),
     "GET /v1/refunds": (200, _list_all_refunds),
+    "POST /v1/payment-links": (201, _create_link),
+    "GET /v1/payment-links": (200, _list_links),
+    "GET /v1/payment-links/{link_id}": (200, _get_link),
+    "POST /v1/payment-links/{link_id}/deactivate": (200, _deactivate_link),
     "GET /v1/events": (200, _list_events),
     "POST /v1/events/{event_id}/replay": (202, _replay_event),
     "GET /v1/cases": (200, _list_cases),

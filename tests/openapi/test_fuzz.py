@@ -33,6 +33,7 @@ from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
+from tests.payment_links.linking import post_link
 from tests.refunds.requests import ask
 from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.conformance import NonconformingError, check
@@ -55,6 +56,10 @@ REQUESTS = {
     "GET /v1/payments/{payment_id}/refunds": 50,
     "GET /v1/refunds/{refund_id}": 30,
     "GET /v1/refunds": 50,
+    "POST /v1/payment-links": 120,
+    "GET /v1/payment-links": 40,
+    "GET /v1/payment-links/{link_id}": 30,
+    "POST /v1/payment-links/{link_id}/deactivate": 30,
     "GET /v1/events": 50,
     "POST /v1/events/{event_id}/replay": 30,
     "GET /v1/test/clock": 4,
@@ -138,12 +143,18 @@ class Ids:
     """Payments of every status to aim at; a `PENDING` one is made anew for each change."""
 
     def __init__(
-        self, api: Api, known: dict[str, Answer], session_ids: dict[str, str], refund: Answer
+        self,
+        api: Api,
+        known: dict[str, Answer],
+        session_ids: dict[str, str],
+        refund: Answer,
+        link: Answer,
     ) -> None:
         self._api = api
         self._known = known
         self._session_ids = session_ids
         self._refund_id = refund.json["id"]
+        self._link_id = link.json["id"]
         self._loop = asyncio.get_running_loop()
         self._read: Answer | None = None  # a `PENDING` one that is only read
 
@@ -159,6 +170,8 @@ class Ids:
             )
         if "refund_id" in case.path_parameters:
             case.path_parameters["refund_id"] = self._refund_id
+        if "link_id" in case.path_parameters:
+            case.path_parameters["link_id"] = self._link_id
         if "account_id" in case.path_parameters:  # unsigned: a callback of nobody's
             account_id = str(self._api.world.account_id)
             case.path_parameters = {"provider": "fake", "account_id": account_id}
@@ -190,7 +203,7 @@ async def ids(api: Api) -> Ids:
         known[status] = await api.create()
         await _bring_to(api, known[status], status)
     refund = await ask(api, known["PAID"], amount="0.01")
-    return Ids(api, known, await _sessions(api), refund)
+    return Ids(api, known, await _sessions(api), refund, await post_link(api))
 
 
 async def _key(api: Api, path: str) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Payment links: pages at which buyers create payments without a shop."""

@@ -1,0 +1,98 @@
+"""Payment links: their terms, their state, and the range of an amount that the buyer enters."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from uuid import UUID
+
+from payintent.core.errors import ErrorCode, RefusedError
+from payintent.core.money import parse_amount
+
+#: The most uses of a link with a limit. A free use is found by reading all of them.
+USES_MAX = 10_000
+TITLE_CHARS_MAX = 120  # as much as the checkout page shows
+DESCRIPTION_CHARS_MAX = 500
+ORDER_ID_CHARS_MAX = 120
+
+
+class LinkState(StrEnum):
+    OPEN = "OPEN"
+    INACTIVE = "INACTIVE"  # deactivated
+    EXPIRED = "EXPIRED"
+    USED_UP = "USED_UP"  # every use has an open or a paid payment
+
+
+@dataclass(frozen=True, slots=True)
+class AmountRange:
+    """The bounds of an amount that the buyer enters. None means the limit of payments."""
+
+    minimum: Decimal | None = None
+    maximum: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTerms:
+    """What a link sells. The terms never change."""
+
+    title: str
+    description: str | None
+    order_id: str | None
+    currency: str
+    amount: Decimal | None  # None: the buyer enters an amount in `amount_range`
+    amount_text: str | None  # exactly as received
+    amount_range: AmountRange
+    max_uses: int | None  # None: no limit
+    expires_at: datetime | None
+    return_url: str | None
+    cancel_url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentLink:
+    """A stored payment link."""
+
+    id: UUID
+    merchant_id: int
+    token: str  # everyone who has it can pay
+    terms: LinkTerms
+    created_by: str
+    created_at: datetime
+    deactivated_at: datetime | None
+
+    def find_closed_state(self, now: datetime) -> LinkState | None:
+        """Return why the link does not accept payments, apart from its number of uses."""
+        if self.deactivated_at is not None:
+            return LinkState.INACTIVE
+        if self.terms.expires_at is not None and self.terms.expires_at <= now:
+            return LinkState.EXPIRED
+        return None
+
+    def find_state(self, now: datetime, *, is_used_up: bool) -> LinkState:
+        open_state = LinkState.USED_UP if is_used_up else LinkState.OPEN
+        return self.find_closed_state(now) or open_state
+
+
+class LinkClosedError(RefusedError):
+    """The link does not accept payments; `state` is the reason."""
+
+    def __init__(self, state: LinkState) -> None:
+        super().__init__(ErrorCode.CONFLICT, f"the payment link is {state}")
+        self.state = state
+
+
+def choose_amount(
+    terms: LinkTerms, entered_amount: str | None, minimum: Decimal, maximum: Decimal
+) -> str:
+    """Return the amount of a payment; an entered amount is only used if the link has none.
+
+    `minimum` and `maximum` are the limits of payments. Raises `INVALID_AMOUNT`.
+    """
+    if terms.amount_text is not None:
+        return terms.amount_text
+    text = entered_amount or ""
+    bounds = terms.amount_range
+    lowest = minimum if bounds.minimum is None else max(minimum, bounds.minimum)
+    highest = maximum if bounds.maximum is None else min(maximum, bounds.maximum)
+    parse_amount(text, terms.currency, lowest, highest)
+    return text
