@@ -49,7 +49,7 @@ async def test_it_tells_the_callback_url_and_its_health(api: Api) -> None:
     page = await _overview(person)
     assert "https://93.184.216.34:8443/hook?… " in page
     assert "secret-of-ours" not in page
-    assert "Pending events 1 Next attempt (UTC) now" in page
+    assert "Pending 1 event Next attempt (UTC) now" in page
     await record_attempt(world, delivered=False)
     page = await _overview(person)
     assert "Webhooks failing" in page
@@ -61,7 +61,7 @@ async def test_it_tells_the_callback_url_and_its_health(api: Api) -> None:
     page = await _overview(person)
     assert "Webhooks working" in page
     assert "Failing since" not in page
-    assert "Pending events 0" in page
+    assert "Pending none" in page
 
 
 async def test_it_lists_what_needs_attention_with_links(api: Api) -> None:

@@ -104,13 +104,14 @@ async def test_without_javascript_the_first_page_leads_to_an_order_and_to_its_ex
         await page.get_by_role("link", name=name, exact=True).click()
         await page.get_by_role("link", name="Export as CSV").click(trial=True)
     await page.goto(f"{scene.base}/events?order_id=A-1009")
-    await expect(page.get_by_role("cell", name="A-1009")).to_be_visible()
+    await expect(page.get_by_role("cell", name="A-1009").first).to_be_visible()
     async with page.expect_download() as started:
         await page.get_by_role("link", name="Export as CSV").click()
     download = await started.value
     assert download.suggested_filename == "events.csv"
-    [row] = csv.DictReader((await download.path()).read_text().splitlines())
-    assert (row["id"], row["order_id"]) == (scene.event, "A-1009")
+    rows = list(csv.DictReader((await download.path()).read_text().splitlines()))
+    assert {row["order_id"] for row in rows} == {"A-1009"}
+    assert scene.event in {row["id"] for row in rows}
     await context.close()
 
 
