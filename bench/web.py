@@ -47,7 +47,7 @@ _PAGES = {**_CHECKOUT, **_SIGNED_IN}
 _USABLE = {
     TODAY: "#figures .tile .figure",  # what waits, below the heading
     PAYMENTS: "main h1",
-    CHOOSE: "form.methods > button",
+    CHOOSE: "form.methods button",
     WALLET: "[data-wallets] button",
     PAID: "[data-result]",
 }

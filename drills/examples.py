@@ -175,7 +175,7 @@ async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> Non
         raise PlayError(f"a rightly signed webhook was not believed: {told}")
     buyer = Browser(http)
     await _buy_again(place, http, buyer)
-    await buyer.submit(buyer.form("Continue"))
+    await buyer.submit(buyer.form_to("select"))
     await buyer.submit(buyer.forms[0], card=APPROVED)
 
     paid = await _newest_payment(http, place.secrets)

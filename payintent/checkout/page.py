@@ -126,6 +126,7 @@ async def get_receipt(visit: CheckoutVisit) -> Response:
     fields = page.fields | {
         "title": f"{page.language.t('receipt')} · {page.merchant.name}",
         "paid_at": format_timestamp(payment.paid_at),
+        "parts": fee_and_tax_lines(page.view["selected"], page.language),
         "refunded": refunded,
         "scripts": ["checkout.js"],
     }
@@ -213,7 +214,7 @@ async def _render_page(
         "absolute_url": full_page_url(visit),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
         "returns_automatically": page_fields.returns_to_shop(visit.snapshot),
-        **_form_fields(methods, form, language),
+        **_form_fields(methods, form, page),
         "prefetch_scripts": _prefetch_scripts(step, methods),
         **_selected_fields(view, wallet, language),
         **await _result_fields(visit, page),
@@ -268,11 +269,15 @@ def _prefetch_scripts(step: dict[str, Any], methods: _AvailableMethods) -> tuple
 
 
 def _form_fields(
-    methods: _AvailableMethods, form: dict[str, str] | None, language: Language
+    methods: _AvailableMethods, form: dict[str, str] | None, page: _Page
 ) -> dict[str, Any]:
     """Return the fields of the payment method form, with the values of a failed submission."""
+    language, view = page.language, page.view
     groups = group_methods(methods.quotes, language, methods.preferences)
+    totals = page_fields.list_totals(methods.quotes, language)
     return {
+        "totals": totals,
+        "shows_totals": totals != [language.money(view["amount"], view["currency"])],
         "groups": groups,
         "fee_and_tax_lines": fee_and_tax_lines,
         "shop_price_lines": shop_price_lines,

@@ -218,6 +218,13 @@ def is_about_email(refusal: RefusedError | None) -> bool:
     return refusal is not None and refusal.message.startswith("payer_email")
 
 
+def list_totals(quotes: Sequence[Mapping[str, Any]], language: Language) -> list[str]:
+    """Return the methods' distinct totals. The button shows that of the selected method."""
+    return list(
+        dict.fromkeys(language.money(quote["total_amount"], quote["currency"]) for quote in quotes)
+    )
+
+
 def preselected_method(groups: Sequence[Group], form: Mapping[str, str] | None) -> str:
     """Return the submitted choice, or the first on the page if no form was submitted."""
     values = [

@@ -18,6 +18,7 @@ from payintent.onchain.wallet_sessions import get_session_view
 from payintent.runtime.settings import Settings
 
 _OWN_API = "/v1"
+_DECODED_CALL = frozenset({"function", "args"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,15 @@ class WalletStep:
     @property
     def accepts_payment(self) -> bool:
         return self.session["payable"]
+
+    @property
+    def script_session(self) -> dict[str, Any]:
+        """The session without the decoded calls, which the page's scripts do not read."""
+        steps = [
+            {name: value for name, value in step.items() if name not in _DECODED_CALL}
+            for step in self.session["steps"]
+        ]
+        return self.session | {"steps": steps}
 
 
 class DepositStep(WalletStep):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 from uuid import UUID, uuid4
 
 import aiohttp
@@ -322,6 +322,11 @@ class Browser:
 
     def form(self, label: str) -> Form:
         [found] = [one for one in self.forms if one.label.strip() == label]
+        return found
+
+    def form_to(self, name: str) -> Form:
+        """Give the form that leads to a subpage of this name."""
+        [found] = [one for one in self.forms if urlsplit(one.action).path.endswith(f"/{name}")]
         return found
 
     async def _show(self, answer: aiohttp.ClientResponse) -> None:

@@ -45,7 +45,7 @@ async def test_a_buyer_pays_by_forms_alone_and_the_shop_hears_of_it(
     await browser.open(f"{shop_url}/")
     await browser.submit(browser.forms[0], quantity="2")
     assert browser.url.startswith(sandbox.told["checkout_base"])
-    await browser.submit(browser.form("Continue"))  # with the card, which stands first
+    await browser.submit(browser.form_to("select"))  # with the card, which stands first
     assert browser.url.startswith(sandbox.told["simulator_url"])
     await browser.submit(browser.form("Pay"), card=APPROVED)
     assert browser.url.startswith(sandbox.told["checkout_base"])

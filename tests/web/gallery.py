@@ -23,6 +23,7 @@ from payintent.gateways.port import (
     SessionCreated,
     SessionRejected,
 )
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.activation import SuspendMerchant
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.model import FeeMode, TaxManager
@@ -153,6 +154,11 @@ class Gallery:
             opened = open_refunding(ground, self._refund_senders)
             self._refunds.append(await self._stack.enter_async_context(opened))
         return self._refunds[0]
+
+    async def test_side(self) -> World:
+        """Give the test side of the shop."""
+        issued = await self.shop.perform(IssueApiKey(merchant_id=self.shop.merchant_id, test=True))
+        return replace(self.shop, merchant_id=issued.merchant_id, api_key=issued.api_key)
 
     async def ground(self) -> ChainWorld:
         """Give a merchant who takes tokens on a chain; it starts when it is first asked for."""

@@ -32,7 +32,7 @@ _PORTAL = "portal"  # in place of a state: every page of the merchant portal
 _README_STATE = "choose-shop"
 _DOCS = "docs"  # in place of a state: the pictures of the documentation, which are kept
 _DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-_PORTRAITS = "portraits"  # those of docs/pictures/after alone
+_PORTRAITS = "portraits"  # those of the checkout alone
 
 
 async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:
@@ -92,11 +92,9 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
                     )
                     if _PORTAL in wanted:
                         count += await shoot_portal(gallery, browser, folder)
-            if _DOCS in wanted:
+            if {_DOCS, _PORTRAITS} & {*wanted}:
                 async with open_gallery(server_url) as gallery:
                     count += await shoot_checkout_for_the_docs(gallery, browser)
-            if _PORTRAITS in wanted:
-                async with open_gallery(server_url) as gallery:
                     count += await shoot_portraits(gallery, browser, _DOCS_FOLDER / "after")
             if operators or _DOCS in wanted:
                 async with open_console(server_url) as console:

@@ -61,6 +61,13 @@ async def choose_shop(gallery: Gallery) -> Visit:
 
 
 @state
+async def choose_test(gallery: Gallery) -> Visit:
+    """In test mode."""
+    payment = await (await gallery.test_side()).create(metadata=PRODUCT % gallery.origin)
+    return _of(payment, texts=("test", "method_test_card"))
+
+
+@state
 async def choose_taxed(gallery: Gallery) -> Visit:
     """Fee and tax on top."""
     payment = await gallery.taxed.create(tax_manager=TaxManager.SERVICE)
@@ -109,7 +116,7 @@ async def choose_embedded(gallery: Gallery) -> Visit:
 async def problem(gallery: Gallery) -> Visit:
     """A choice that led to nothing."""
     payment = await gallery.broken.create()
-    return _of(payment, status=502, posts="form.methods > button", texts=("problem_upstream",))
+    return _of(payment, status=502, posts="form.methods button", texts=("problem_upstream",))
 
 
 # On the way

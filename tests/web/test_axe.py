@@ -120,7 +120,7 @@ async def test_every_language_fits_a_small_screen(
     assert not any(found.values()), found
 
 
-_BUTTON = "document.querySelector('form.methods > button')"
+_BUTTON = "document.querySelector('form.methods button')"
 #: A fault that is planted, the check that finds it, and what is said of it.
 _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
     "document.querySelector('[name=payer_email]').before('Email'); "

@@ -130,7 +130,7 @@ async def test_without_javascript_a_buyer_chooses_pays_looks_and_has_a_receipt(
         await expect(desk.page.get_by_label("Card number")).to_be_visible()
         await desk.show(payment, "?lang=en")  # back, before anything was paid
         await expect(desk.page.get_by_text("check the status here")).to_be_visible()
-        for hidden in ("The result appears here", "Copy link", "left to pay"):
+        for hidden in ("The result appears here", "Copy link", "minutes left"):
             await expect(desk.page.get_by_text(hidden)).to_be_hidden()
         await expect(desk.page.get_by_text("Pay by")).to_be_visible()
         await desk.page.get_by_text("Continue on your phone").click()
@@ -183,7 +183,7 @@ async def test_the_way_to_the_gateway_is_not_cut_off_by_what_is_heard_meanwhile(
     await desk.opened()
     await desk.is_heard(1)
     await desk.page.get_by_role("radio", name="Transfer").check()
-    button = desk.page.get_by_role("button", name="Continue", exact=True)
+    button = desk.page.locator("form.methods button")
     await button.evaluate(
         """button => {
           setInterval(() => dispatchEvent(new Event("online")), 50);  // whereupon the page asks
@@ -211,11 +211,14 @@ async def test_the_time_runs_out_in_front_of_the_buyer(desk: Desk) -> None:
     payment = await desk.opened()
     countdown = desk.page.locator("pay-countdown")
     spoken = countdown.get_by_role("status")
-    await expect(countdown).to_contain_text("left to pay")
+    await expect(countdown).to_have_text("", use_inner_text=True)  # there is time
+    await desk.page.clock.fast_forward("20:30")
+    await expect(countdown).to_contain_text("About 10 minutes left to pay")
     await expect(spoken).to_be_empty()
-    for ahead, told in (("25:30", "About 5 minutes left"), ("03:50", "Less than a minute left")):
+    for ahead, told in (("05:00", "About 5 minutes left"), ("03:50", "Less than a minute left")):
         await desk.page.clock.fast_forward(ahead)
         await expect(spoken).to_contain_text(told)
+        await expect(countdown).to_contain_text(told)
     async with desk.page.expect_response(lambda one: desk._is_view(one.url)):
         await desk.page.clock.fast_forward("01:00")
     await expect(countdown).to_contain_text("We’re checking whether your payment went through")
@@ -332,7 +335,10 @@ async def test_the_end_replaces_a_form_that_was_refused_and_a_reload_sends_nothi
 
 async def test_a_buyer_gives_up(desk: Desk) -> None:
     payment = await desk.opened()
-    await desk.page.get_by_role("button", name="Cancel payment").click()
+    await desk.page.get_by_text("Cancel payment").click()
+    await expect(desk.page.get_by_text("Cancel this payment?")).to_be_visible()
+    assert await desk.world.status(payment) == "PENDING"  # it asks once
+    await desk.page.get_by_role("button", name="Yes, cancel").click()
     await expect(desk.page.get_by_role("heading", name="was cancelled")).to_be_visible()
     assert desk.page.url == desk.address(payment)
     assert await desk.world.status(payment) == "CANCELLED"

@@ -196,5 +196,5 @@ async def test_a_buyer_chooses_between_an_address_and_a_wallet(till: Till) -> No
     await expect(page.locator("[data-deposit]")).to_contain_text("Send only USDT on Native.")
     await unfold(page)
     await tokens.nth(1).click()
-    await page.get_by_role("button", name="Continue", exact=True).click()
+    await page.locator("form.methods button").click()
     await expect(page.locator("[data-onchain-session]")).to_be_attached()

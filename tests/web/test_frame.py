@@ -174,12 +174,12 @@ async def test_a_refused_choice_is_told_in_the_frame_and_to_the_shop(shop: Shop)
     await shop.frames(payment)
     await shop.frame.get_by_label("Email").fill("ann@example.com")
     world.gateway.answer_create = lambda _: OutcomeUnknown(detail="planted")
-    await shop.frame.get_by_role("button", name="Continue").click()
+    await shop.frame.get_by_role("button", name="Pay").click()
     told = await shop.is_told("refused")
     assert (told["code"], len(told["requestId"])) == ("PG_UPSTREAM_ERROR", 32)
     await expect(shop.frame.get_by_role("alert")).to_contain_text("provider did not respond")
     await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.5")
-    await shop.frame.get_by_role("button", name="Continue").click()
+    await shop.frame.get_by_role("button", name="Pay").click()
     await expect(shop.frame.get_by_role("alert")).to_contain_text("The total has changed")
     await expect(shop.frame.get_by_role("radio").first).to_have_value(f"{world.card}|THB|2385.00")
     await expect(shop.frame.get_by_label("Email")).to_have_value("ann@example.com")
@@ -223,7 +223,7 @@ async def test_no_other_page_frames_the_checkout(shop: Shop) -> None:
 async def test_out_of_its_frame_the_page_is_as_any_other(shop: Shop) -> None:
     payment = await shop.desk.world.create()
     await shop.desk.show(payment, shop.embed)
-    await shop.page.get_by_role("button", name="Continue").click()
+    await shop.page.get_by_role("button", name="Pay").click()
     await expect(shop.page).to_have_url(f"{GATEWAY}/pay")
 
 

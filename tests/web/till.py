@@ -22,7 +22,7 @@ async def choose(page: Page, label: str) -> None:
     """Choose a way to pay, or another one than what is under way."""
     await unfold(page)
     await page.get_by_role("radio", name=label).check()
-    await page.get_by_role("button", name="Continue", exact=True).click()
+    await page.locator("form.methods button").click()
 
 
 async def unfold(page: Page) -> None:

@@ -12,7 +12,7 @@ const RETURN_ASK_MS = 1_000;
 const COPIED_MS = 2_000;
 const LEAVING_MS = 30_000; // the service asks two providers meanwhile
 const MINUTE_MS = 60_000;
-const ANNOUNCED_MINUTES = [5, 1];
+const ANNOUNCED_MINUTES = 5; // and the last one
 
 /** @type {Record<string, string>} */
 const words = {/* texts */}; // the service puts in those of a language that a script names
@@ -411,25 +411,25 @@ class PayStatus extends HTMLElement {
   }
 }
 
-/** Counts down; at zero it only asks, for the service alone says what is over. */
+/** Counts the last minutes; at zero it only asks, for the service alone says what is over. */
 class PayCountdown extends HTMLElement {
   #timer = 0;
 
   connectedCallback() {
-    const ahead = Date.parse(this.dataset.now ?? "") - Date.now(); // of the buyer's clock
-    const until = Date.parse(this.dataset.until ?? "");
-    const part = (/** @type {string} */ name) => document.createElement(name);
-    const [shown, read, spoken] = [part("span"), part("span"), part("span")];
-    shown.setAttribute("aria-hidden", "true"); // who listens does not want every second
-    read.className = spoken.className = "hidden";
-    read.textContent = this.textContent;
+    const { now, until, minutes: from } = this.dataset;
+    const ahead = Date.parse(now ?? "") - Date.now(); // of the buyer's clock
+    const [shown, spoken] = [document.createElement("span"), document.createElement("span")];
+    spoken.className = "hidden"; // it is read aloud, though not every minute
     spoken.setAttribute("role", "status");
-    this.replaceChildren(shown, read, spoken);
     const tick = () => {
-      const left = until - Date.now() - ahead;
-      shown.textContent = left > 0 ? word("time_left", { time: clock(left) }) : word("time_over");
-      const text = announcement(left);
-      if (text !== null && spoken.textContent !== text) spoken.textContent = text;
+      const left = Date.parse(until ?? "") - Date.now() - ahead;
+      const minutes = Math.ceil(left / MINUTE_MS);
+      if (minutes > Number(from)) return;
+      if (!spoken.isConnected) this.replaceChildren(shown, spoken);
+      shown.textContent =
+        minutes > 1 ? word("minutes_left", { minutes }) : word(left > 0 ? "minute_left" : "time_over");
+      const text = minutes < 2 || minutes === ANNOUNCED_MINUTES ? shown.textContent : "";
+      if (spoken.textContent !== text) spoken.textContent = text;
       if (left > 0) return;
       clearInterval(this.#timer);
       dispatchEvent(new Event("pay:look"));
@@ -441,25 +441,6 @@ class PayCountdown extends HTMLElement {
   disconnectedCallback() {
     clearInterval(this.#timer);
   }
-}
-
-/**
- * Says what is read aloud of the time that is left: little, and null for nothing new.
- * @param {number} left in ms
- */
-function announcement(left) {
-  if (left <= 0) return word("time_over");
-  const minutes = Math.ceil(left / MINUTE_MS);
-  if (!ANNOUNCED_MINUTES.includes(minutes)) return null;
-  return minutes > 1 ? word("minutes_left", { minutes }) : word("minute_left");
-}
-
-/** @param {number} ms */
-function clock(ms) {
-  const seconds = Math.floor(ms / 1_000);
-  const parts = [Math.floor(seconds / 60) % 60, seconds % 60];
-  if (seconds >= 3_600) parts.unshift(Math.floor(seconds / 3_600));
-  return parts.map((part, at) => (at ? String(part).padStart(2, "0") : String(part))).join(":");
 }
 
 /** Copies a text, and says so. */

@@ -1,0 +1,131 @@
+"""A payment by keyboard alone, as a screen reader reads it; the documentation keeps the text.
+
+`REWRITE_TRANSCRIPT=1` writes it anew. Read every sentence before you commit it.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from payintent.payments.model import Payment
+from tests.support.fakes import captured
+from tests.support.world import World
+from tests.web.gallery import PRODUCT, Gallery
+from tests.web.states import STATES
+from tests.web.transcript import read_aloud, read_focus
+from tests.web.visiting import screen, show
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
+
+_PAGE = Path(__file__).parents[2] / "docs" / "contribute" / "checkout-transcript.md"
+_SECTION = re.compile(r"## ([^\n]+)\n\n```text\n(.*?)```", re.DOTALL)
+#: What differs each time, and what stands in its place.
+_CHANGING = (
+    (re.compile(r"\b(rcpt|pay)_\w+"), r"\1_1"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), "2026-01-01 12:00"),
+    (re.compile(r"(0x\w{4}|\b[0-9A-Fa-f]{4}\b)( [0-9A-Fa-f]{4}){4,}"), "0x12 3456"),
+)
+_TABS_MAX = 30
+_HAS_FOCUS = """([tag, text]) => {
+  const one = document.activeElement;
+  return one.matches(tag === "radio" ? "[type=radio]" : tag) && one.textContent.includes(text);
+}"""
+
+
+async def test_a_buyer_who_listens_pays_by_card(gallery: Gallery, browser: Browser) -> None:
+    async with await screen(browser) as context:
+        page = await context.new_page()
+        payment = await gallery.shop.create(metadata=PRODUCT % gallery.origin)
+        await page.goto(f"{gallery.base}/{payment.checkout_id}")
+        await expect(page.locator("html.scripted")).to_have_count(1)
+        parts = {"Choose a payment method": await read_aloud(page)}
+        keys = [*(await _tab_to(page, "radio")), await _press(page, "ArrowDown")]
+        keys += [await _press(page, "ArrowUp"), *(await _tab_to(page, "button"))]
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".card iframe")).to_be_visible()
+        parts["Select a card by keyboard"] = [*keys, "Enter: the next page opens"]
+        parts["Enter the card"] = await read_aloud(page)
+        await _capture(gallery.shop, payment)
+        await expect(page.locator("[data-result]")).to_be_focused()
+        await expect(page.get_by_text("Taking you back")).to_be_visible()
+        parts["The payment succeeds"] = await read_aloud(page)
+        await _tab_to(page, "a")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Receipt")).to_be_visible()
+        parts["Read the receipt"] = await read_aloud(page)
+    _compare(parts)
+
+
+async def test_a_buyer_who_listens_cancels(gallery: Gallery, browser: Browser) -> None:
+    async with await screen(browser) as context:
+        page = await context.new_page()
+        payment = await gallery.shop.create()
+        await page.goto(f"{gallery.base}/{payment.checkout_id}")
+        await expect(page.locator("html.scripted")).to_have_count(1)
+        keys = (await _tab_to(page, "summary", "Cancel payment"))[-1:]
+        await page.keyboard.press("Enter")
+        keys += [f"Enter: {await read_focus(page)}", *(await _tab_to(page, "button"))]
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="was cancelled")).to_be_visible()
+        parts = {"Cancel by keyboard": [*keys, "Enter: the next page opens"]}
+        parts["The payment is cancelled"] = await read_aloud(page)
+    _compare(parts)
+
+
+async def test_a_buyer_who_listens_hears_where_to_send_a_token(
+    gallery: Gallery, browser: Browser
+) -> None:
+    visit = await STATES["deposit"](gallery)
+    async with await screen(browser) as context:
+        page = (await show(context, gallery, visit)).page
+        await expect(page.locator("html.scripted")).to_have_count(1)
+        await expect(page.get_by_text("left to pay").first).to_be_visible()
+        _compare({"Pay to an address": await read_aloud(page)})
+
+
+async def _tab_to(page: Page, tag: str, text: str = "") -> list[str]:
+    """Press the tab key until such an element has the focus; gives what was read on the way."""
+    heard: list[str] = []
+    for _ in range(_TABS_MAX):
+        heard.append(await _press(page, "Tab"))
+        is_there: bool = await page.evaluate(
+            _HAS_FOCUS,
+            [tag, text],
+        )
+        if is_there:
+            return heard
+    raise AssertionError(f"no {tag} {text} is reached: {heard}")
+
+
+async def _press(page: Page, key: str) -> str:
+    await page.keyboard.press(key)
+    return f"{key}: {await read_focus(page)}"
+
+
+async def _capture(world: World, payment: Payment) -> None:
+    session = (await world.see(payment)).session
+    assert session is not None
+    await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
+
+
+def _compare(parts: dict[str, list[str]]) -> None:
+    heard = {title: "\n".join(map(_steady, lines)) + "\n" for title, lines in parts.items()}
+    if os.environ.get("REWRITE_TRANSCRIPT"):
+        text = _PAGE.read_text()
+        for title, lines in heard.items():
+            section = f"## {title}\n\n```text\n{lines}```"
+            pattern = re.compile(rf"## {re.escape(title)}\n\n```text\n.*?```", re.DOTALL)
+            found = pattern.search(text)
+            text = text.replace(found[0], section) if found else f"{text}\n{section}\n"
+        _PAGE.write_text(text)
+    kept = dict(_SECTION.findall(_PAGE.read_text()))
+    assert {title: kept.get(title) for title in heard} == heard
+
+
+def _steady(line: str) -> str:
+    for pattern, instead in _CHANGING:
+        line = pattern.sub(instead, line)
+    return line
