@@ -10,6 +10,8 @@ from starlette.responses import Response
 from payintent.cases import list_store as case_lists
 from payintent.cases.list_store import CaseFilter, MerchantCase
 from payintent.db.database import get_current_time
+from payintent.members.model import MemberRight
+from payintent.merchants import access_store
 from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.schemas import read_payment_filter
 from payintent.portal.payments import make_payment_row
@@ -25,6 +27,7 @@ _PAYMENTS_MAX = 10
 _CASES_MAX = 100
 _REFUNDS_MAX = 100
 _REFUND_DAYS = 7
+_KEYS_MAX = 1_000
 _CALLBACK_URL_CHARS_MAX = 200
 _OUTCOMES: dict[str, str] = {
     AttemptOutcome.HTTP_ERROR: "your server responded with an error",
@@ -48,6 +51,12 @@ class Problem:
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    active: int
+    last_used_at: datetime | None
+
+
 @member_page()
 async def get_overview(visit: MemberVisit) -> Response:
     database = visit.context.database
@@ -66,6 +75,15 @@ async def get_overview(visit: MemberVisit) -> Response:
         now=await get_current_time(database),
         problems=await _list_problems(visit, health),
         rows=[make_payment_row(snapshot) for snapshot in snapshots],
+        key_use=await _read_key_use(visit) if visit.may(MemberRight.SEE_KEYS) else None,
+    )
+
+
+async def _read_key_use(visit: MemberVisit) -> KeyUse:
+    keys = await access_store.list_keys(visit.context.database, visit.merchant_id, _KEYS_MAX)
+    uses = [key.last_used_at for key in keys if key.last_used_at is not None]
+    return KeyUse(
+        active=sum(key.revoked_at is None for key in keys), last_used_at=max(uses, default=None)
     )
 
 

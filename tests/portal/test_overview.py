@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from payintent.members.model import MemberRole
+from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import SetCallbackUrl
 from payintent.portal.overview import describe_failure, hide_url_secrets
 from payintent.webhooks.endpoints_store import RecentAttempt
@@ -97,6 +98,19 @@ async def test_it_shows_the_last_ten_payments_with_separators(api: Api) -> None:
     page = (await person.get("/merchant/overview")).body.decode()
     assert [one for one in made if one in page] == made[2:]
     assert page.count("1,590.00 THB") == 10
+
+
+async def test_it_tells_developers_of_their_keys(api: Api) -> None:
+    developer, finance = await member(api), await member(api, MemberRole.FINANCE)
+    assert "API keys Active 1 key Last used (UTC)" in await _overview(developer)
+    issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="second"))
+    assert "Active 2 keys" in await _overview(developer)
+    public_id = issued.api_key.split("_")[2]
+    assert (await developer.post(f"/merchant/keys/{public_id}/revoke")).status == 303
+    page = await _overview(developer)
+    assert "Active 1 key" in page
+    assert public_id not in page
+    assert "Last used" not in await _overview(finance)
 
 
 async def test_it_has_nothing_of_another_merchant(api: Api) -> None:
