@@ -23,6 +23,7 @@ from payintent.chains.compare_endpoints import EndpointComparison
 from payintent.checkout import (
     codes,
     events,
+    link_page,
     page,
     refund_address_page,
     static_files,
@@ -49,7 +50,7 @@ from payintent.http.exports import ExportSlots
 from payintent.http.health import LIVENESS_ROUTE, HealthRoutes, Readiness
 from payintent.http.middleware import CommonHeaders, RequestTimes, metrics_route
 from payintent.http.viewer import ViewerReader
-from payintent.merchants.access import Authenticator, MerchantApi
+from payintent.merchants.access import Authenticator, MerchantApi, MerchantDirectory
 from payintent.merchants.call_log import CallLog, CallLogWriter, KeyUses
 from payintent.merchants.limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.onchain.routes import OnchainRoutes
@@ -57,6 +58,7 @@ from payintent.operators.access import OperatorApi
 from payintent.operators.routes import OperationRoutes
 from payintent.overview.cache import OverviewCache
 from payintent.payment_history.routes import PaymentHistoryRoutes
+from payintent.payment_links.open_payment import LinkPayments
 from payintent.payment_links.routes import PaymentLinkRoutes
 from payintent.payments import store as payment_store
 from payintent.payments.create import ConcurrentCreateRequests
@@ -95,6 +97,9 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/c/{checkout_id}/test-transfer", test_mode_deposits.post_transfer, methods=["POST"]),
     Route("/c/refund/{code}", refund_address_page.get_refund_address, methods=["GET"]),
     Route("/c/refund/{code}", refund_address_page.post_refund_address, methods=["POST"]),
+    Route("/c/link/{token}", link_page.get_link_page, methods=["GET"]),
+    Route("/c/link/{token}", link_page.post_link_page, methods=["POST"]),
+    Route("/c/link/{token}/qr.svg", link_page.get_link_qr, methods=["GET"]),
     Route("/c/wallet/open/{code}", codes.get_wallet_handoff, methods=["GET"]),
     Route("/c/static/pictures/{name}.webp", static_files.get_picture, methods=["GET"]),
     Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),
@@ -319,11 +324,24 @@ def _make_checkout_context(route_context: RouteContext) -> CheckoutContext:
         selection_context=service.selection_context,
         wallet_handoff=service.wallet_handoff,
         refund_address_links=service.refund_address_links,
+        link_payments=_make_link_payments(route_context),
         buyer_simulator=service.buyer_simulator,
         pictures=service.pictures,
         viewers=route_context.viewers,
         address_limiter=route_context.address_limiter,
         change_feed=route_context.payment_changes,
+    )
+
+
+def _make_link_payments(route_context: RouteContext) -> LinkPayments:
+    service = route_context.service
+    return LinkPayments(
+        database=service.database,
+        settings=service.settings,
+        encryption=service.encryption,
+        merchants=MerchantDirectory(service.database, service.accounts),
+        limiter=route_context.merchant_api.limiter,
+        screening=service.fraud_screening,
     )
 
 

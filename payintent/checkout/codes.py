@@ -21,7 +21,7 @@ from payintent.payments import store as payment_store
 @with_error_pages
 @checkout_route
 async def get_page_qr(visit: CheckoutVisit) -> Response:
-    return _qr_response(full_page_url(visit))
+    return qr_response(full_page_url(visit))
 
 
 @with_error_pages
@@ -33,7 +33,7 @@ async def get_wallet_qr(visit: CheckoutVisit) -> Response:
     links: dict[str, str] = step.session["links"] if step and step.accepts_payment else {}
     if "eip681" not in links:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no payment request for a wallet")
-    return _qr_response(links["eip681"])
+    return qr_response(links["eip681"])
 
 
 @with_error_pages
@@ -44,7 +44,7 @@ async def get_address_qr(visit: CheckoutVisit) -> Response:
     step = await wallet_step(visit.context, action)
     if not isinstance(step, DepositStep) or not step.accepts_payment:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no deposit address to pay to")
-    return _qr_response(step.session["deposit_address"])
+    return qr_response(step.session["deposit_address"])
 
 
 @with_error_pages
@@ -68,7 +68,7 @@ def full_page_url(visit: CheckoutVisit) -> str:
     return f"{base}/{visit.payment.checkout_id}"
 
 
-def _qr_response(text: str) -> Response:
+def qr_response(text: str) -> Response:
     svg = BytesIO()
     code = segno.make(text, error="m")
     code.save(svg, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False)

@@ -14,6 +14,7 @@ from payintent.http.application import require_state
 from payintent.http.viewer import ViewerReader
 from payintent.merchants.limits import AddressRateLimiter
 from payintent.onchain.wallet_sessions import WalletHandoff
+from payintent.payment_links.open_payment import LinkPayments
 from payintent.payment_sessions.select_quote import SelectionContext, ServiceUrls
 from payintent.payments.lookup import PaymentLookup
 from payintent.payments.method_usage import MethodUsage
@@ -38,6 +39,7 @@ class CheckoutContext:
     selection_context: SelectionContext
     wallet_handoff: WalletHandoff
     refund_address_links: RefundAddressLinks
+    link_payments: LinkPayments
     buyer_simulator: BuyerSimulator
     pictures: PictureCache
     viewers: ViewerReader

@@ -161,7 +161,7 @@ async def _denial_page(request: Request) -> Response:
     fields = _error_fields(language, "blocked", "blocked_text") | {
         "status": "BLOCKED",
         "return_url": make_return_link(snapshot, merchant),
-        "merchant": _keep_linkable_urls(merchant),
+        "merchant": keep_linkable_urls(merchant),
         "logo": picture_path(context, merchant.logo_url, merchant.id),
         "style": page_style(merchant.accent_colour),
         "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
@@ -170,7 +170,7 @@ async def _denial_page(request: Request) -> Response:
     return render_page(request, "sorry.html", fields, merchant_policy(context, merchant))
 
 
-def _keep_linkable_urls(merchant: Merchant) -> Merchant:
+def keep_linkable_urls(merchant: Merchant) -> Merchant:
     return replace(
         merchant,
         support_url=get_linkable_url(merchant.support_url),

@@ -21,7 +21,7 @@ from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import ListPaymentMethods
 from payintent.runtime.settings import Settings
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
-from tests.payment_links.linking import post_link
+from tests.payment_links.linking import post_link, token_of
 from tests.payments.test_expire import sweep
 from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.support.arrange import bring_to, callback, captured, payment_of, select
@@ -167,6 +167,19 @@ async def _get_link(api: Api, created: Answer) -> Answer:
 async def _deactivate_link(api: Api, created: Answer) -> Answer:
     path = f"/v1/payment-links/{(await post_link(api)).json['id']}/deactivate"
     return await api.send("POST", path, headers=api.bearer())
+
+
+async def _link_page(api: Api, created: Answer) -> Answer:
+    return await api.send("GET", f"/c/link/{token_of(await post_link(api))}")
+
+
+async def _send_link_form(api: Api, created: Answer) -> Answer:
+    path = f"/c/link/{token_of(await post_link(api))}"
+    return await api.send("POST", path, data={"form": "a"})
+
+
+async def _link_code(api: Api, created: Answer) -> Answer:
+    return await api.send("GET", f"/c/link/{token_of(await post_link(api))}/qr.svg")
 
 
 async def _list_events(api: Api, created: Answer) -> Answer:
@@ -392,6 +405,9 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /c/{checkout_id}/address.svg": (200, _address_code),
     "GET /c/refund/{code}": (200, _refund_page),
     "POST /c/refund/{code}": (303, _send_refund_address),
+    "GET /c/link/{token}": (200, _link_page),
+    "POST /c/link/{token}": (303, _send_link_form),
+    "GET /c/link/{token}/qr.svg": (200, _link_code),
     "GET /c/test/card/{session_id}": (200, _card_page),
     "POST /c/test/card/{session_id}": (303, _send_card),
     "GET /c/wallet/open/{code}": (303, _open_in_wallet),

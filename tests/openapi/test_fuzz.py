@@ -33,7 +33,7 @@ from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
-from tests.payment_links.linking import post_link
+from tests.payment_links.linking import post_link, token_of
 from tests.refunds.requests import ask
 from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.conformance import NonconformingError, check
@@ -99,6 +99,9 @@ REQUESTS = {
     "GET /c/{checkout_id}/address.svg": 20,
     "GET /c/refund/{code}": 20,
     "POST /c/refund/{code}": 20,
+    "GET /c/link/{token}": 20,
+    "POST /c/link/{token}": 30,
+    "GET /c/link/{token}/qr.svg": 20,
     "GET /c/wallet/open/{code}": 20,
     "GET /c/static/pictures/{name}.webp": 10,
     "GET /c/test/card/{session_id}": 20,
@@ -155,6 +158,7 @@ class Ids:
         self._session_ids = session_ids
         self._refund_id = refund.json["id"]
         self._link_id = link.json["id"]
+        self._link_token = token_of(link)
         self._loop = asyncio.get_running_loop()
         self._read: Answer | None = None  # a `PENDING` one that is only read
 
@@ -172,6 +176,8 @@ class Ids:
             case.path_parameters["refund_id"] = self._refund_id
         if "link_id" in case.path_parameters:
             case.path_parameters["link_id"] = self._link_id
+        if "token" in case.path_parameters:
+            case.path_parameters["token"] = self._link_token
         if "account_id" in case.path_parameters:  # unsigned: a callback of nobody's
             account_id = str(self._api.world.account_id)
             case.path_parameters = {"provider": "fake", "account_id": account_id}

@@ -58,3 +58,7 @@ async def post_link(api: Api, key: str | None = None, **changes: Any) -> Answer:
     body = {name: value for name, value in (body | changes).items() if value is not None}
     headers = api.bearer() | {"Idempotency-Key": key or str(uuid4())}
     return await api.send("POST", "/v1/payment-links", json=body, headers=headers)
+
+
+def token_of(link: Answer) -> str:
+    return link.json["url"].rpartition("/")[2]
