@@ -244,6 +244,7 @@ def _render_denial(visit: _LinkVisit) -> Response:
         "tone": "plain",
         "status": "BLOCKED",
         "retry_url": None,
+        "return_url": None,
     }
     policy = content_security_policy(styles=[page_style(visit.merchant.accent_colour).csp_source])
     return rendering.render_page(visit.request, "sorry.html", fields, policy)
