@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 from payintent.accounting import gateway_payouts_store as gateway_payout_store
 from payintent.accounting import payouts_store as payout_store
@@ -38,8 +38,8 @@ def statements() -> Iterator[Statement]:
     """Yield every statement that the roles of the service run."""
     for label, tree, names in _modules():
         for name, value in names.items():
-            if isinstance(value, KeysetList):
-                yield Statement(f"{label}.{name}", value.text)
+            for keyset in _list_keysets(value):
+                yield Statement(f"{label}.{name}", keyset.text)
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for query in _queries(function, names, label):
@@ -54,6 +54,12 @@ def statements() -> Iterator[Statement]:
     search = vars(importlib.import_module("payintent.payments.search_store"))
     for query in vars(search["_NEWEST"]).values():
         yield Statement("payments.search_store.list_positions", query)
+
+
+def _list_keysets(value: object) -> list[KeysetList]:
+    """Return the list that is bound to a name, or the lists in a dictionary."""
+    values = cast("dict[object, object]", value).values() if isinstance(value, dict) else [value]
+    return [one for one in values if isinstance(one, KeysetList)]
 
 
 def _modules() -> Iterator[tuple[str, ast.Module, dict[str, Any]]]:

@@ -15,11 +15,12 @@ from payintent.operators import proposals_store, tokens_store
 from payintent.operators.fields import (
     ListLimit,
     ListOrder,
+    MerchantFilter,
     argument,
     check_cursor,
     check_list_limit,
+    check_merchant,
     check_note,
-    check_order,
     option,
     parse_before,
     quote_input,
@@ -88,6 +89,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"],
         option("The status of the proposals."),
     ] = "WAITING"
+    merchant_id: MerchantFilter = None
     before: Annotated[str | None, option("The last id of the previous page.")] = None
     order: ListOrder = "newest"
     after: Annotated[
@@ -98,20 +100,24 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     async def read(self, context: OperationContext) -> list[ApprovalView]:
         """List proposals, and refunds that need approval if `status` is WAITING or ALL."""
         check_list_limit(self.limit)
-        is_oldest_first = self.order == "oldest"
-        check_order(self.order, "status WAITING", self.status == _WAITING)
+        await check_merchant(context.database, self.merchant_id)
         check_cursor(self.order, self.before, self.after)
         status = None if self.status == "ALL" else self.status
+        is_oldest_first = self.order == "oldest"
         before, after = _parse_cursor("before", self.before), _parse_cursor("after", self.after)
-        page = (
-            await proposals_store.list_undecided(context.database, after, self.limit)
-            if is_oldest_first
-            else await proposals_store.list_proposals(context.database, status, before, self.limit)
+        page = await proposals_store.list_proposals(
+            context.database,
+            before or after,
+            self.limit,
+            status=status,
+            merchant_id=self.merchant_id,
+            oldest_first=is_oldest_first,
         )
         views = [make_proposal_view(proposal) for proposal in page]
         if self.status in (_WAITING, "ALL"):
             refunds = await ListRefunds(
                 step=RefundStep.APPROVAL,
+                merchant_id=self.merchant_id,
                 before=before and ids.format_id(ids.REFUND, before),
                 order=self.order,
                 after=after and ids.format_id(ids.REFUND, after),

@@ -129,7 +129,7 @@ class CaseFilter:
     payment_ids: Sequence[UUID] | None = None
     opened_from: datetime | None = None
     opened_before: datetime | None = None
-    oldest_first: bool = False  # only for operators' lists of open cases
+    oldest_first: bool = False  # only for operators' lists
     last: UUID | None = None  # the last case of the previous page
 
 
@@ -162,28 +162,28 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
     )
 
 
-_NEWEST, _OPEN, _BY_MERCHANT, _BY_PAYMENT = (
-    _build_case_list(),
-    _build_case_list("status = 'OPEN'"),
-    _build_case_list("merchant_id = {merchant_id}"),
-    _build_case_list("payment_id = ANY({payment_ids}::uuid[])"),
-)
-_OPEN_OLDEST_FIRST = _build_case_list("status = 'OPEN'", oldest_first=True)
-_BY_PAYMENT_OLDEST_FIRST = _build_case_list(
-    "payment_id = ANY({payment_ids}::uuid[])", oldest_first=True
+def _build_case_lists(*index: LiteralString) -> dict[bool, KeysetList]:
+    """Return the lists that are sorted newest first (False) and oldest first (True)."""
+    return {order: _build_case_list(*index, oldest_first=order) for order in (False, True)}
+
+
+_ALL, _OPEN, _BY_MERCHANT, _BY_PAYMENT = (
+    _build_case_lists(),
+    _build_case_lists("status = 'OPEN'"),
+    _build_case_lists("merchant_id = {merchant_id}"),
+    _build_case_lists("payment_id = ANY({payment_ids}::uuid[])"),
 )
 
 
 async def list_cases(database: Executor, case_filter: CaseFilter, limit: int) -> list[CaseDetails]:
     """List cases. Filters that no index covers apply only to the first 10,000 cases."""
     if case_filter.payment_ids is not None:
-        cases = _BY_PAYMENT_OLDEST_FIRST if case_filter.oldest_first else _BY_PAYMENT
-    elif case_filter.oldest_first:
-        cases = _OPEN_OLDEST_FIRST
+        lists = _BY_PAYMENT
     elif case_filter.status == "OPEN":
-        cases = _OPEN
+        lists = _OPEN
     else:
-        cases = _NEWEST if case_filter.merchant_id is None else _BY_MERCHANT
+        lists = _ALL if case_filter.merchant_id is None else _BY_MERCHANT
+    cases = lists[case_filter.oldest_first]
     rows = await cases.page(database, case_filter.last, limit, **asdict(case_filter))
     return [_build_case(row) for row in rows]
 

@@ -28,7 +28,7 @@ CaseId = Annotated[str, argument("The case id, such as case_0351NDickobV3yYH8omp
 
 
 class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
-    """List cases, newest first. Open cases can also be listed oldest first."""
+    """List cases."""
 
     action: ClassVar[str] = "case.list"
     columns = (
@@ -45,8 +45,7 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
     after: Annotated[str | None, option("The last case of the previous page, oldest first.")] = None
 
     async def read(self, context: OperationContext) -> list[CaseDetails]:
-        pending_filter = "status OPEN", self.status == "OPEN"
-        times = await self.check_list(context, self.before, self.after, pending_filter)
+        times = await self.check_list(context, self.before, self.after)
         case_filter = CaseFilter(
             merchant_id=self.merchant_id,
             status=None if self.status == "ALL" else self.status,

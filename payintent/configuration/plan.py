@@ -405,7 +405,9 @@ async def _load_approval_ids(
     approval_ids: dict[bytes, str] = {}
     after: UUID | None = None
     while actions:
-        page = await proposals_store.list_undecided(context.database, after, _PAGE)
+        page = await proposals_store.list_proposals(
+            context.database, after, _PAGE, status="WAITING", oldest_first=True
+        )
         for proposal in page:
             if proposal.action in actions and proposal.sealed is not None:
                 encryption_context = make_proposal_context(

@@ -12,7 +12,7 @@ from payintent.payments.search_store import find_order_payments
 
 
 class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True):
-    """List disputes, newest first. Running disputes can also be listed oldest first."""
+    """List disputes."""
 
     action: ClassVar[str] = "dispute.list"
     columns = (
@@ -31,8 +31,7 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
     ] = None
 
     async def read(self, context: OperationContext) -> list[DisputeDetails]:
-        pending_filter = "status RUNNING", self.status == "RUNNING"
-        times = await self.check_list(context, self.before, self.after, pending_filter)
+        times = await self.check_list(context, self.before, self.after)
         criteria = DisputeFilter(
             merchant_id=self.merchant_id,
             only_running=self.status == "RUNNING",

@@ -109,7 +109,7 @@ class DisputeFilter:
     currency: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
-    oldest_first: bool = False  # only for running disputes
+    oldest_first: bool = False
     last: UUID | None = None  # the last dispute of the previous page
 
 
@@ -157,24 +157,25 @@ def _build_list(*where: LiteralString, oldest_first: bool = False) -> KeysetList
 
 
 _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
-_ALL, _RUNNING = _build_list(), _build_list(_IS_RUNNING)
-_BY_PAYMENT, _BY_PAYMENT_OLDEST_FIRST = (
-    _build_list(
-        "case_id IN (SELECT id FROM money_case WHERE payment_id = ANY({payment_ids}::uuid[]))",
-        "(NOT {only_running}::boolean OR " + _IS_RUNNING + ")",
-        oldest_first=oldest_first,
-    )
-    for oldest_first in (False, True)
+
+
+def _build_lists(*where: LiteralString) -> dict[bool, KeysetList]:
+    """Return the lists that are sorted newest first (False) and oldest first (True)."""
+    return {order: _build_list(*where, oldest_first=order) for order in (False, True)}
+
+
+_ALL, _RUNNING = _build_lists(), _build_lists(_IS_RUNNING)
+_BY_PAYMENT = _build_lists(
+    "case_id IN (SELECT id FROM money_case WHERE payment_id = ANY({payment_ids}::uuid[]))",
+    "(NOT {only_running}::boolean OR " + _IS_RUNNING + ")",
 )
-_RUNNING_OLDEST_FIRST = _build_list(_IS_RUNNING, oldest_first=True)
 
 
 def _choose_list(dispute_filter: DisputeFilter) -> KeysetList:
+    lists = _RUNNING if dispute_filter.only_running else _ALL
     if dispute_filter.payment_ids is not None:
-        return _BY_PAYMENT_OLDEST_FIRST if dispute_filter.oldest_first else _BY_PAYMENT
-    if dispute_filter.oldest_first:
-        return _RUNNING_OLDEST_FIRST
-    return _RUNNING if dispute_filter.only_running else _ALL
+        lists = _BY_PAYMENT
+    return lists[dispute_filter.oldest_first]
 
 
 async def list_disputes(

@@ -255,14 +255,8 @@ ListLimit = Annotated[int, option("Maximum number of entries.", min=1, max=LIST_
 
 ListOrder = Annotated[
     Literal["newest", "oldest"],
-    option("`newest` or `oldest` first. `oldest` requires a filter for pending entries."),
+    option("`newest` or `oldest` first."),
 ]
-
-
-def check_order(order: str, pending_filter: str, is_pending: object) -> None:
-    """Raise `BAD_REQUEST` for the order `oldest` unless only pending entries are listed."""
-    if order == "oldest" and not is_pending:
-        raise BadRequestError(f"order `oldest` requires {pending_filter}")
 
 
 def check_cursor(order: str, before: object, after: object) -> None:

@@ -27,7 +27,6 @@ from payintent.operators.fields import (
     check_cursor,
     check_list_limit,
     check_merchant,
-    check_order,
     parse_time_range,
 )
 from payintent.runtime.encryption import Encryption
@@ -152,7 +151,7 @@ class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
 
 
 class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
-    """A list, newest first, whose pending entries can also be listed oldest first."""
+    """A list of a merchant's or all merchants' entries, by creation time."""
 
     merchant_id: MerchantFilter = None
     since: CreatedSince = None
@@ -166,14 +165,9 @@ class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
         context: OperationContext,
         before: object,
         after: object,
-        pending_filter: tuple[str, bool],
     ) -> TimeRange:
-        """Check the fields and return the time range; raises `BAD_REQUEST` or `NOT_FOUND`.
-
-        `pending_filter` is the filter that the order `oldest` requires, and whether it is set.
-        """
+        """Check the fields and return the time range; raises `BAD_REQUEST` or `NOT_FOUND`."""
         check_list_limit(self.limit)
-        check_order(self.order, *pending_filter)
         check_cursor(self.order, before, after)
         await check_merchant(context.database, self.merchant_id)
         return await parse_time_range(context.database, self.since, self.until, self.older_than)

@@ -74,23 +74,32 @@ async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
     return Proposal(**row) if row else None
 
 
-_PROPOSALS = KeysetList(_SELECT_PROPOSAL, "id", status=_STATUS + " = {}")
-_UNDECIDED_PROPOSALS = KeysetList(
-    _SELECT_PROPOSAL, "id", "status = 'WAITING' AND expires_at > clock()", oldest_first=True
-)
+#: Lists of proposals, newest first (False) and oldest first (True).
+_PROPOSALS = {
+    order: KeysetList(
+        _SELECT_PROPOSAL,
+        "id",
+        oldest_first=order,
+        status=_STATUS + " = {}",
+        merchant_id="merchant_id = {}",
+    )
+    for order in (False, True)
+}
 
 
 async def list_proposals(
-    database: Executor, status: str | None, before: UUID | None, limit: int
+    database: Executor,
+    last: UUID | None,
+    limit: int,
+    *,
+    status: str | None,
+    merchant_id: int | None = None,
+    oldest_first: bool = False,
 ) -> list[Proposal]:
-    """List proposals, newest first. If `status` is None, the status can be any."""
-    rows = await _PROPOSALS.page(database, before, limit, status=status)
-    return [Proposal(**row) for row in rows]
-
-
-async def list_undecided(database: Executor, after: UUID | None, limit: int) -> list[Proposal]:
-    """List undecided proposals, oldest first. `after` is the last id of the previous page."""
-    rows = await _UNDECIDED_PROPOSALS.page(database, after, limit)
+    """List proposals after the last id of the previous page. None matches all proposals."""
+    rows = await _PROPOSALS[oldest_first].page(
+        database, last, limit, status=status, merchant_id=merchant_id
+    )
     return [Proposal(**row) for row in rows]
 
 

@@ -61,7 +61,7 @@ class RefundFilter:
     created_before: datetime | None = None
     updated_from: datetime | None = None
     updated_before: datetime | None = None
-    oldest_first: bool = False  # only for refunds that need approval
+    oldest_first: bool = False
     last: UUID | None = None  # the last refund of the previous page
 
 
@@ -126,31 +126,33 @@ def _build_list(
     )
 
 
-_ALL_REFUNDS = _build_list()
-_PAYMENT_REFUNDS = _build_list("payment_id = ANY({payment_ids}::uuid[])")
-_MERCHANT_REFUNDS = _build_list("merchant_id = {merchant_id}")
-_PENDING_REFUNDS = _build_list(source=_QUEUED_OR_SENT)
-_REFUNDS_TO_APPROVE = _build_list("step = 'approval'")
-_REFUNDS_TO_APPROVE_OLDEST_FIRST = _build_list("step = 'approval'", oldest_first=True)
-_PAYMENT_REFUNDS_OLDEST_FIRST = _build_list(
-    "payment_id = ANY({payment_ids}::uuid[])", oldest_first=True
-)
+def _build_lists(*index: LiteralString, source: LiteralString = "refund") -> dict[bool, KeysetList]:
+    """Return the lists that are sorted newest first (False) and oldest first (True)."""
+    return {
+        order: _build_list(*index, source=source, oldest_first=order) for order in (False, True)
+    }
+
+
+_ALL_REFUNDS = _build_lists()
+_PAYMENT_REFUNDS = _build_lists("payment_id = ANY({payment_ids}::uuid[])")
+_MERCHANT_REFUNDS = _build_lists("merchant_id = {merchant_id}")
+_PENDING_REFUNDS = _build_lists(source=_QUEUED_OR_SENT)
+_REFUNDS_TO_APPROVE = _build_lists("step = 'approval'")
 
 
 async def list_refunds(
     database: Executor, criteria: RefundFilter, limit: int
 ) -> list[RefundDetails]:
-    """List refunds. Filters that no index covers search only the newest 10,000 refunds."""
+    """List refunds. Filters that no index covers search only the first 10,000 refunds."""
     if criteria.payment_ids is not None:
-        refunds = _PAYMENT_REFUNDS_OLDEST_FIRST if criteria.oldest_first else _PAYMENT_REFUNDS
-    elif criteria.oldest_first:
-        refunds = _REFUNDS_TO_APPROVE_OLDEST_FIRST
+        lists = _PAYMENT_REFUNDS
     elif criteria.step == "approval":
-        refunds = _REFUNDS_TO_APPROVE
+        lists = _REFUNDS_TO_APPROVE
     elif criteria.status == "PENDING" or criteria.step in {"queued", "sent"}:
-        refunds = _PENDING_REFUNDS
+        lists = _PENDING_REFUNDS
     else:
-        refunds = _ALL_REFUNDS if criteria.merchant_id is None else _MERCHANT_REFUNDS
+        lists = _ALL_REFUNDS if criteria.merchant_id is None else _MERCHANT_REFUNDS
+    refunds = lists[criteria.oldest_first]
     rows = await refunds.page(database, criteria.last, limit, **asdict(criteria))
     return [_from_row(row) for row in rows]
 

@@ -48,7 +48,7 @@ RefundId = Annotated[str, argument("A refund id such as ref_0351NDickobV3yYH8omp
 
 
 class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
-    """List refunds, newest first. Refunds that need approval can be listed oldest first."""
+    """List refunds."""
 
     action: ClassVar[str] = "refund.list"
     columns = (
@@ -73,8 +73,7 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     )
 
     async def read(self, context: OperationContext) -> list[RefundDetails]:
-        pending_filter = "step approval", self.step == RefundStep.APPROVAL
-        times = await self.check_list(context, self.before, self.after, pending_filter)
+        times = await self.check_list(context, self.before, self.after)
         criteria = RefundFilter(
             merchant_id=self.merchant_id,
             payment_ids=await self._find_payments(context),
