@@ -12,6 +12,7 @@ from payintent.approvals.operations import (
     ShowApproval,
 )
 from payintent.console.access import OperatorVisit
+from payintent.console.list_links import make_list_links
 from payintent.console.lists import read_merchant_names, render_queue
 from payintent.console.operation_forms import read_operation
 from payintent.console.operation_pages import render_result
@@ -47,7 +48,8 @@ async def post_decision(visit: OperatorVisit) -> Response:
         if refusal.code is ErrorCode.NOT_FOUND:
             raise
         return await _render_approval(visit, note, refusal)
-    return render_result(visit, kind, result, back="/approvals")
+    back = f"/approvals{make_list_links(visit.request)['list_query']}"
+    return render_result(visit, kind, result, back=back)
 
 
 async def _render_approval(

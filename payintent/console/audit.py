@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
+from payintent.console.exports import stream_recorded_export
 from payintent.console.lists import read_merchant_names
 from payintent.console.operation_forms import (
     FormField,
@@ -16,7 +17,7 @@ from payintent.console.operation_forms import (
 )
 from payintent.console.rendering import to_plain
 from payintent.core.errors import RefusedError
-from payintent.http.exports import Export, read_pages, stream_export
+from payintent.http.exports import PAGE_ROWS, Export, read_pages
 from payintent.operators.audit_store import AuditEntry
 from payintent.operators.operations import ListAuditEntries
 
@@ -50,7 +51,6 @@ async def get_audit(visit: OperatorVisit) -> Response:
         entries=[to_plain(entry) for entry in entries],
         merchant_names=await read_merchant_names(visit, entries),
         older_url=older_url,
-        query=urlencode(filters),
     )
 
 
@@ -67,7 +67,7 @@ async def get_audit_export(visit: OperatorVisit) -> Response:
         make_fields=to_plain,
         rows_max=_EXPORT_ROWS_MAX,
     )
-    return await stream_export(export, visit.make_export_target())
+    return await stream_recorded_export(visit, export, _read_operation(filters, PAGE_ROWS))
 
 
 async def _read_page(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -56,6 +57,7 @@ async def render_queue(
     operation: Any = read_query(visit, kind, limit=PAGE_ROWS, **order)
     rows = await visit.read(operation)
     fields |= {name: rows, "form_values": visit.query, "status_filter": operation.status}
+    fields |= {"list_order": operation.order, "change_link": partial(change_query, visit)}
     next_link = make_next_link(visit, operation.order, [row.id for row in rows])
     fields["merchant_names"] = await read_merchant_names(visit, rows)
     fields["order_ids"] = await read_order_ids(visit, rows)

@@ -26,18 +26,23 @@ from payintent.core.errors import RefusedError
 from payintent.core.money import CURRENCIES
 from payintent.db.sealing import find_order_id
 from payintent.http.errors import get_http_status
+from payintent.merchants.methods_operations import ChangePaymentMethod
 from payintent.payment_history import store as history_store
 from payintent.payment_history.operations import ShowTimeline, summarize_payment
 from payintent.payment_history.timeline import KINDS, TimelineEntry, TimelinePage
 from payintent.payment_sessions.operations import EndPayment
-from payintent.payments.model import PaymentStatus
+from payintent.payments.list_store import PaymentFilter
+from payintent.payments.model import Payment, PaymentStatus
 from payintent.payments.operations import CancelPayment, ListPayments, PaymentPage, SearchPayments
+from payintent.payments.search_store import PaymentRecord, find_by_order, list_records
 from payintent.payments.store import require_payment
 from payintent.quotes.operations import ExplainQuotes, describe_countries
 from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.webhooks.operations import ResendEvent
 
+#: Maximum number of related payments on a payment's page, and of payments that are searched for.
+_RELATED_MAX, _RELATED_SCANNED_MAX = 10, 1_000
 _METHOD_KINDS = ("card", "redirect", "qr", "onchain")
 #: Match types that identify a single payment.
 _UNIQUE_MATCHES = frozenset(
@@ -120,6 +125,7 @@ async def get_payment(visit: OperatorVisit) -> Response:
     return visit.render(
         "payment.html",
         explanations=await visit.read(explain),
+        may_change_methods=visit.allows(ChangePaymentMethod),
         describe_countries=describe_countries,
         country=explain.country,
         country_names=dict(sorted(COUNTRY_NAMES.items(), key=itemgetter(1))),
@@ -130,6 +136,7 @@ async def get_payment(visit: OperatorVisit) -> Response:
         order_id=find_order_id(snapshot.payment.metadata),
         merchant_names=await read_merchant_names(visit, [snapshot.payment]),
         metadata=indent_json(snapshot.payment.metadata),
+        related_payments=await _list_related_payments(visit, snapshot.payment),
         actions=await _list_actions(visit, payment),
         entries=[_make_timeline_row(entry) for entry in timeline.entries],
         timeline=timeline,
@@ -145,6 +152,19 @@ def indent_json(text: str) -> str:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
+
+
+async def _list_related_payments(visit: OperatorVisit, payment: Payment) -> list[PaymentRecord]:
+    """Return the newest other payments of the merchant for the same order."""
+    order_id = find_order_id(payment.metadata)
+    if order_id is None:
+        return []
+    database, merchant_id = visit.context.database, payment.merchant_id
+    candidates = await find_by_order(database, order_id, merchant_id, _RELATED_SCANNED_MAX)
+    payment_filter = PaymentFilter(merchant_id=merchant_id, limit=_RELATED_MAX + 1)
+    records = await list_records(database, candidates, payment_filter)
+    payment_id = ids.format_id(ids.PAYMENT, payment.id)
+    return [record for record in records if record.id != payment_id][:_RELATED_MAX]
 
 
 async def _list_actions(visit: OperatorVisit, payment: Mapping[str, Any]) -> list[dict[str, str]]:

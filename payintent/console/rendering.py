@@ -10,9 +10,11 @@ from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.console.list_links import make_list_links
 from payintent.console.queue_counts import QUEUE_UNITS, format_queue_count
 from payintent.console.sessions import OperatorSession
 from payintent.core import ids
@@ -30,13 +32,16 @@ from payintent.operators.fields import summarize
 from payintent.operators.operation import OperationType, to_json_value
 from payintent.runtime.json_format import encode_json, format_timestamp
 
-_LIST_PATHS = {
+#: The lists that can be filtered and exported.
+LIST_PATHS = {
     "payments": "/payments",
     "cases": "/cases",
     "refunds": "/refunds",
     "disputes": "/disputes",
     "approvals": "/approvals",
-    "webhooks": "/webhooks/events",
+    "merchants": "/merchants",
+    "webhooks": "/webhooks",
+    "events": "/webhooks/events",
 }
 _PATHS_BY_FIELD = {
     "merchant_id": "/merchants/{}",
@@ -84,6 +89,9 @@ CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
 _LABELS = {"at": "Time", "of": "Operation", "who": "Operator", "why": "Reason"}
 _ACRONYMS = frozenset({"api", "id", "kyc", "uid", "url"})
 _LONG_CHARS = 40
+#: A space, and the place after the punctuation of a URL.
+_SPACE, _AFTER_PUNCTUATION = re.compile(r"(\s)"), re.compile(r"(?<=[/.:@?&=-])(?=[^/.:@?&=-])")
+_WORD_CHARS, _PART_CHARS_MAX, _CHUNK_CHARS = 16, 32, 16
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _TONE_WORDS = {
     "good": "PAID SUCCEEDED ACTIVE APPROVED DELIVERED ENABLED OK HEALTHY RESOLVED WON",
@@ -103,7 +111,7 @@ COMMON_HEADERS = {
 
 def list_url(name: str, **filters: str) -> str:
     """Return the URL of a list page; `filters` are fields of the list operation."""
-    return _LIST_PATHS[name] + (f"?{urlencode(filters)}" if filters else "")
+    return LIST_PATHS[name] + (f"?{urlencode(filters)}" if filters else "")
 
 
 def find_link(value: object, name: str) -> str | None:
@@ -213,6 +221,7 @@ def _list_common_fields(request: Request, session: OperatorSession | None) -> di
     counts: Mapping[str, int] = request.scope.get("payintent.queue_counts", {})
     return {
         "asset": CONSOLE_FILES.url,
+        **make_list_links(request),
         "merchant_names": {},
         "navigation": [  # label, path, and whether the section is open
             (name, entry, path == entry or (entry != "/" and path.startswith(f"{entry}/")))
@@ -243,7 +252,12 @@ def format_plain_summary(kind: OperationType) -> str:
 
 
 #: Titles of audited actions that are not operations.
-_OTHER_TITLES = {"approval.propose": "Propose change", "operator.sign-in": "Sign in"}
+_OTHER_TITLES = {
+    "approval.propose": "Propose change",
+    "list.export": "Export list",
+    "operator.sign-in": "Sign in",
+    "refund": "Refund",
+}
 
 
 def format_operation_title(action: str) -> str:
@@ -256,6 +270,33 @@ def format_operation_title(action: str) -> str:
 
 def is_long(value: object) -> bool:
     return isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _LONG_CHARS)
+
+
+def add_break_opportunities(value: object) -> Markup:
+    """Let browsers break long words: after the punctuation of URLs, or within long identifiers.
+
+    Short words with punctuation, such as dates, are kept whole.
+    """
+    return Markup("").join(
+        _split_long_word(word) if len(word) > _WORD_CHARS else _keep_whole(word)
+        for word in _SPACE.split(str(value))
+    )
+
+
+def _keep_whole(word: str) -> Markup:
+    if _AFTER_PUNCTUATION.search(word) is None:
+        return escape(word)
+    return Markup('<span class="whole">{}</span>').format(word)
+
+
+def _split_long_word(word: str) -> Markup:
+    chunks = [
+        part[start : start + size]
+        for part in _AFTER_PUNCTUATION.split(word)
+        for size in (len(part) if len(part) <= _PART_CHARS_MAX else _CHUNK_CHARS,)
+        for start in range(0, len(part), size)
+    ]
+    return Markup("<wbr>").join(map(escape, chunks))
 
 
 def shorten_timestamp(text: str) -> str:
@@ -281,6 +322,7 @@ def join_labels(fields: Mapping[str, object]) -> str:
 cast("dict[str, Any]", _templates.filters).update(
     age=format_age,
     amount=group_thousands,
+    breakable=add_break_opportunities,
     clock=shorten_timestamp,
     columns=select_table_columns,
     is_amount=is_amount,

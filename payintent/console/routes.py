@@ -9,6 +9,7 @@ from payintent.console import (
     approvals,
     audit,
     cases,
+    exports,
     gateways,
     merchants,
     operation_pages,
@@ -19,7 +20,7 @@ from payintent.console import (
 )
 from payintent.console.access import OperatorVisit, console_page, operator_page
 from payintent.console.oidc import sign_in as identity_sign_in
-from payintent.console.rendering import CONSOLE_FILES
+from payintent.console.rendering import CONSOLE_FILES, LIST_PATHS
 from payintent.http.application import Handler
 
 
@@ -46,6 +47,10 @@ CONSOLE_ROUTES: list[Route] = [
     _make_page_route("/sign-out", sign_in.post_sign_out, "POST"),
     _make_page_route("/sessions", sign_in.get_sessions),
     _make_page_route("/sessions/{session_id}/end", sign_in.post_end_session, "POST"),
+    *(
+        _make_page_route(f"{path}/export.{{extension}}", exports.make_export_page(name))
+        for name, path in LIST_PATHS.items()
+    ),
     _make_page_route("/payments", payments.get_payments),
     _make_page_route("/payments/{payment_id}", payments.get_payment),
     _make_page_route("/cases", cases.get_cases),

@@ -121,11 +121,11 @@ def _make_tiles(figures: Figures) -> list[Tile]:
     pending_work, outage_count = figures.overview.waiting, len(figures.overview.outages)
     dead_count, late_count = pending_work.deliveries_dead, pending_work.deliveries_late
     late_note = f"of {format_capped(pending_work.deliveries_waiting)} pending"
-    late_url = list_url("webhooks", state="pending", tried="true")
+    late_url = list_url("events", state="pending", tried="true")
     return [
         *_make_work_tiles(figures),
         _make_count_tile(
-            "dead", dead_count, "dead webhook", list_url("webhooks", state="dead"), "bad"
+            "dead", dead_count, "dead webhook", list_url("events", state="dead"), "bad"
         ),
         _make_count_tile("late", late_count, "late webhook", late_url, "warn", late_note),
         _make_count_tile("outages", outage_count, "gateway outage", "/gateways", "bad"),

@@ -35,6 +35,7 @@ async def get_webhooks(visit: OperatorVisit) -> Response:
     return visit.render(
         "webhooks.html",
         form_values=visit.query,
+        merchant_names={endpoint.merchant_id: endpoint.merchant_name for endpoint in endpoints},
         endpoints=[(endpoint, describe_endpoint_health(endpoint)) for endpoint in endpoints],
         now=await get_current_time(visit.context.read_database),
         count_max=COUNT_MAX,

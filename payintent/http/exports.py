@@ -42,6 +42,14 @@ _RETRY_S = 10
 _log = get_logger("exports")
 
 
+class IncompleteExportError(RefusedError):
+    """The pages of an export stopped before the last row. The message is the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.BAD_REQUEST, f"{reason}; use narrower filters")
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export(Generic[T]):
     """A list as a file. `make_fields` returns the value of each column, by its name.
@@ -182,6 +190,8 @@ class _ExportResponse(StreamingResponse):
                     rows = await _read_next(export, self._slots)
                 except (StorageUnavailableError, LockTimeoutError):
                     reason = "the database was temporarily unavailable"
+                except IncompleteExportError as error:
+                    reason = error.reason
         if reason is not None:
             _log.warning("export_incomplete", export=export.name, why=reason)
             yield self._format.write_notice(

@@ -261,11 +261,11 @@ _BY_EMAIL: LiteralString = (
 
 
 async def find_by_order(
-    database: Executor, order_id: str, merchant_id: int | None = None
+    database: Executor, order_id: str, merchant_id: int | None = None, limit: int = MATCHES_MAX
 ) -> list[UUID]:
     sealing = database.payer_sealing
     digests = sealing.list_order_digests(order_id)
-    values = (order_id, MATCHES_MAX, sealing.key_names, digests, merchant_id)
+    values = (order_id, limit, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
 
 

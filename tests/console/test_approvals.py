@@ -7,9 +7,12 @@ import pytest
 
 from payintent.approvals.operations import Approve, ListApprovals, ShowApproval
 from payintent.console.lists import PAGE_ROWS
+from payintent.core import ids
 from payintent.core.access import Role
+from payintent.gateways.port import GatewayRefundState, RefundReport
 from payintent.operators.operation import Actor
 from payintent.refunds.approval_operations import ApproveRefund
+from payintent.refunds.settle import settle_refund
 from payintent.service import Service
 from tests.console.visitor import Visitor, signed_in, words
 from tests.support.stage import Stage
@@ -27,7 +30,7 @@ _COUNT = """
     SELECT (SELECT count(*) FROM proposal WHERE status = 'WAITING' OR $1)
         + (SELECT count(*) FROM refund WHERE step = 'approval') AS many
 """
-_LISTED = re.compile(r'href="(/approvals/(?:appr|ref)_\w+)"')
+_LISTED = re.compile(r'href="(/approvals/(?:appr|ref)_\w+)["?]')
 _AGE = re.compile(r'<time datetime="([^"]+)">\d+ (?:s|min|h|d)</time>')
 WHY = "Grace begins on Monday"
 
@@ -182,6 +185,13 @@ async def test_a_refunds_approval_shows_the_reasons_of_both_people(
     shown = words(await alan.get(f"/approvals/{refund}"))
     assert "Requester’s reason" in shown
     assert "Approved by Alan Approver’s reason by letter" in shown
+    report = RefundReport(state=GatewayRefundState.DECLINED, detail="the card is closed")
+    refund_id = ids.parse_id(ids.REFUND, refund)
+    assert refund_id is not None
+    async with stage.world.database.transaction() as tx:
+        await settle_refund(tx, refund_id, report)
+    shown = words(await alan.get(f"/approvals/{refund}"))
+    assert "Approver’s reason by letter; the card is closed" in shown
 
 
 async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visitor) -> None:

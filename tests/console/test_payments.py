@@ -21,7 +21,7 @@ from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full
 
-_LISTED = re.compile(r'class="id" href="/payments/(pay_\w+)"')
+_LISTED = re.compile(r'class="id" href="/payments/(pay_\w+)["?]')
 _OLDER = re.compile(r'href="([^"]+)" rel="next">')
 
 

@@ -9,9 +9,7 @@ from tests.console.visitor import Visitor, signed_in
 from tests.support.stage import waiting_refunds
 from tests.support.world import Api, World
 
-_COUNT = re.compile(
-    r'href="/(\w+)"[^>]*>\w+ <span class="count">([^<]+)<span class="unseen"> ([^<]+)<'
-)
+_COUNT = re.compile(r'href="/(\w+)"[^>]* aria-label="\w+ (\S+) ([^"]+)">')
 _MANY_CASES = """
     INSERT INTO money_case (id, kind, merchant_id, subject, opened_at)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'RECONCILIATION', $1, 'line ' || n, clock()

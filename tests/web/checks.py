@@ -12,6 +12,7 @@ _TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "bes
 COLOURS = ("color-contrast", "link-in-text-block")
 TARGET_PX = 24  # WCAG 2.2, 2.5.8
 OUTLINE_PX = 2
+WORD_CHARS = 32  # an id of ours has 27
 
 _AXE = """async ([tags, rules]) => {
   const runOnly = rules.length ? { type: "rule", values: rules } : { type: "tag", values: tags };
@@ -54,6 +55,35 @@ _SMALL = """(least) => {
     }
   }
   return found;
+}"""
+
+# A word of people and an id stand on one line; longer hashes and names of files may be broken.
+_TOO_WIDE = """(most) => {
+  const found = [];
+  for (const one of document.querySelectorAll(".table, dl.record, ul.plain, .story, form")) {
+    const { scrollWidth, clientWidth } = one;
+    if (scrollWidth > clientWidth + 1) {
+      found.push(`${one.ariaLabel ?? one.className} is ${scrollWidth} wide on ${clientWidth}`);
+    }
+  }
+  const words = /\\d{4}-\\d\\d-\\d\\d|[\\p{L}\\p{N}_]+/gu;
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const holder = text.parentElement;
+    if (holder.closest("pre, .unseen, option, style") || !holder.checkVisibility()) continue;
+    const before = text.previousSibling?.localName === "wbr";
+    const after = text.nextSibling?.localName === "wbr";
+    for (const { 0: word, index } of text.data.matchAll(words)) {
+      const cut = (before && index === 0) || (after && index + word.length === text.length);
+      if (word.length > most || cut) continue;
+      const range = document.createRange();
+      range.setStart(text, index);
+      range.setEnd(text, index + word.length);
+      const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+      if (lines.size > 1) found.push(`${word} is broken in ${holder.localName}`);
+    }
+  }
+  return [...new Set(found)];
 }"""
 
 # What the tab key has to reach, in the order of the document; of a group of radio buttons one.
@@ -132,6 +162,11 @@ async def unfold(page: Page) -> None:
 async def overflow(page: Page) -> list[str]:
     """Find what is wider than its screen, or cut off."""
     return await page.evaluate(_OVERFLOW)
+
+
+async def too_wide(page: Page) -> list[str]:
+    """Find tables that have to be scrolled sideways, and words that are broken in the middle."""
+    return await page.evaluate(_TOO_WIDE, WORD_CHARS)
 
 
 async def too_small(page: Page) -> list[str]:

@@ -9,6 +9,8 @@ from playwright.async_api import BrowserContext, Page
 from pydantic import SecretStr
 
 from payintent.core.access import Role
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.simulator import SimulatorGateway
 from payintent.overview import hourly_figures
 from payintent.service import open_service
 from payintent.webhooks import endpoints_store as endpoint_store
@@ -20,6 +22,7 @@ from tests.support.serving import serving_operator
 from tests.support.stage import HOOKS, Stage, make_stage, out_of_the_sandbox
 from tests.support.world import World, make_world
 from tests.web.gallery import gallery_settings, own_database
+from tests.web.long_texts import lengthen
 
 
 @dataclass(frozen=True)
@@ -168,17 +171,22 @@ class ConsoleGallery:
 
 
 @asynccontextmanager
-async def open_console(server_url: str) -> AsyncIterator[ConsoleGallery]:
+async def open_console(
+    server_url: str, *, has_long_texts: bool = False
+) -> AsyncIterator[ConsoleGallery]:
     """Arrange an installation with a bit of everything, and serve its console."""
     async with own_database(server_url) as url:
         settings = gallery_settings(url, "http://pay.test").model_copy(update=_PROVIDER)
         gateway = FakeGateway()
-        service = await open_service(settings, {"fake": gateway})
+        simulator = SimulatorGateway(GatewayHttpClient(timeout_s=5, response_bytes_max=1_024))
+        service = await open_service(settings, {"fake": gateway, "simulator": simulator})
         world = await make_world(service, gateway)
         async with out_of_the_sandbox(world) as production:
             stage = await make_stage(world, production)
             stage.tokens["Sam"] = await world.operator_token("Sam", Role.SUPPORT)
             await _fill(world, stage)
+            if has_long_texts:
+                await lengthen(world)
             await _count(world)
             async with serving_operator(settings, production) as base:
                 yield ConsoleGallery(base, stage)

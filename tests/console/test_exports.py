@@ -1,0 +1,139 @@
+"""Every list can be exported whole with its filters, and the audit log says who did."""
+
+import csv
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from payintent.console import exports
+from payintent.console.exports import EXPORTED_LISTS
+from payintent.console.rendering import LIST_PATHS
+from payintent.core.access import Role
+from payintent.http.exports import PAGE_ROWS
+from tests.console.test_queues import add_dispute, newest_case, open_case
+from tests.console.visitor import Visitor, signed_in, words
+from tests.support.stage import Stage
+from tests.support.world import Answer, Api, World
+
+_MANY_CASES = """
+    INSERT INTO money_case (id, kind, merchant_id, subject, opened_at)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'RECONCILIATION', $1, 'line ' || n, clock()
+    FROM generate_series(1, $2) n
+"""
+
+
+@pytest.fixture
+async def viewer(operator: Api) -> Visitor:
+    return await signed_in(operator, role=Role.VIEWER)
+
+
+def lines(answer: Answer) -> list[dict[str, str]]:
+    assert answer.status == 200, answer.body
+    return list(csv.DictReader(StringIO(answer.body.decode(), newline="")))
+
+
+async def exported(world: World) -> list[dict[str, Any]]:
+    """Give what the audit log says of exports."""
+    rows = await world.rows(
+        "SELECT who, merchant_id, details FROM audit WHERE action = 'list.export' ORDER BY id"
+    )
+    return [{**row, "details": json.loads(row["details"])} for row in rows]
+
+
+@pytest.mark.parametrize("name", sorted(LIST_PATHS))
+async def test_every_list_is_exported_with_each_of_its_columns(
+    operator: Api, stage: Stage, viewer: Visitor, name: str
+) -> None:
+    path = LIST_PATHS[name]
+    await open_case(operator.world)
+    await add_dispute(operator.world, "dp_1", "open", await newest_case(operator.world))
+    assert f'href="{path}/export.csv"' in (await viewer.get(path)).body.decode()
+    answer = await viewer.get(f"{path}/export.csv")
+    assert f'filename="{name}.csv"' in answer.headers["Content-Disposition"]
+    found = lines(answer)
+    assert found
+    assert set(found[0]) == set(EXPORTED_LISTS[name].columns)
+    as_json = await viewer.get(f"{path}/export.jsonl")
+    assert [json.loads(line) for line in as_json.body.splitlines()]
+    [first, _] = await exported(operator.world)
+    assert first == {
+        "who": "ann",
+        "merchant_id": None,
+        "details": {"list": name, "format": "csv", "filters": first["details"]["filters"]},
+    }
+    assert "Export list" in words(await viewer.get("/audit"))
+
+
+async def test_an_export_goes_on_past_a_page_and_starts_at_the_first(
+    operator: Api, world: World, viewer: Visitor
+) -> None:
+    await world.rows(_MANY_CASES, world.merchant_id, 2 * PAGE_ROWS + 7)
+    page = (await viewer.get("/cases?status=ALL&order=oldest&after=case_" + "0" * 22)).body.decode()
+    assert 'href="/cases/export.csv?status=ALL&amp;order=oldest"' in page
+    for order in ("oldest", "newest"):
+        found = lines(await viewer.get(f"/cases/export.csv?status=ALL&order={order}"))
+        ids = [line["id"] for line in found]
+        assert len(ids) == len(set(ids)) == 2 * PAGE_ROWS + 7
+        assert ids == sorted(ids, reverse=order == "newest")
+
+
+async def test_an_export_has_the_filters_of_the_list_and_the_audit_log_names_them(
+    operator: Api, world: World, viewer: Visitor
+) -> None:
+    await world.create(payer_uid="buyer-7")
+    await world.create(payer_uid="buyer-8")
+    query = f"?merchant_id={world.merchant_id}&payer_uid=buyer-7&status=PENDING"
+    found = lines(await viewer.get(f"/payments/export.csv{query}"))
+    assert [line["payer_uid"] for line in found] == ["buyer-7"]
+    [entry] = await exported(world)
+    assert entry["merchant_id"] == world.merchant_id
+    assert entry["details"]["filters"] == {
+        "merchant_id": world.merchant_id,
+        "payer_uid": "(not stored)",
+        "status": "PENDING",
+    }
+
+
+async def test_a_filter_that_is_wrong_gives_an_error_and_no_entry(
+    operator: Api, world: World, viewer: Visitor
+) -> None:
+    for path in (
+        "/payments/export.csv?currency=XXX",
+        "/cases/export.csv?merchant_id=999",
+        "/refunds/export.csv?status=LOST",
+    ):
+        assert (await viewer.get(path)).status in {400, 404}, path
+    assert (await viewer.get("/cases/export.pdf")).status == 404
+    assert await exported(world) == []
+    assert (await viewer.get("/cases/export.csv?kind=DISPUTE")).status == 200
+    assert [entry["details"]["filters"] for entry in await exported(world)] == [
+        {"kind": "DISPUTE", "status": "OPEN"}
+    ]
+
+
+async def test_an_export_of_payments_that_are_rare_ends_and_says_so(
+    operator: Api, world: World, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        await world.create()
+    monkeypatch.setattr(exports, "_PAYMENT_READS_MAX", 2)
+    monkeypatch.setattr(exports, "PAGE_ROWS", 1)
+    found = lines(await viewer.get("/payments/export.csv"))
+    assert len(found) == 3
+    assert found[-1]["id"].startswith("INCOMPLETE: this export stopped here, because too many")
+
+
+async def test_the_export_of_the_audit_log_is_recorded_in_it(world: World, viewer: Visitor) -> None:
+    await viewer.get("/audit/export.csv?of=tax")
+    [entry] = await exported(world)
+    assert entry["details"] == {"list": "audit", "format": "csv", "filters": {"of": "tax"}}
+
+
+async def test_a_stranger_exports_nothing(operator: Api, world: World) -> None:
+    stranger = Visitor(operator)
+    for path in LIST_PATHS.values():
+        answer = await stranger.get(f"{path}/export.csv")
+        assert (answer.status, answer.headers["Location"].partition("?")[0]) == (303, "/sign-in")
+    assert await exported(world) == []

@@ -1,0 +1,105 @@
+"""Filters stay in the address: to an entry and back, in its timeline, and in a filter form."""
+
+import html
+import re
+
+import pytest
+
+from payintent.core import ids
+from payintent.core.access import Role
+from tests.console.visitor import Visitor, signed_in
+from tests.support.stage import Stage
+from tests.support.world import Api, World
+
+_TRAIL = re.compile(r'<p class="trail">.*</p>')
+_LINKS = re.compile(r'href="([^"]+)"')
+
+
+@pytest.fixture
+async def viewer(operator: Api) -> Visitor:
+    return await signed_in(operator, role=Role.VIEWER)
+
+
+async def links(visitor: Visitor, path: str) -> list[str]:
+    answer = await visitor.get(path)
+    assert answer.status == 200, answer.body
+    return [html.unescape(href) for href in _LINKS.findall(answer.body.decode())]
+
+
+async def trail(visitor: Visitor, path: str) -> list[str]:
+    """Give the links by which a page leads back."""
+    found = _TRAIL.search((await visitor.get(path)).body.decode())
+    assert found is not None, path
+    return [html.unescape(href) for href in _LINKS.findall(found[0])]
+
+
+@pytest.mark.parametrize(
+    ("listed", "entry"),
+    [
+        ("/payments?status=PENDING", r"/payments/pay_\w+"),
+        ("/cases?status=ALL&order=newest", r"/cases/case_\w+"),
+        ("/refunds?step=approval", r"/refunds/ref_\w+"),
+        ("/merchants?name=Nimbus", r"/merchants/\d+"),
+        ("/approvals?status=ALL", r"/approvals/(?:appr|ref)_\w+"),
+        ("/webhooks/events?since=2020-01-01T00%3A00", r"/webhooks/events/[\w-]{36}"),
+    ],
+)
+async def test_an_entry_leads_back_to_the_list_as_it_was(
+    viewer: Visitor, stage: Stage, listed: str, entry: str
+) -> None:
+    [href, *_] = [one for one in await links(viewer, listed) if re.match(entry, one)]
+    assert listed in await trail(viewer, href)
+
+
+async def test_a_timeline_filter_keeps_the_way_back(viewer: Visitor, world: World) -> None:
+    payment = ids.format_id(ids.PAYMENT, (await world.create()).id)
+    here = f"/payments/{payment}?list=status%3DPENDING"
+    [filtered] = [one for one in await links(viewer, here) if "of=payment" in one]
+    filtered = filtered.partition("#")[0]
+    assert await trail(viewer, filtered) == ["/payments?status=PENDING"]
+    page = (await viewer.get(filtered)).body.decode()
+    assert '<input type="hidden" name="list" value="status=PENDING">' in page
+    assert '<input type="hidden" name="of" value="payment">' in page
+
+
+async def test_a_list_in_the_address_leads_nowhere_else(viewer: Visitor, world: World) -> None:
+    payment = ids.format_id(ids.PAYMENT, (await world.create()).id)
+    for text, back in (
+        ("https%3A%2F%2Fevil.example", "/payments"),
+        ("%22%3E%3Cscript%3E%3Da", "/payments?%22%3E%3Cscript%3E=a"),
+        ("a%3D1%23x", "/payments?a=1%23x"),
+        ("x%3D1%26" * 50, "/payments"),
+        ("x%3D" + "y" * 2_000, "/payments"),
+    ):
+        assert await trail(viewer, f"/payments/{payment}?list={text}") == [back]
+
+
+async def test_a_filter_form_keeps_the_order(viewer: Visitor, stage: Stage) -> None:
+    for path in ("/cases", "/refunds", "/disputes", "/approvals"):
+        for order in ("newest", "oldest"):
+            status = "" if path == "/refunds" else "&status=ALL"
+            answer = await viewer.get(f"{path}?order={order}{status}")
+            assert answer.status == 200, path
+            assert f'<option value="{order}" selected>' in answer.body.decode(), path
+
+
+async def test_a_payment_shows_the_other_payments_of_its_order(
+    viewer: Visitor, world: World
+) -> None:
+    first, second, foreign, other = [
+        ids.format_id(ids.PAYMENT, (await world.create(metadata=f'{{"order_id":"{order}"}}')).id)
+        for order in ("O-1", "O-1", "O-1", "O-2")
+    ]
+    stranger = (await world.other_merchant()).merchant.id
+    await world.rows(
+        "UPDATE payment SET merchant_id = $1 WHERE id = $2",
+        stranger,
+        ids.parse_id(ids.PAYMENT, foreign),
+    )
+    page = (await viewer.get(f"/payments/{first}")).body.decode()
+    related = page.partition("Other payments of this order")[2].partition('id="story"')[0]
+    assert second in related
+    assert [one for one in (first, foreign, other) if one in related] == []
+    assert f"/payments?merchant_id={world.merchant_id}&amp;order_id=O-1" in related
+    alone = (await viewer.get(f"/payments/{other}")).body.decode()
+    assert "Other payments of this order" not in alone
