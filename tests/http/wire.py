@@ -75,6 +75,11 @@ class Wire:
         """Take nothing that the service sends."""
         self._writer.transport.pause_reading()
 
+    async def head(self) -> bytes:
+        """Read the head of an answer, and leave its body."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._reader.readuntil(b"\r\n\r\n")
+
     def is_lost(self) -> bool:
         """Tell whether the service has cut this connection off."""
         return self._writer.transport.is_closing()

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.members.model import MemberRole
+from tests.http.wire import Wire
 from tests.portal.person import Person, member, words
 from tests.portal.test_calls import _calls
 from tests.portal.test_sides import switch
@@ -19,6 +20,7 @@ from tests.refunds.requests import paid
 from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.other_side import test_world
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full
@@ -270,3 +272,36 @@ async def test_exports_follow_the_switch_of_the_portal(api: Api, developer: Pers
             for path in ("payments", "events", "refunds", "cases"):
                 body = (await developer.get(f"/merchant/{path}/export.csv?{query}")).body.decode()
                 assert foreign.json["id"] not in body, (path, query)
+
+
+async def test_a_slow_reader_holds_its_own_slot_alone_and_frees_it_when_it_leaves(
+    api: Api, developer: Person, finance: Person
+) -> None:
+    """The file is larger than the buffers between us and the reader."""
+    await api.world.rows(
+        "INSERT INTO api_call (at, merchant_id, method, route, status, request_id, duration_us) "
+        "SELECT clock(), $1::bigint, 'GET', repeat('x', 200), 200, n::text, 1 "
+        "FROM generate_series(1, 50000) AS n",
+        api.world.merchant_id,
+    )
+    cookies = "; ".join(f"{name}={value}" for name, value in developer.cookies.items())
+    head = f"GET /merchant/calls/export.csv HTTP/1.1\r\nHost: x\r\nCookie: {cookies}\r\n\r\n"
+    async with Wire(api.base) as wire:
+        await wire.send(head.encode())
+        assert b"text/csv" in await wire.head()
+        wire.read_slowly()
+        assert (await developer.get("/merchant/cases/export.csv")).status == 429
+        idle = await api.world.rows(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() "
+            "AND state LIKE 'idle in transaction%'"
+        )
+        assert idle == []
+        assert await _rows(finance, "cases/export.csv") == []
+        assert (await developer.get("/merchant/cases/export.csv")).status == 429
+    await _until_status(developer, 200)
+
+
+async def _until_status(person: Person, status: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while (await person.get("/merchant/cases/export.csv")).status != status:
+            await asyncio.sleep(0.05)
