@@ -37,6 +37,12 @@ def secrets_of(sandbox: Sandbox) -> dict[str, str]:
     }
 
 
+def register_origin(sandbox: Sandbox, url: str) -> None:
+    """Let the checkout lead the buyers of the test merchant back to a shop."""
+    merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
+    sandbox.command("merchant", "profile", merchant, "--allowed-origin", url)
+
+
 def send_webhooks_to(sandbox: Sandbox, url: str) -> None:
     """Have the service send its webhooks to a shop."""
     merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
@@ -92,6 +98,11 @@ class Shopper:
             return (shown["status"], shown["handed_out"]) == ("paid", 1)
 
         await until(is_paid, "the order is paid")
+
+    async def poll(self) -> None:
+        """Have the shop read the payments of its open orders."""
+        async with self._http.post(f"{self._orders}/poll") as answer:
+            answer.raise_for_status()
 
     async def have(self, order: Mapping[str, Any], what: str, **body: str) -> int:
         """Have the shop do something with an order; gives the status."""

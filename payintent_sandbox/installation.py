@@ -307,7 +307,8 @@ async def _provision(
     shop = SetMerchantProfile(
         merchant_id=installation.kept["merchants"][0]["id"],
         return_url=f"{installation.shop_url}/orders",
-        allowed_origins=[installation.shop_url],  # its pages embed the checkout
+        # The shop's pages embed the checkout, and the shops of `examples/` have the other origin.
+        allowed_origins=[installation.shop_url, "http://127.0.0.1:3000"],
     )
     await service.run_operation(shop, ACTOR)
     await _provision_test_side(service, installation.kept["merchants"][0])

@@ -12,6 +12,9 @@ import { Client, PayintentError } from "payintent-sdk";
  */
 
 const ENDED_UNPAID = ["CANCELLED", "EXPIRED", "FAILED"];
+/** The buyer's money may have arrived: a person looks at these payments. */
+const REVIEWED = ["AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"];
+const shopUrl = process.env["SHOP_URL"]?.replace(/\/$/, ""); // its origin is registered for the shop
 /** A real shop stores its orders in a database. @type {Map<string, Order>} */
 const orders = new Map();
 export const client = new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
@@ -56,16 +59,19 @@ export async function findNextPage(order) {
   if (paymentId) {
     const payment = await client.payments.get(paymentId);
     if (["PENDING", "PROCESSING"].includes(payment.status)) return payment.checkout_url ?? pageOf(order);
-    if (!ENDED_UNPAID.includes(payment.status)) return pageOf(order);
+    if (!ENDED_UNPAID.includes(payment.status) || isReviewed(payment)) return pageOf(order);
     beginAttempt(order, paymentId);
   }
   const { id, attempt, amount, currency } = order;
+  const back = shopUrl && shopUrl + pageOf(order);
   const created = await client.payments.create(
     {
       amount,
       currency,
       payer_uid: `guest-${id}`,
       metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
+      // The same page for both: it offers to pay again.
+      ...(back && { return_url: back, cancel_url: back }),
     },
     { idempotencyKey: keyOf(id, attempt) },
   );
@@ -99,18 +105,34 @@ export function settle(payment) {
   }
 }
 
-/** Reads the payments of all open orders, because a webhook can be lost. */
+/**
+ * Reads the order's payment, if there is one, and applies it.
+ * @param {Order} order
+ */
+export async function refresh({ paymentId }) {
+  if (!paymentId) return undefined;
+  const payment = await client.payments.get(paymentId);
+  settle(payment);
+  return payment;
+}
+
+/** Refreshes all open orders, because a webhook can be lost. */
 export async function poll() {
-  for (const { status, paymentId } of [...orders.values()]) {
-    if (status !== "waiting" || !paymentId) continue;
+  for (const order of [...orders.values()].filter(({ status }) => status === "waiting")) {
     try {
-      settle(await client.payments.get(paymentId));
+      await refresh(order);
     } catch (error) {
       if (!(error instanceof PayintentError)) throw error;
-      console.warn(`${paymentId} cannot be read: ${error.message}`); // the next poll reads it again
+      console.warn(`${order.paymentId} cannot be read: ${error.message}`); // the next poll reads it again
     }
   }
 }
+
+/**
+ * Returns whether the buyer's money may have arrived, although the payment has ended.
+ * @param {import("payintent-sdk").Payment} payment
+ */
+export const isReviewed = (payment) => REVIEWED.includes(payment.failure_reason ?? "");
 
 /**
  * Returns the same UUID (version 8) for the same words.

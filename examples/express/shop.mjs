@@ -5,10 +5,11 @@ import express from "express";
 import { PayintentError, WebhookError, webhooks } from "payintent-sdk";
 
 import { isGraded, routes } from "./graded.mjs";
-import { client, findNextPage, findOrder, placeOrder, poll, required, settle } from "./orders.mjs";
+import { findNextPage, findOrder, isReviewed, placeOrder, poll, refresh, required, settle } from "./orders.mjs";
 
 const POLL_EVERY_MS = 60_000;
 const UUID = /^[0-9a-f-]{36}$/;
+const IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you.";
 /** @type {[string, string]} */
 const WAITING = ["Your order is waiting for your payment.", "Continue to payment"];
 /**
@@ -19,7 +20,7 @@ const TEXTS = new Map([
   ["PENDING", WAITING],
   ["PROCESSING", ["Your payment is being processed.", "Continue to payment"]],
   ["FAILED", ["Your payment has failed. You have not been charged.", "Pay again"]],
-  ["EXPIRED", ["Your payment has expired. You have not been charged.", "Pay again"]],
+  ["EXPIRED", ["Your payment has expired before it was confirmed.", "Pay again"]],
   ["CANCELLED", ["Your payment was cancelled. You have not been charged.", "Pay again"]],
 ]);
 const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
@@ -46,7 +47,7 @@ app.post("/buy/:id", async (request, response) => {
   }
 });
 
-// Shows the order to the buyer who returns. Ignores the query, which anyone can write.
+// Shows the order to the buyer who returns. Ignores the query: anyone can write it.
 app.get("/orders/:id", async (request, response) => {
   const order = findOrder(request.params.id);
   if (!order) return response.status(404).send("We know no such order.");
@@ -60,25 +61,17 @@ app.get("/orders/:id", async (request, response) => {
  * @param {import("./orders.mjs").Order} order
  * @returns {Promise<[string, string]>}
  */
-async function describe({ status, paymentId }) {
-  if (status === "paid") return ["Your order is paid.", ""];
-  if (!paymentId) return WAITING;
+async function describe(order) {
   try {
-    const payment = await client.payments.get(paymentId);
-    if (isMismatch(payment)) return ["We have received a different amount. We will contact you.", ""];
+    const payment = order.status === "paid" ? undefined : await refresh(order);
+    if (order.status === "paid") return ["Your order is paid.", ""];
+    if (!payment) return WAITING;
+    if (isReviewed(payment)) return [IN_REVIEW, ""];
     return TEXTS.get(payment.status) ?? ["We are confirming your payment.", ""];
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
     return ["We cannot read your payment now. Please reload this page.", ""];
   }
-}
-
-/**
- * Returns whether the buyer has paid, but not what the order costs.
- * @param {import("payintent-sdk").Payment} payment
- */
-function isMismatch({ failure_reason: reason }) {
-  return reason === "AMOUNT_MISMATCH" || reason === "TOKEN_MISMATCH";
 }
 
 // The event is applied once, even if it arrives late or twice.

@@ -9,9 +9,13 @@ from uuid import UUID, uuid5
 
 from payintent_sdk import AsyncClient
 from payintent_sdk.errors import PayintentError
+from payintent_sdk.models import Payment
 
 log = logging.getLogger(__name__)
+SHOP_URL = os.environ.get("SHOP_URL", "").rstrip("/")
 ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
+#: The buyer's money may have arrived: a person looks at these payments.
+REVIEWED = {"AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"}
 client = AsyncClient(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"])
 database = sqlite3.connect("orders.db", isolation_level=None)  # each statement is a transaction
 database.execute(
@@ -45,6 +49,11 @@ class Order:
     def page(self) -> str:
         """Return the path of the page to which the buyer returns."""
         return f"/orders/{self.id}"
+
+    @property
+    def return_url(self) -> str | None:
+        """Return the page's URL, if `SHOP_URL` has the origin that is registered for the shop."""
+        return SHOP_URL + self.page if SHOP_URL else None
 
 
 def find_order(order_id: UUID) -> Order | None:
@@ -81,15 +90,18 @@ async def find_next_page(order: Order) -> str:
         return order.page
     if order.payment_id is not None:
         payment = await client.payments.get(order.payment_id)
-        if payment.status not in ENDED_UNPAID:
-            is_open = payment.status in {"PENDING", "PROCESSING"}
-            return payment.checkout_url or order.page if is_open else order.page
+        if payment.status in {"PENDING", "PROCESSING"}:
+            return payment.checkout_url or order.page
+        if payment.status not in ENDED_UNPAID or payment.failure_reason in REVIEWED:
+            return order.page
         order = begin_attempt(order)
     created = await client.payments.create(
         amount=order.amount,
         currency=order.currency,
         payer_uid=f"guest-{order.id}",
         metadata={"order_id": str(order.id), "product": {"name": "Tides of the Chao Phraya"}},
+        return_url=order.return_url,
+        cancel_url=order.return_url,  # the same page: it offers to pay again
         idempotency_key=str(uuid5(order.id, str(order.attempt))),
     )
     database.execute(
@@ -128,13 +140,20 @@ def settle(payment_id: str, status: str, amount: str, currency: str) -> None:
         )
 
 
+async def refresh(order: Order) -> tuple[Order, Payment | None]:
+    """Read the order's payment, if there is one, and apply it. Return both as they are now."""
+    if order.payment_id is None:
+        return order, None
+    payment = await client.payments.get(order.payment_id)
+    settle(payment.id, payment.status, payment.amount, payment.currency)
+    return place_order(order.id), payment
+
+
 async def poll() -> None:
-    """Read the payments of all open orders, because a webhook can be lost."""
-    find = "SELECT payment_id FROM orders WHERE status = 'waiting' AND payment_id IS NOT NULL"
-    for (payment_id,) in database.execute(find).fetchall():
+    """Refresh all open orders, because a webhook can be lost."""
+    find = "SELECT * FROM orders WHERE status = 'waiting' AND payment_id IS NOT NULL"
+    for order in map(read_order, database.execute(find).fetchall()):
         try:
-            payment = await client.payments.get(payment_id)
+            await refresh(order)
         except PayintentError as error:  # the next poll reads it again
-            log.warning("%s cannot be read: %s", payment_id, error)
-        else:
-            settle(payment.id, payment.status, payment.amount, payment.currency)
+            log.warning("%s cannot be read: %s", order.payment_id, error)

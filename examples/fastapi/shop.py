@@ -13,17 +13,17 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from payintent_sdk import webhooks
 from payintent_sdk.errors import PayintentError, WebhookError
 from payintent_sdk.events import UnknownEvent
-from payintent_sdk.models import Payment
 
 BODY_BYTES_MAX = 64 * 1024
 POLL_EVERY_S = 60
 SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
+IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
 #: What the order page says for each status of the payment, and the label of its button.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
     "FAILED": ("Your payment has failed. You have not been charged.", "Pay again"),
-    "EXPIRED": ("Your payment has expired. You have not been charged.", "Pay again"),
+    "EXPIRED": ("Your payment has expired before it was confirmed.", "Pay again"),
     "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
 }
 
@@ -69,7 +69,7 @@ async def buy(order_id: UUID) -> Response:
 
 @app.get("/orders/{order_id}", response_class=HTMLResponse)
 async def show_order(order_id: UUID) -> str:
-    """Show the order to the buyer who returns. Ignore the query, which anyone can write."""
+    """Show the order to the buyer who returns. Ignore the query: anyone can write it."""
     order = orders.find_order(order_id)
     if order is None:
         raise HTTPException(404, "We know no such order.")
@@ -80,22 +80,17 @@ async def show_order(order_id: UUID) -> str:
 
 async def describe(order: orders.Order) -> tuple[str, str]:
     """Return what the page says about the order, and the label of its button, if any."""
-    if order.status == "paid":
-        return "Your order is paid.", ""
-    if order.payment_id is None:
-        return TEXTS["PENDING"]
     try:
-        payment = await orders.client.payments.get(order.payment_id)
+        order, payment = (order, None) if order.status == "paid" else await orders.refresh(order)
     except PayintentError:
         return "We cannot read your payment now. Please reload this page.", ""
-    if is_mismatch(payment):
-        return "We have received a different amount. We will contact you.", ""
+    if order.status == "paid":
+        return "Your order is paid.", ""
+    if payment is None:
+        return TEXTS["PENDING"]
+    if payment.failure_reason in orders.REVIEWED:
+        return IN_REVIEW, ""
     return TEXTS.get(payment.status, ("We are confirming your payment.", ""))
-
-
-def is_mismatch(payment: Payment) -> bool:
-    """Return whether the buyer has paid, but not what the order costs."""
-    return payment.failure_reason in {"AMOUNT_MISMATCH", "TOKEN_MISMATCH"}
 
 
 @app.post("/webhooks", status_code=204)

@@ -9,15 +9,15 @@ from flask import Flask, abort, redirect, request
 from payintent_sdk import webhooks
 from payintent_sdk.errors import PayintentError, WebhookError
 from payintent_sdk.events import UnknownEvent
-from payintent_sdk.models import Payment
 from werkzeug.wrappers import Response
 
+IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
 #: What the order page says for each status of the payment, and the label of its button.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
     "FAILED": ("Your payment has failed. You have not been charged.", "Pay again"),
-    "EXPIRED": ("Your payment has expired. You have not been charged.", "Pay again"),
+    "EXPIRED": ("Your payment has expired before it was confirmed.", "Pay again"),
     "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
 }
 SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
@@ -48,7 +48,7 @@ def buy(order_id: UUID) -> Response:
 
 @app.get("/orders/<uuid:order_id>")
 def show_order(order_id: UUID) -> str:
-    """Show the order to the buyer who returns. Ignore the query, which anyone can write."""
+    """Show the order to the buyer who returns. Ignore the query: anyone can write it."""
     order = orders.find_order(order_id)
     if order is None:
         abort(404, "We know no such order.")
@@ -59,22 +59,17 @@ def show_order(order_id: UUID) -> str:
 
 def describe(order: orders.Order) -> tuple[str, str]:
     """Return what the page says about the order, and the label of its button, if any."""
-    if order.status == "paid":
-        return "Your order is paid.", ""
-    if order.payment_id is None:
-        return TEXTS["PENDING"]
     try:
-        payment = orders.client.payments.get(order.payment_id)
+        order, payment = (order, None) if order.status == "paid" else orders.refresh(order)
     except PayintentError:
         return "We cannot read your payment now. Please reload this page.", ""
-    if is_mismatch(payment):
-        return "We have received a different amount. We will contact you.", ""
+    if order.status == "paid":
+        return "Your order is paid.", ""
+    if payment is None:
+        return TEXTS["PENDING"]
+    if payment.failure_reason in orders.REVIEWED:
+        return IN_REVIEW, ""
     return TEXTS.get(payment.status, ("We are confirming your payment.", ""))
-
-
-def is_mismatch(payment: Payment) -> bool:
-    """Return whether the buyer has paid, but not what the order costs."""
-    return payment.failure_reason in {"AMOUNT_MISMATCH", "TOKEN_MISMATCH"}
 
 
 @app.post("/webhooks")

@@ -3,6 +3,7 @@
 The shop has no accounts, so everybody sees every order; a real shop authenticates its buyers.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from .attempts import Attempts
 from .goods import PRODUCTS, QUANTITY_MAX, Product
 from .orders import Order, Orders
 from .payments import PaymentApi, PaymentApiError, open_http
@@ -26,6 +28,7 @@ from .webhook import verify
 
 BODY_BYTES_MAX = 64 * 1024
 _FIELDS_MAX = 10
+_POLL_EVERY_S = 60
 _UNAVAILABLE = 502
 _REFUND_REFUSED = {"REFUND_EXCEEDS_REMAINING", "INVALID_PAYMENT_STATE"}
 #: How the browser SDK can open the checkout; the shop has a page for each.
@@ -67,6 +70,7 @@ class _Shop:
     config: Config
     orders: Orders
     payments: PaymentApi
+    attempts: Attempts
 
 
 def make_app(config: Config) -> Starlette:
@@ -75,9 +79,12 @@ def make_app(config: Config) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         async with open_http() as http:
-            payments = PaymentApi(http, config.api_url, config.api_key)
-            app.state.shop = _Shop(config, Orders(), payments)
+            orders, payments = Orders(), PaymentApi(http, config.api_url, config.api_key)
+            attempts = Attempts(orders, payments, config.public_url)
+            app.state.shop = _Shop(config, orders, payments, attempts)
+            polling = asyncio.create_task(_poll_forever(attempts))
             yield
+            polling.cancel()
 
     return Starlette(
         routes=[
@@ -90,9 +97,11 @@ def make_app(config: Config) -> Starlette:
             Route("/orders", show_orders),
             Route("/orders/{order_id}.json", show_order_json),
             Route("/orders/{order_id}", show_order),
+            Route("/orders/{order_id}/pay", pay_again, methods=["POST"]),
             Route("/webhooks", receive_webhook, methods=["POST"]),
             Route("/webhooks.json", show_webhooks),
             Route("/graded", place_graded_order, methods=["POST"]),
+            Route("/graded/poll", poll, methods=["POST"]),
             Route("/graded/{order_id}", show_graded_order),
             Route("/graded/{order_id}/refund", refund_graded_order, methods=["POST"]),
             Route("/graded/{order_id}/{change}", refuse_graded_change, methods=["POST"]),
@@ -102,6 +111,12 @@ def make_app(config: Config) -> Starlette:
         exception_handlers={HTTPException: _declined, PaymentApiError: _unpaid},
         max_body_size=BODY_BYTES_MAX,
     )
+
+
+async def _poll_forever(attempts: Attempts) -> None:
+    while True:
+        await asyncio.sleep(_POLL_EVERY_S)
+        await attempts.poll()
 
 
 async def show_products(_: Request) -> Response:
@@ -120,14 +135,14 @@ async def show_cover(request: Request) -> Response:
 
 async def buy(request: Request) -> Response:
     """`POST /buy`: create the payment on the shop's server, and redirect the buyer to it."""
-    order = await _ordered(request)
-    return RedirectResponse(order.checkout_url, 303, {"cache-control": "no-store"})
+    _, url = await _bought(request)
+    return RedirectResponse(url, 303, {"cache-control": "no-store"})
 
 
 async def buy_json(request: Request) -> Response:
     """`POST /buy.json`: the same for a script of our pages; the server sets the price here too."""
-    order = await _ordered(request)
-    fields = {"order_id": order.id, "checkoutUrl": order.checkout_url}
+    order, url = await _bought(request)
+    fields = {"order_id": order.id, "checkoutUrl": url}
     return JSONResponse(fields, 201, {"cache-control": "no-store"})
 
 
@@ -151,21 +166,24 @@ async def show_script(_: Request) -> Response:
 
 
 async def show_orders(request: Request) -> Response:
-    """`GET /orders`: the page that buyers return to."""
+    """`GET /orders`: all orders."""
     return _page("orders.html", orders=_shop(request).orders.newest())
 
 
 async def show_order(request: Request) -> Response:
-    """`GET /orders/{order_id}`; with `?check=now` it also reads the payment's status.
+    """`GET /orders/{order_id}`: the page that the buyer returns to.
 
-    Only the webhook changes an order. Reading the status is for people: a cancellation on
-    the checkout causes no event.
+    The query is ignored, because anyone can write it. The payment is read, and applied as its
+    webhook would be.
     """
-    order = _order(request)
-    said = None
-    if "check" in request.query_params:
-        said = (await _shop(request).payments.read(order.payment_id)).get("status", "nothing")
-    return _page("order.html", order=order, said=said)
+    order, text, label = await _shop(request).attempts.refresh(_order(request))
+    return _page("order.html", order=order, text=text, label=label)
+
+
+async def pay_again(request: Request) -> Response:
+    """`POST /orders/{order_id}/pay`: continue the payment, or begin the next attempt."""
+    _, url = await _shop(request).attempts.pay_again(_order(request))
+    return RedirectResponse(url, 303, {"cache-control": "no-store"})
 
 
 async def show_order_json(request: Request) -> Response:
@@ -197,8 +215,14 @@ async def show_webhooks(request: Request) -> Response:
 async def place_graded_order(request: Request) -> Response:
     """`POST /graded`: place an order for `payintent-cli grade`; see docs/integrate/grader.md."""
     cart = _cart((await request.json()).get("cart_id"))
-    order = await _place(request, cart, next(iter(PRODUCTS.values())), 1)
+    order, _ = await _shop(request).attempts.buy(cart, next(iter(PRODUCTS.values())), 1)
     return JSONResponse(order.view(), 201)
+
+
+async def poll(request: Request) -> Response:
+    """`POST /graded/poll`: run the scheduled poll now."""
+    await _shop(request).attempts.poll()
+    return Response(status_code=204)
 
 
 async def show_graded_order(request: Request) -> Response:
@@ -229,7 +253,7 @@ async def refund_graded_order(request: Request) -> Response:
 
 
 async def refuse_graded_change(_: Request) -> Response:
-    """`POST /graded/{order_id}/{change}`: an order has a single payment and amount."""
+    """`POST /graded/{order_id}/{change}`: an order has one amount, and one open payment."""
     return JSONResponse({"message": "We change no order; place another one."}, 409)
 
 
@@ -238,63 +262,11 @@ async def healthz(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _ordered(request: Request) -> Order:
-    """Create a payment for the product of a form, and store the order."""
+async def _bought(request: Request) -> tuple[Order, str]:
+    """Place the order of a form; give it with the URL of the buyer's next page."""
     form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
     product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
-    return await _place(request, _cart(form.get("cart")), product, quantity)
-
-
-async def _place(request: Request, cart: UUID, product: Product, quantity: int) -> Order:
-    """Create the payment of a cart. A repeated purchase has the same order, key and payment."""
-    shop = _shop(request)
-    order_id = await _open_order_id(shop, uuid5(cart, f"{product.sku} {quantity}"))
-    amount = product.amount(quantity)
-    payment = await shop.payments.create(
-        uuid5(cart, order_id),
-        {
-            "currency": product.currency,
-            "amount": amount,
-            "payer_uid": f"guest-{order_id}",
-            "metadata": {
-                "order_id": order_id,
-                "product": {
-                    "name": product.name,
-                    "detail": product.detail,
-                    "image": f"{shop.config.public_url}/covers/{product.sku}.svg",
-                    "category": "Books",
-                    "quantity": quantity,
-                    "vendor": "Nimbus Books",
-                },
-            },
-        },
-    )
-    if "checkout_url" not in payment:
-        raise PaymentApiError("NO_CHECKOUT_URL", "the payment service has no checkout page")
-    order = Order(
-        id=order_id,
-        product=product,
-        quantity=quantity,
-        amount=amount,
-        payment_id=payment["id"],
-        checkout_url=payment["checkout_url"],
-    )
-    return shop.orders.add(order)
-
-
-async def _open_order_id(shop: _Shop, cart: UUID) -> str:
-    """Return the id of the cart's order, after ending an order with an unpaid, ended payment.
-
-    The payment is read because a cancellation on the checkout page causes no event, and because
-    events may still be on their way.
-    """
-    order_id = shop.orders.id_for(cart)
-    order = shop.orders.find(order_id)
-    if order is None:
-        return order_id
-    payment = await shop.payments.read(order.payment_id)
-    shop.orders.end_unpaid(order_id, payment)
-    return shop.orders.id_for(cart)
+    return await _shop(request).attempts.buy(_cart(form.get("cart")), product, quantity)
 
 
 def _origin(url: str) -> str:

@@ -20,7 +20,7 @@ _HEADERS_KEPT = ("webhook-id", "webhook-timestamp", "webhook-signature", "conten
 
 
 class State(StrEnum):
-    """The status of an order; it ends once."""
+    """The status of an order. A paid order never changes; another order can be paid again."""
 
     WAITING = "waiting"
     PAID = "paid"
@@ -29,24 +29,33 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-_ENDS = {
-    "payment.completed": State.PAID,
-    "payment.failed": State.FAILED,
-    "payment.expired": State.EXPIRED,
-    "payment.cancelled": State.CANCELLED,
+#: The state of an order by the status of its payment.
+_STATES = {
+    "PAID": State.PAID,
+    "FAILED": State.FAILED,
+    "EXPIRED": State.EXPIRED,
+    "CANCELLED": State.CANCELLED,
+}
+_STATUSES = {
+    "payment.completed": "PAID",
+    "payment.failed": "FAILED",
+    "payment.expired": "EXPIRED",
+    "payment.cancelled": "CANCELLED",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """An order and its payment."""
+    """An order, with the payment of its latest attempt."""
 
     id: str
+    cart: UUID
     product: Product
     quantity: int
     amount: str
     payment_id: str
     checkout_url: str
+    attempt: int = 1
     state: State = State.WAITING
     receipt_id: str | None = None
     failure_reason: str | None = None
@@ -109,21 +118,21 @@ class Orders:
         self._webhook_ids: dict[str, None] = {}  # in the order of arrival
 
     def id_for(self, cart: UUID) -> str:
-        """Return the id of a cart's order. It stays the same until the order has ended."""
-        order_id = self._by_cart.pop(cart, None)
-        order = self._orders.get(order_id or "")
-        if order_id is None or (order is not None and order.state is not State.WAITING):
-            order_id = f"A-{next(self._numbers)}"
+        """Return the id of a cart's order."""
+        order_id = self._by_cart.pop(cart, None) or f"A-{next(self._numbers)}"
         if len(self._by_cart) >= ORDERS_MAX:
             del self._by_cart[next(iter(self._by_cart))]
         self._by_cart[cart] = order_id
         return order_id
 
     def add(self, order: Order) -> Order:
-        """Store an order with its payment; return the existing order, if any."""
-        if order.id in self._orders:
-            return self._orders[order.id]
-        if len(self._orders) >= ORDERS_MAX:
+        """Store an order with the payment of an attempt; return the existing attempt, if any."""
+        existing = self._orders.get(order.id)
+        if existing is not None and existing.attempt >= order.attempt:
+            return existing
+        if existing is not None:
+            self._by_payment.pop(existing.payment_id, None)
+        elif len(self._orders) >= ORDERS_MAX:
             oldest = self._orders.pop(next(iter(self._orders)))
             self._by_payment.pop(oldest.payment_id, None)
         self._orders[order.id] = order
@@ -131,19 +140,15 @@ class Orders:
         # The webhook of a payment can arrive before the answer to its creation.
         for early in self.deliveries(order.payment_id):
             self._apply(early)
-        return order
+        return self._orders[order.id]
 
     def find(self, order_id: str) -> Order | None:
         """Find an order by its number."""
         return self._orders.get(order_id)
 
-    def end_unpaid(self, order_id: str, payment: Mapping[str, Any]) -> None:
-        """End an order if the service reports that its payment ended unpaid."""
-        order = self._orders.get(order_id)
-        state = _ENDS.get(f"payment.{str(payment.get('status')).lower()}")
-        if order is not None and state is not None and order.state is State.WAITING:
-            reason = payment.get("failure_reason")
-            self._orders[order_id] = replace(order, state=state, failure_reason=reason)
+    def waiting(self) -> list[Order]:
+        """List the orders whose payment is still open, as far as the shop knows."""
+        return [order for order in self._orders.values() if order.state is State.WAITING]
 
     def newest(self) -> list[Order]:
         """List the orders, the newest first."""
@@ -179,18 +184,24 @@ class Orders:
         self._apply(delivery)
 
     def _apply(self, delivery: Delivery) -> None:
-        """Apply an event to its order; an ended order does not change."""
-        order = self._orders.get(self._by_payment.get(delivery.payment_id, ""))
-        state = _ENDS.get(delivery.type)  # unknown types are ignored
+        """Apply an event to its order; unknown types are ignored."""
+        status = _STATUSES.get(delivery.type)
+        if status is not None:
+            self.settle({**delivery.payment, "status": status})
+
+    def settle(self, payment: Mapping[str, Any]) -> None:
+        """Apply the status of a payment to its order, unless that has ended."""
+        order = self._orders.get(self._by_payment.get(str(payment.get("id")), ""))
+        state = _STATES.get(str(payment.get("status")))
         if order is None or state is None or order.state is not State.WAITING:
             return
-        if state is State.PAID and not order.is_paid_by(delivery.payment):
+        if state is State.PAID and not order.is_paid_by(payment):
             return  # a person looks at it
         self._orders[order.id] = replace(
             order,
             state=state,
-            receipt_id=delivery.payment.get("receipt_id"),
-            failure_reason=delivery.payment.get("failure_reason"),
+            receipt_id=payment.get("receipt_id"),
+            failure_reason=payment.get("failure_reason"),
             handed_out=order.handed_out + (state is State.PAID),
         )
 

@@ -14,6 +14,10 @@ import aiohttp
 MONEY_FAULTS = {
     "real": "asks_another_amount",
     "real_change": "keeps_the_old_amount",
+    "forged_return": "believes_the_query",
+    "other_return": "reads_the_payment_of_the_query",
+    "lost_webhook": "never_polls",
+    "paid_again": "sells_paid_orders_again",
     "buyer_cancelled": "reuses_cancelled",
     "failed_again": "reuses_failed",
     "expired_again": "reuses_expired",
@@ -46,25 +50,26 @@ class Money:
     faults: set[str]
     own: defaultdict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
 
-    async def create(self, order: str, amount: str, before: str) -> str:
+    async def create(self, order: str, amount: str, before: str, return_url: str) -> str:
         """Create a payment of an order, whose amount was another one `before`; gives its id."""
         if "asks_another_amount" in self.faults:
             amount = "1.00"
         if "keeps_the_old_amount" in self.faults:
             amount = before
         body = {"amount": amount, "currency": "THB", "payer_uid": f"buyer-{order}"}
+        body["return_url"] = return_url
         return (await self._ask("POST", "/payments", body, str(uuid4())))[1]["id"]
 
     async def unpaid_end(self, payment_id: str) -> str:
         """Return how a payment has ended without money, such as `cancelled`; empty otherwise."""
-        status = (await self._read(payment_id))["status"]
+        status = (await self.read(payment_id))["status"]
         return status.lower() if status in _UNPAID else ""
 
     async def is_over(self, payment_id: str) -> bool:
         """Tell whether the shop ends an order, as the time of its open payment has passed."""
         if "ends_by_its_own_clock" not in self.faults:
             return False
-        ends = (await self._read(payment_id)).get("expires_at")
+        ends = (await self.read(payment_id)).get("expires_at")
         return ends is not None and datetime.fromisoformat(ends) <= datetime.now(UTC)
 
     async def finds_money(self, payment_id: str) -> bool:
@@ -90,12 +95,12 @@ class Money:
         """Give what the shop shows as given back."""
         if "knows_its_own_refunds" in self.faults:
             return str(self.own[payment_id])
-        given = Decimal((await self._read(payment_id))["refunded_amount"])
+        given = Decimal((await self.read(payment_id))["refunded_amount"])
         if "believes_asked_refunds" in self.faults:
             given += self.own[payment_id]  # those that failed
         return str(given)
 
-    async def _read(self, payment_id: str) -> dict[str, Any]:
+    async def read(self, payment_id: str) -> dict[str, Any]:
         return (await self._ask("GET", f"/payments/{payment_id}"))[1]
 
     async def _ask(

@@ -77,6 +77,7 @@ class Order:
 class BrokenShop:
     """One shop with its faults: its orders, and what it has seen."""
 
+    address: str
     faults: set[str]
     money: Money | None  # without it payments are made up
     trying: str = ""  # the check that is run, where the shop is told
@@ -102,6 +103,8 @@ class BrokenShop:
                 order = Order(str(next(self.numbers)), "20.00", {})
                 await self._add_payment(order, order.amount)
                 self.carts[cart] = self.orders[order.number] = order
+            elif self.carts[cart].status == "paid" and "sells_paid_orders_again" in self.faults:
+                await self._add_payment(self.carts[cart], self.carts[cart].amount)
             return web.json_response(self.carts[cart].view() | (attempt or {}), status=201)
 
     async def _begin_attempt(self, cart: str) -> dict[str, str] | None:
@@ -130,6 +133,27 @@ class BrokenShop:
             order.status = "expired"
         refunded = {"refunded": await self.money.refunded(shown["payment_id"])}
         return web.json_response(order.view() | refunded)
+
+    async def come_back(self, request: web.Request) -> web.Response:
+        order, told = self.orders[request.match_info["order"]], request.query
+        is_own = told["payment_id"] in order.payments
+        believed = "believes_the_query" in self.faults and is_own and told["status"] == "PAID"
+        if "reads_the_payment_of_the_query" in self.faults and self.money and not is_own:
+            believed = (await self.money.read(told["payment_id"]))["status"] == "PAID"
+        if believed and order.status == "waiting":
+            order.status, order.paid_by = "paid", told["payment_id"]
+            order.handed_out += 1
+        return web.Response(text=order.status)
+
+    async def poll(self, request: web.Request) -> web.Response:
+        del request  # the poll has no parameters
+        waiting = [order for order in self.orders.values() if order.status == "waiting"]
+        for order in waiting if self.money and "never_polls" not in self.faults else []:
+            assert self.money is not None
+            payment = await self.money.read(list(order.payments)[-1])
+            if payment["status"] == "PAID":
+                self._pay(order, payment)
+        return web.Response(status=204)
 
     async def pay_again(self, request: web.Request) -> web.Response:
         order = self.orders[request.match_info["order"]]
@@ -246,7 +270,8 @@ class BrokenShop:
     async def _add_payment(self, order: Order, before: str) -> None:
         payment_id = f"pay_{order.number}_{len(order.payments)}_{order.amount}"
         if self.money is not None:
-            payment_id = await self.money.create(order.number, order.amount, before)
+            back = f"{self.address}/return/{order.number}"
+            payment_id = await self.money.create(order.number, order.amount, before, back)
         order.payments[payment_id] = order.amount
 
     async def _comes(self, fault: str, what: Callable[[], bool]) -> bool:
@@ -295,20 +320,23 @@ async def broken_shop(sides: Mapping[str, Side] | None = None) -> AsyncIterator[
     shops = dict[str, BrokenShop]()
     http = aiohttp.ClientSession()
 
-    def open_shop(name: str) -> BrokenShop:
+    def open_shop(address: str, name: str) -> BrokenShop:
         faults, side = set(name.split("+")), (sides or {}).get(name)
-        return BrokenShop(faults, Money(side, http, faults) if side else None)
+        money = Money(side, http, faults) if side else None
+        return BrokenShop(f"{address}/{name}", faults, money)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         name = request.match_info["faults"]
         if name not in shops:
-            shops[name] = open_shop(name)
+            shops[name] = open_shop(f"http://{request.host}", name)
         return await getattr(shops[name], request.match_info.route.name or "")(request)
 
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/{faults}/trying/{check}", answer, name="hear")
     app.router.add_post("/{faults}/orders", answer, name="place")
+    app.router.add_post("/{faults}/orders/poll", answer, name="poll")
     app.router.add_get("/{faults}/orders/{order}", answer, name="show")
+    app.router.add_get("/{faults}/return/{order}", answer, name="come_back")
     app.router.add_post("/{faults}/orders/{order}/pay_again", answer, name="pay_again")
     app.router.add_post("/{faults}/orders/{order}/change", answer, name="change")
     app.router.add_post("/{faults}/orders/{order}/refund", answer, name="refund")

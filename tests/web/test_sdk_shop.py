@@ -126,7 +126,10 @@ async def test_on_the_page_for_a_payment_that_is_created_at_the_press_of_the_but
 
 
 async def test_a_slip_is_said_on_the_page(visit: Visit) -> None:
-    await visit.api.world.rows("UPDATE merchant SET allowed_origins = '{}'")
+    # Its payments may lead back to the shop, whose pages may not embed them.
+    await visit.api.world.rows(
+        "UPDATE merchant SET allowed_origins = '{}', return_url = $1", f"{visit.url}/orders"
+    )
     await visit.page.clock.install()  # nobody waits for a frame that does not come
     await visit.choose("widget")
     await expect(visit.page.locator("iframe")).to_be_attached()

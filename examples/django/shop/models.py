@@ -1,5 +1,6 @@
 """The shop's orders."""
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -37,3 +38,8 @@ class Order(models.Model):
     def page(self) -> str:
         """Return the path of the page to which the buyer returns."""
         return f"/orders/{self.id}"
+
+    @property
+    def return_url(self) -> str | None:
+        """Return the page's URL, if `SHOP_URL` has the origin that is registered for the shop."""
+        return settings.SHOP_URL + self.page if settings.SHOP_URL else None

@@ -7,11 +7,14 @@ from django.conf import settings
 from django.db.models import F
 from payintent_sdk import Client
 from payintent_sdk.errors import PayintentError
+from payintent_sdk.models import Payment
 
 from shop.models import Order
 
 log = logging.getLogger(__name__)
 ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
+#: The buyer's money may have arrived: a person looks at these payments.
+REVIEWED = {"AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"}
 client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
 
 
@@ -25,15 +28,18 @@ def find_next_page(order: Order) -> str:
         return order.page
     if order.payment_id is not None:
         payment = client.payments.get(order.payment_id)
-        if payment.status not in ENDED_UNPAID:
-            is_open = payment.status in {"PENDING", "PROCESSING"}
-            return payment.checkout_url or order.page if is_open else order.page
+        if payment.status in {"PENDING", "PROCESSING"}:
+            return payment.checkout_url or order.page
+        if payment.status not in ENDED_UNPAID or payment.failure_reason in REVIEWED:
+            return order.page
         begin_attempt(order)
     created = client.payments.create(
         amount=order.amount,
         currency=order.currency,
         payer_uid=f"guest-{order.id}",
         metadata={"order_id": str(order.id), "product": {"name": "Tides of the Chao Phraya"}},
+        return_url=order.return_url,
+        cancel_url=order.return_url,  # the same page: it offers to pay again
         idempotency_key=str(uuid5(order.id, str(order.attempt))),
     )
     Order.objects.filter(id=order.id, attempt=order.attempt).update(payment_id=created.id)
@@ -60,13 +66,20 @@ def settle(payment_id: str, status: str, amount: str, currency: str) -> None:
         orders.update(status=Order.Status.UNPAID)
 
 
+def refresh(order: Order) -> Payment | None:
+    """Read the order's payment, if there is one, and apply it."""
+    if order.payment_id is None:
+        return None
+    payment = client.payments.get(order.payment_id)
+    settle(payment.id, payment.status, payment.amount, payment.currency)
+    order.refresh_from_db()
+    return payment
+
+
 def poll() -> None:
-    """Read the payments of all open orders, because a webhook can be lost."""
-    open_orders = Order.objects.filter(status=Order.Status.WAITING, payment_id__isnull=False)
-    for payment_id in list(open_orders.values_list("payment_id", flat=True)):
+    """Refresh all open orders, because a webhook can be lost."""
+    for order in Order.objects.filter(status=Order.Status.WAITING, payment_id__isnull=False):
         try:
-            payment = client.payments.get(payment_id)
+            refresh(order)
         except PayintentError as error:  # the next poll reads it again
-            log.warning("%s cannot be read: %s", payment_id, error)
-        else:
-            settle(payment.id, payment.status, payment.amount, payment.currency)
+            log.warning("%s cannot be read: %s", order.payment_id, error)

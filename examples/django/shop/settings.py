@@ -24,6 +24,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024
 
+SHOP_URL = os.environ.get("SHOP_URL", "").rstrip("/")  # its origin is registered for the shop
 PAYINTENT_URL = os.environ["PAYINTENT_URL"]
 PAYINTENT_API_KEY = os.environ["PAYINTENT_API_KEY"]
 PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation

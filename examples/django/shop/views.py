@@ -11,17 +11,17 @@ from django.views.decorators.http import require_GET, require_POST
 from payintent_sdk import webhooks
 from payintent_sdk.errors import PayintentError, WebhookError
 from payintent_sdk.events import UnknownEvent
-from payintent_sdk.models import Payment
 
 from shop import payments
 from shop.models import Order
 
+IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
 #: What the order page says for each status of the payment, and the label of its button.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
     "FAILED": ("Your payment has failed. You have not been charged.", "Pay again"),
-    "EXPIRED": ("Your payment has expired. You have not been charged.", "Pay again"),
+    "EXPIRED": ("Your payment has expired before it was confirmed.", "Pay again"),
     "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
 }
 
@@ -44,7 +44,7 @@ def buy(_: HttpRequest, order_id: UUID) -> HttpResponse:
 
 @require_GET
 def show_order(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Show the order to the buyer who returns. Ignore the query, which anyone can write."""
+    """Show the order to the buyer who returns. Ignore the query: anyone can write it."""
     order = get_object_or_404(Order, id=order_id)
     text, label = describe(order)
     return render(request, "order.html", {"order": order, "text": text, "label": label})
@@ -52,22 +52,17 @@ def show_order(request: HttpRequest, order_id: UUID) -> HttpResponse:
 
 def describe(order: Order) -> tuple[str, str]:
     """Return what the page says about the order, and the label of its button, if any."""
-    if order.status == Order.Status.PAID:
-        return "Your order is paid.", ""
-    if order.payment_id is None:
-        return TEXTS["PENDING"]
     try:
-        payment = payments.client.payments.get(order.payment_id)
+        payment = None if order.status == Order.Status.PAID else payments.refresh(order)
     except PayintentError:
         return "We cannot read your payment now. Please reload this page.", ""
-    if is_mismatch(payment):
-        return "We have received a different amount. We will contact you.", ""
+    if order.status == Order.Status.PAID:
+        return "Your order is paid.", ""
+    if payment is None:
+        return TEXTS["PENDING"]
+    if payment.failure_reason in payments.REVIEWED:
+        return IN_REVIEW, ""
     return TEXTS.get(payment.status, ("We are confirming your payment.", ""))
-
-
-def is_mismatch(payment: Payment) -> bool:
-    """Return whether the buyer has paid, but not what the order costs."""
-    return payment.failure_reason in {"AMOUNT_MISMATCH", "TOKEN_MISMATCH"}
 
 
 @csrf_exempt  # webhooks are signed and do not come from a browser

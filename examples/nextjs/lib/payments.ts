@@ -1,11 +1,14 @@
 import { createHash } from "node:crypto";
 
 import { Client, PayintentError } from "payintent-sdk";
+import type { Payment } from "payintent-sdk";
 
 import { orders, pageOf, required } from "./orders";
 import type { Order } from "./orders";
 
 const ENDED_UNPAID = ["CANCELLED", "EXPIRED", "FAILED"];
+/** The buyer's money may have arrived: a person looks at these payments. */
+const REVIEWED = ["AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"];
 
 /** Opens a client when a request needs it: the environment of the build has no key. */
 export function openClient(): Client {
@@ -24,16 +27,20 @@ export async function findNextPage(order: Order): Promise<string> {
   if (paymentId) {
     const payment = await client.payments.get(paymentId);
     if (["PENDING", "PROCESSING"].includes(payment.status)) return payment.checkout_url ?? pageOf(order);
-    if (!ENDED_UNPAID.includes(payment.status)) return pageOf(order);
+    if (!ENDED_UNPAID.includes(payment.status) || isReviewed(payment)) return pageOf(order);
     beginAttempt(order, paymentId);
   }
   const { id, attempt, amount, currency } = order;
+  const shopUrl = process.env["SHOP_URL"]?.replace(/\/$/, ""); // its origin is registered for the shop
+  const back = shopUrl && shopUrl + pageOf(order);
   const created = await client.payments.create(
     {
       amount,
       currency,
       payer_uid: `guest-${id}`,
       metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
+      // The same page for both: it offers to pay again.
+      ...(back && { return_url: back, cancel_url: back }),
     },
     { idempotencyKey: keyOf(id, attempt) },
   );
@@ -60,18 +67,29 @@ export function settle(payment: { id: string; status: string; amount: string; cu
   }
 }
 
-/** Reads the payments of all open orders, because a webhook can be lost. */
+/** Reads the order's payment, if there is one, and applies it. */
+export async function refresh({ paymentId }: Order): Promise<Payment | undefined> {
+  if (!paymentId) return undefined;
+  const payment = await openClient().payments.get(paymentId);
+  settle(payment);
+  return payment;
+}
+
+/** Refreshes all open orders, because a webhook can be lost. */
 export async function poll(): Promise<void> {
-  const client = openClient();
-  for (const { status, paymentId } of [...orders.values()]) {
-    if (status !== "waiting" || !paymentId) continue;
+  for (const order of [...orders.values()].filter(({ status }) => status === "waiting")) {
     try {
-      settle(await client.payments.get(paymentId));
+      await refresh(order);
     } catch (error) {
       if (!(error instanceof PayintentError)) throw error;
-      console.warn(`${paymentId} cannot be read: ${error.message}`); // the next poll reads it again
+      console.warn(`${order.paymentId} cannot be read: ${error.message}`); // the next poll reads it again
     }
   }
+}
+
+/** Returns whether the buyer's money may have arrived, although the payment has ended. */
+export function isReviewed(payment: Payment): boolean {
+  return REVIEWED.includes(payment.failure_reason ?? "");
 }
 
 /** Returns the same UUID (version 8) for the same words. */

@@ -34,6 +34,8 @@ class Api:
     refusals: deque[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=deque)
     status: str = "PENDING"
     ended: dict[str, str] = field(default_factory=dict)  # the status of payments that have another
+    failure_reason: str | None = None
+    amount: tuple[str, str] = ("49.90", "USD")
     numbers: dict[str, int] = field(default_factory=dict)  # of payments, by idempotency key
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -45,7 +47,10 @@ class Api:
         if request.method == "GET":
             payment_id = request.path.rpartition("/")[2]
             status = self.ended.get(payment_id, self.status)
-            return web.json_response({"id": payment_id, "status": status})
+            amount, currency = self.amount
+            read = {"id": payment_id, "status": status, "amount": amount, "currency": currency}
+            reason = {"failure_reason": self.failure_reason} if self.failure_reason else {}
+            return web.json_response(read | reason)
         key = request.headers["Idempotency-Key"]
         number = self.numbers.setdefault(key, len(self.requests))
         fields = {"id": f"pay_{number}", "checkout_id": f"cs_{number}", "status": "PENDING"}
@@ -104,6 +109,9 @@ class Visitor:
     ) -> aiohttp.ClientResponse:
         form = {"product": product, "quantity": quantity, "cart": cart}
         return await self.call("POST", "/buy", data=form)
+
+    async def pay_again(self, order_id: str = "A-1001") -> aiohttp.ClientResponse:
+        return await self.call("POST", f"/orders/{order_id}/pay")
 
     async def order(self, order_id: str = "A-1001") -> dict[str, Any]:
         return await (await self.call("GET", f"/orders/{order_id}.json")).json()

@@ -6,7 +6,7 @@ from standardwebhooks import Webhook
 from payintent_sandbox.shop import orders as ledger
 from payintent_sandbox.shop.goods import PRODUCTS
 from payintent_sandbox.shop.webhook import read_secret
-from tests.sandbox.shop.running import OLD_SECRET, SECRET, Visitor, event, signed
+from tests.sandbox.shop.running import OLD_SECRET, SECRET, Api, Visitor, event, signed
 
 pytestmark = pytest.mark.full
 
@@ -16,18 +16,19 @@ pytestmark = pytest.mark.full
     [
         ("payment.completed", {"receipt_id": "rcpt_9"}, "paid", "rcpt_9"),
         ("payment.failed", {"failure_reason": "DECLINED"}, "failed", "DECLINED"),
-        ("payment.expired", {}, "expired", "This payment has expired"),
+        ("payment.expired", {}, "expired", "Your payment has expired"),
         ("payment.cancelled", {}, "cancelled", "was cancelled"),
     ],
 )
 async def test_a_verified_event_ends_its_order(
-    visitor: Visitor, kind: str, fields: dict[str, str], status: str, shown: str
+    api: Api, visitor: Visitor, kind: str, fields: dict[str, str], status: str, shown: str
 ) -> None:
     await visitor.buy()
     body = event("pay_1", kind, **fields)
     headers = signed(body)
     assert await visitor.tell(body, headers) == 204
     assert (await visitor.order())["status"] == status
+    api.status = status.upper()
     page = await (await visitor.call("GET", "/orders/A-1001")).text()
     assert shown in page
     assert f'class="state {status}"' in await (await visitor.call("GET", "/orders")).text()
@@ -150,9 +151,11 @@ async def test_a_body_too_large_is_refused(visitor: Visitor) -> None:
 def test_old_orders_and_webhooks_are_forgotten() -> None:
     orders = ledger.Orders()
     for number in range(ledger.ORDERS_MAX + 1):
+        cart = uuid4()
         orders.add(
             ledger.Order(
-                id=orders.id_for(uuid4()),
+                id=orders.id_for(cart),
+                cart=cart,
                 product=PRODUCTS["kyoto"],
                 quantity=1,
                 amount="2400",

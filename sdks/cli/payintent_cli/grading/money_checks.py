@@ -16,6 +16,13 @@ from payintent_cli.grading.judging import (
     paid_once,
     said,
 )
+from payintent_cli.grading.return_checks import (
+    OPEN,
+    forged_return,
+    lost_webhook,
+    other_return,
+    paid_again,
+)
 from payintent_cli.grading.service import Service
 from payintent_cli.grading.shop import REFUSED, Shop
 
@@ -24,7 +31,6 @@ _DECLINED_THEN_PAID = "4000009900000103"
 _REFUNDS_DECLINED = "4000009900000178"
 _LEFT_S = 10  # of a payment's time when the buyer pays
 _DECISION_S = 30
-_OPEN = ("PENDING", "PROCESSING")
 
 Try = Callable[[Service, Shop, Order], Verdict]
 
@@ -140,7 +146,7 @@ def _pay_again(service: Service, shop: Shop, order: Order, late: Webhook | None 
     if isinstance(again, int):
         return False, f"{said(again)} to the next click on Buy"
     status = service.find(again).status
-    if status not in _OPEN:
+    if status not in OPEN:
         return False, f"sent the buyer to a payment that is {status}"
     if late is not None:
         shop.send(late)
@@ -184,6 +190,30 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
         "an order whose amount changes before a real payment",
         "create a new payment with a new Idempotency-Key for the new amount",
         _real_change,
+    ),
+    (
+        "forged_return",
+        "a buyer who returns before paying, with status=PAID in the query",
+        "ignore the query of the return page; read the order's own payment from the service",
+        forged_return,
+    ),
+    (
+        "other_return",
+        "a buyer who returns before paying, with the id of a different, paid payment in the query",
+        "read the payment that is stored with the order, never the payment_id of the query",
+        other_return,
+    ),
+    (
+        "lost_webhook",
+        "a paid payment whose webhook arrives only after the shop has polled its open orders",
+        "read the payments of open orders every few minutes, and apply them like webhooks",
+        lost_webhook,
+    ),
+    (
+        "paid_again",
+        "a buyer who has paid, then clicks Buy again on the same page",
+        "lead a paid order to its own page; do not create another payment for it",
+        paid_again,
     ),
     (
         "buyer_cancelled",

@@ -44,6 +44,11 @@ class Service:
                 "the shop's key and the grader's must be of one test merchant"
             ) from None
 
+    def return_urls(self, order: Order) -> list[str]:
+        """Return the pages of the shop to which the checkout leads the order's buyer."""
+        real = self.find(order)
+        return list(dict.fromkeys(filter(None, (real.return_url, real.cancel_url))))
+
     def pay(self, order: Order, card: str | None = None) -> None:
         """Pay as the buyer. Raises `UsageError` if the payment cannot be paid."""
         try:

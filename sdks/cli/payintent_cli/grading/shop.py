@@ -91,6 +91,16 @@ class Shop:
         """Change an order's amount; None if the shop does not change existing orders."""
         return self._ask_for(order, "change")
 
+    def poll(self) -> None:
+        """Run the shop's scheduled poll; a shop without this route heals in its own time."""
+        self._request("POST", f"{self._orders_url}/poll", None)
+
+    def visit(self, return_url: str, payment_id: str) -> int:
+        """Return to the shop, with a query that says that a payment is paid; gives the status."""
+        query = {"payment_id": payment_id, "status": "PAID"}
+        url = str(httpx.URL(return_url).copy_merge_params(query))
+        return self._request("GET", url, None).status_code
+
     @staticmethod
     def name_return() -> str:
         """Create the id of a return; two clicks on its page have the same id."""

@@ -1,0 +1,147 @@
+"""The payments of orders: created, repeated after an unpaid end, and read."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid5
+
+from .goods import Product
+from .orders import Order, Orders, State
+from .payments import PaymentApi, PaymentApiError
+
+_log = logging.getLogger(__name__)
+_OPEN = {"PENDING", "PROCESSING"}
+_ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
+#: The buyer's money may have arrived: a person looks at these payments.
+_REVIEWED = {"AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"}
+_IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
+#: What the order page says for each status of the payment, and the label of its button.
+_TEXTS = {
+    "PENDING": ("We are waiting for your payment.", "Continue to payment"),
+    "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
+    "FAILED": ("Your payment has failed. You have not been charged.", "Pay again"),
+    "EXPIRED": ("Your payment has expired before it was confirmed.", "Pay again"),
+    "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
+}
+
+
+class Attempts:
+    """One attempt to pay after another, at most one of them open for each order."""
+
+    def __init__(self, orders: Orders, payments: PaymentApi, public_url: str) -> None:
+        self._orders = orders
+        self._payments = payments
+        self._public_url = public_url
+
+    async def buy(self, cart: UUID, product: Product, quantity: int) -> tuple[Order, str]:
+        """Return the cart's order and the URL of the buyer's next page (PaymentApiError).
+
+        Another click on the same page has the same order, key and payment.
+        """
+        order_cart = uuid5(cart, f"{product.sku} {quantity}")
+        order_id = self._orders.id_for(order_cart)
+        order = self._orders.find(order_id)
+        if order is not None:
+            return await self.pay_again(order)
+        draft = Order(
+            id=order_id,
+            cart=order_cart,
+            product=product,
+            quantity=quantity,
+            amount=product.amount(quantity),
+            payment_id="",
+            checkout_url="",
+        )
+        order = await self._create_payment(draft)
+        return order, order.checkout_url
+
+    async def pay_again(self, order: Order) -> tuple[Order, str]:
+        """Return the order and its checkout, or its own page if there is nothing to pay.
+
+        If the payment has ended unpaid, this begins the next attempt (PaymentApiError). The
+        payment is read, because a buyer who cancels on the checkout page causes no event, and
+        because events can be late.
+        """
+        if order.state is State.PAID:
+            return order, self.page(order)
+        payment = await self._payments.read(order.payment_id)
+        if payment.get("status") in _OPEN:
+            return order, order.checkout_url
+        if payment.get("status") not in _ENDED_UNPAID or _is_reviewed(payment):
+            return order, self.page(order)  # there is or may be money
+        order = await self._create_payment(
+            replace(order, attempt=order.attempt + 1, state=State.WAITING, failure_reason=None)
+        )
+        return order, order.checkout_url
+
+    async def refresh(self, order: Order) -> tuple[Order, str, str]:
+        """Read the payment of an order, and apply it.
+
+        Return the order as it is now, what its page says, and the label of the page's button.
+        """
+        try:
+            payment = {} if order.state is State.PAID else await self._read(order)
+        except PaymentApiError:
+            return order, "We cannot read your payment now. Please reload this page.", ""
+        order = self._orders.find(order.id) or order
+        if order.state is State.PAID:
+            return order, "Thank you! Your books are on their way.", ""
+        if _is_reviewed(payment):
+            return order, _IN_REVIEW, ""
+        text, label = _TEXTS.get(
+            str(payment.get("status")), ("We are confirming your payment.", "")
+        )
+        return order, text, label
+
+    async def _read(self, order: Order) -> dict[str, Any]:
+        payment = await self._payments.read(order.payment_id)
+        self._orders.settle(payment)
+        return payment
+
+    async def poll(self) -> None:
+        """Refresh all open orders, because a webhook can be lost."""
+        for order in self._orders.waiting():
+            try:
+                await self._read(order)
+            except PaymentApiError as error:  # the next poll reads it again
+                _log.warning("%s cannot be read: %s", order.payment_id, error)
+
+    def page(self, order: Order) -> str:
+        """Return the URL of the page to which the buyer returns."""
+        return f"{self._public_url}/orders/{order.id}"
+
+    async def _create_payment(self, order: Order) -> Order:
+        """Create the payment of an attempt. Two simultaneous clicks create the same payment."""
+        key = uuid5(order.cart, str(order.attempt))
+        payment = await self._payments.create(key, self._request(order))
+        if "checkout_url" not in payment:
+            raise PaymentApiError("NO_CHECKOUT_URL", "the payment service has no checkout page")
+        return self._orders.add(
+            replace(order, payment_id=payment["id"], checkout_url=payment["checkout_url"])
+        )
+
+    def _request(self, order: Order) -> dict[str, Any]:
+        product = order.product
+        return {
+            "currency": product.currency,
+            "amount": order.amount,
+            "payer_uid": f"guest-{order.id}",
+            "return_url": self.page(order),
+            "cancel_url": self.page(order),  # offers to pay again
+            "metadata": {
+                "order_id": order.id,
+                "product": {
+                    "name": product.name,
+                    "detail": product.detail,
+                    "image": f"{self._public_url}/covers/{product.sku}.svg",
+                    "category": "Books",
+                    "quantity": order.quantity,
+                    "vendor": "Nimbus Books",
+                },
+            },
+        }
+
+
+def _is_reviewed(payment: Mapping[str, Any]) -> bool:
+    return payment.get("failure_reason") in _REVIEWED
