@@ -16,7 +16,15 @@ from pathlib import Path
 
 import aiohttp
 
-from drills.graded import PluginError, Shopper, expect, grade, secrets_of, send_webhooks_to
+from drills.graded import (
+    PluginError,
+    Shopper,
+    expect,
+    grade,
+    register_origin,
+    secrets_of,
+    send_webhooks_to,
+)
 from drills.medusa import play_medusa, version
 from drills.processes import NotReadyError, Program
 from tests.e2e.sandbox import Sandbox, running_sandbox
@@ -24,7 +32,10 @@ from tests.support.world import free_port
 from tools.prepare import prepare
 
 WOOCOMMERCE = Path(__file__).parents[1] / "plugins" / "woocommerce"
-AGAIN = "buyer_cancelled,failed_again,expired_again,double_click_again"
+AGAIN = (
+    "forged_return,other_return,lost_webhook,paid_again,"
+    "buyer_cancelled,failed_again,expired_again,double_click_again"
+)
 _WORKERS = "8"  # PHP's own server answers one request in each
 
 
@@ -34,6 +45,7 @@ async def play_woocommerce(sandbox: Sandbox, folder: Path) -> None:
     secrets, port = secrets_of(sandbox), free_port()
     url = f"http://127.0.0.1:{port}"
     hooks, orders = f"{url}/?wc-api=payintent", f"{url}/graded"
+    register_origin(sandbox, url)
     (folder / "orders").mkdir()
     environment = {
         **secrets,

@@ -1,10 +1,13 @@
 """The WooCommerce plugin in PHP, against a stand-in for WordPress, pays orders at the service."""
 
 import asyncio
+import html
 import os
+import re
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +20,7 @@ from drills.plugins import AGAIN, WOOCOMMERCE
 from drills.processes import Program
 from tests.sandbox.shop.running import SECRET, Visitor, event, signed
 from tests.sdks.broken_money import Side
-from tests.sdks.test_grader import graded, new_side
+from tests.sdks.test_grader import allow_returns, graded, new_side
 from tests.support.http_server import clean_up
 from tests.support.tools import tool
 from tests.support.workers import working
@@ -28,16 +31,24 @@ pytestmark = pytest.mark.full
 _WORKERS = "4"  # PHP's own server answers one request in each
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShopSide(Side):
+    """The test merchant of a shop, and the port of the shop, whose origin is registered."""
+
+    port: int
+
+
 @pytest.fixture
-async def side(api: Api) -> Side:
-    return await new_side(api)
+async def side(api: Api) -> ShopSide:
+    side, port = await new_side(api), free_port()
+    await allow_returns(api, f"http://127.0.0.1:{port}")
+    return ShopSide(base_url=side.base_url, key=side.key, port=port)
 
 
 @asynccontextmanager
-async def running_plugin(folder: Path, side: Side, **stub: str) -> AsyncGenerator[str]:
+async def running_plugin(folder: Path, side: ShopSide, **stub: str) -> AsyncGenerator[str]:
     """Serve the stand-in's shop; gives its address."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{side.port}"
     (folder / "orders").mkdir(exist_ok=True)
     environment = {
         "PAYINTENT_URL": side.base_url,
@@ -48,7 +59,7 @@ async def running_plugin(folder: Path, side: Side, **stub: str) -> AsyncGenerato
         **stub,
     }
     router = str(WOOCOMMERCE / "stub" / "router.php")
-    command = [tool("php"), "-d", "display_errors=stderr", "-S", f"127.0.0.1:{port}", router]
+    command = [tool("php"), "-d", "display_errors=stderr", "-S", f"127.0.0.1:{side.port}", router]
     shop = Program("woocommerce", command, environment, folder, f"{url}/healthz")
     await shop.start()
     try:
@@ -80,17 +91,75 @@ async def read(http: aiohttp.ClientSession, side: Side, order: dict[str, Any]) -
 
 
 async def test_an_order_whose_payment_has_ended_unpaid_can_be_paid_at_the_next_click(
-    api: Api, side: Side, tmp_path: Path
+    api: Api, side: ShopSide, tmp_path: Path
 ) -> None:
     async with working(api.world.service), running_plugin(tmp_path, side) as shop:
         where = (f"{shop}/?wc-api=payintent", f"{shop}/graded", SECRET)
         only = ("--key", side.key, "--only", AGAIN)
         status, report, error = await graded(*where, *only, PAYINTENT_URL=side.base_url)
-    assert (status, error, report[-14:]) == (0, "", "6 of 6 passed\n"), report
+    assert (status, error, report[-16:]) == (0, "", "10 of 10 passed\n"), report
+    assert "without a return_url" not in report
+
+
+async def test_a_buyer_who_is_declined_returns_to_a_page_that_offers_to_pay_the_order_again(
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    async with running_plugin(tmp_path, side) as shop:
+        _, order = await click(http, shop, str(uuid4()))
+        first = await read(http, side, order)
+        assert first["return_url"].startswith(f"{shop}/received/1?key=")
+        assert first["cancel_url"].startswith(f"{shop}/order-pay/1?pay_for_order=true&key=")
+        assert "Your order is waiting for your payment." in await page(http, first)
+        await ask(http, side, "POST", f"/test/payments/{first['id']}/decline")
+        text = await page(http, first)
+        assert "Your payment has failed. You have not been charged." in text
+        [pay_page, label] = re.findall(r'href="([^"]+)">([^<]+)<', text)[0]
+        assert (html.unescape(pay_page), label) == (first["cancel_url"], "Pay again")
+        urls = await asyncio.gather(*(pay(http, first["cancel_url"]) for _ in range(2)))
+        assert len({first["checkout_url"], *urls}) == 2
+        [second, *_] = (await ask(http, side, "GET", "/payments?limit=100"))["data"]
+        await ask(http, side, "POST", f"/test/payments/{second['id']}/pay")
+        assert await pay(http, first["cancel_url"]) == second["return_url"]
+        assert await page(http, second) == "", "WooCommerce thanks for a paid order"
+        async with http.get(f"{shop}/graded/1") as answer:
+            assert await answer.json() == {"status": "paid", "handed_out": 1}, "without a webhook"
+
+
+async def test_a_payment_that_the_service_refuses_is_explained_in_the_log(
+    api: Api, side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    await allow_returns(api, "https://another.example")
+    async with running_plugin(tmp_path, side) as shop:
+        assert (await click(http, shop, str(uuid4())))[0] == 502
+    log = (tmp_path / "woocommerce.log").read_text()
+    assert "payintent: The payment service responded 400: return_url must use one of" in log
+    assert side.key not in log
+
+
+async def page(http: aiohttp.ClientSession, payment: dict[str, Any]) -> str:
+    """Return to the shop with a query that says PAID, whatever the payment's status is."""
+    url = f"{payment['return_url']}&payment_id={payment['id']}&status=PAID"
+    async with http.get(url) as answer:
+        assert answer.ok, await answer.text()
+        return await answer.text()
+
+
+async def pay(http: aiohttp.ClientSession, url: str) -> str:
+    """Submit the page on which an order is paid; gives where it leads."""
+    async with http.post(url, allow_redirects=False) as answer:
+        assert answer.status == 303, await answer.text()
+        return answer.headers["Location"]
+
+
+async def ask(http: aiohttp.ClientSession, side: Side, method: str, path: str) -> Any:
+    headers = {"Authorization": f"Bearer {side.key}"}
+    async with http.request(method, f"{side.base_url}/v1{path}", headers=headers) as answer:
+        assert answer.ok, await answer.text()
+        return await answer.json()
 
 
 async def test_a_guest_who_signs_in_between_two_clicks_comes_to_the_same_payment(
-    side: Side, tmp_path: Path, http: aiohttp.ClientSession
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     cart = str(uuid4())
     async with running_plugin(tmp_path, side) as shop:
@@ -101,7 +170,7 @@ async def test_a_guest_who_signs_in_between_two_clicks_comes_to_the_same_payment
 
 
 async def test_a_guest_who_signs_in_after_an_answer_was_lost_comes_to_the_payment_that_was_made(
-    side: Side, tmp_path: Path, http: aiohttp.ClientSession
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     cart = str(uuid4())
     async with (
@@ -115,8 +184,8 @@ async def test_a_guest_who_signs_in_after_an_answer_was_lost_comes_to_the_paymen
 
 @asynccontextmanager
 async def losing_the_first_answer(
-    http: aiohttp.ClientSession, side: Side
-) -> AsyncGenerator[tuple[Side, list[str]]]:
+    http: aiohttp.ClientSession, side: ShopSide
+) -> AsyncGenerator[tuple[ShopSide, list[str]]]:
     """Relay calls to the service, and lose its first answer; gives the ids of created payments."""
     created = list[str]()
 
@@ -145,7 +214,7 @@ async def losing_the_first_answer(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield Side(base_url=url, key=side.key), created
+        yield replace(side, base_url=url), created
     finally:
         await clean_up(runner)
 
@@ -161,7 +230,7 @@ async def losing_the_first_answer(
     ],
 )
 async def test_amounts_have_the_decimals_of_their_currency_whatever_the_shop_has(
-    side: Side,
+    side: ShopSide,
     tmp_path: Path,
     http: aiohttp.ClientSession,
     currency: str,
@@ -181,7 +250,7 @@ async def test_amounts_have_the_decimals_of_their_currency_whatever_the_shop_has
 
 
 async def test_two_clicks_at_the_same_time_make_one_payment(
-    side: Side, tmp_path: Path, http: aiohttp.ClientSession
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     cart = str(uuid4())
     async with running_plugin(tmp_path, side) as shop:

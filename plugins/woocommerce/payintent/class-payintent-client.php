@@ -52,7 +52,18 @@ final class Payintent_Client
         if ($status === self::NOT_FOUND) {
             return [];
         }
-        $body = $status === $expected ? json_decode(wp_remote_retrieve_body($answer), true) : null;
-        return is_array($body) ? $body : null;
+        $body = json_decode(wp_remote_retrieve_body($answer), true);
+        if ($status !== $expected || !is_array($body)) {
+            $this->log_refusal($status, is_array($body) ? $body : []);
+            return null;
+        }
+        return $body;
+    }
+
+    /** Tells the shop's people why, such as a return URL whose origin is not registered. */
+    private function log_refusal(int $status, array $body): void
+    {
+        $why = is_scalar($body['message'] ?? null) ? substr((string) $body['message'], 0, 500) : '';
+        wc_get_logger()->error("The payment service responded {$status}: {$why}", ['source' => 'payintent']);
     }
 }

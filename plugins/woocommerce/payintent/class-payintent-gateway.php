@@ -11,7 +11,19 @@ class Payintent_Gateway extends WC_Payment_Gateway
     private const LOCK_WAIT_S = 10;
     private const PAYMENT_ID = '_payintent_payment_id'; // an order may have several, one after another
     private const PAYER = '_payintent_payer'; // of a payment that was requested and is not known yet
+    private const OPEN = ['PENDING', 'PROCESSING'];
     private const ENDED_UNPAID = ['CANCELLED', 'EXPIRED', 'FAILED'];
+    private const REVIEWED = ['AMOUNT_MISMATCH', 'TOKEN_MISMATCH', 'ONCHAIN_TIMEOUT']; // money may have arrived
+    private const POLLED_ORDERS_MAX = 100;
+    private const POLLED_S = 2 * 24 * 3600; // a payment ends within a day, except on a slow chain
+    /** What the page to which the buyer returns says about an order that is not paid yet. */
+    private const TEXTS = [
+        'PENDING' => 'Your order is waiting for your payment.',
+        'PROCESSING' => 'Your payment is being processed.',
+        'FAILED' => 'Your payment has failed. You have not been charged.',
+        'EXPIRED' => 'Your payment has expired before it was confirmed.',
+        'CANCELLED' => 'Your payment was cancelled. You have not been charged.',
+    ];
     /** ISO 4217, except for currencies with two decimals. */
     private const DECIMALS = [
         'BIF' => 0, 'CLP' => 0, 'DJF' => 0, 'GNF' => 0, 'ISK' => 0, 'JPY' => 0, 'KMF' => 0, 'KRW' => 0, 'PYG' => 0,
@@ -52,6 +64,70 @@ class Payintent_Gateway extends WC_Payment_Gateway
             return ['result' => 'failure'];
         }
         return ['result' => 'success', 'redirect' => $url];
+    }
+
+    /**
+     * Shows the payment of an unpaid order to the buyer who returns, and a link to pay again. Reads the payment, and
+     * applies it as its webhook would be: anyone can write the query of the page.
+     */
+    public function show_payment(int $order_id): void
+    {
+        $payment = $this->locked($order_id, fn (WC_Order $order): array|false|null => $this->refresh($order));
+        if ($payment === false || ($payment && $payment['status'] === 'PAID')) {
+            return; // WooCommerce thanks for the order
+        }
+        if (!$payment) {
+            $this->show('We cannot read your payment now. Please reload this page.');
+        } elseif (self::is_reviewed($payment)) {
+            $this->show('Your payment needs a review. Please do not pay again: we will contact you.');
+        } elseif (isset(self::TEXTS[$payment['status']])) {
+            $label = in_array($payment['status'], self::OPEN, true) ? 'Continue to payment' : 'Pay again';
+            $this->show(self::TEXTS[$payment['status']], wc_get_order($order_id)->get_checkout_payment_url(), $label);
+        } else {
+            $this->show('We are confirming your payment.');
+        }
+    }
+
+    /** Refreshes recent unpaid orders, because a webhook can be lost. */
+    public function poll(): void
+    {
+        $order_ids = wc_get_orders([
+            'limit' => self::POLLED_ORDERS_MAX,
+            'payment_method' => $this->id,
+            'status' => ['pending', 'on-hold', 'failed', 'cancelled'],
+            'date_created' => '>' . (time() - self::POLLED_S),
+            'orderby' => 'date',
+            'order' => 'DESC',
+            'return' => 'ids',
+        ]);
+        foreach ($order_ids as $order_id) {
+            $this->locked($order_id, fn (WC_Order $order): array|false|null => $this->refresh($order));
+        }
+    }
+
+    /** Reads the latest payment of an unpaid order, and applies it; false if there is nothing to read. */
+    private function refresh(WC_Order $order): array|false|null
+    {
+        $known = self::payment_ids($order);
+        if (!$known || $order->is_paid()) {
+            return false;
+        }
+        $payment = $this->client()->read_payment(end($known));
+        if ($payment && $payment['status'] === 'PAID') {
+            $this->change($order, 'payment.completed', $payment);
+        }
+        return $payment;
+    }
+
+    private static function is_reviewed(array $payment): bool
+    {
+        return in_array($payment['failure_reason'] ?? '', self::REVIEWED, true);
+    }
+
+    private function show(string $text, string $url = '', string $label = ''): void
+    {
+        $link = $url ? sprintf(' <a class="button" href="%s">%s</a>', esc_url($url), esc_html($label)) : '';
+        printf('<p class="payintent" role="status">%s%s</p>', esc_html($text), $link);
     }
 
     /** Answers a webhook: 401 where it is not to be believed, 204 where it is, whatever it says. */
@@ -120,11 +196,11 @@ class Payintent_Gateway extends WC_Payment_Gateway
         if ($payment === null) {
             return null; // another payment could be a second one
         }
-        if (!$payment || in_array($payment['status'], self::ENDED_UNPAID, true)) {
+        if (!$payment || (in_array($payment['status'], self::ENDED_UNPAID, true) && !self::is_reviewed($payment))) {
             return $this->begin_attempt($order, 1 + count($known));
         }
-        if (!in_array($payment['status'], ['PENDING', 'PROCESSING'], true)) {
-            return $this->get_return_url($order); // it is paid, and the webhook is on its way
+        if (!in_array($payment['status'], self::OPEN, true)) {
+            return $this->get_return_url($order); // there is or may be money
         }
         return self::is_price_of($payment, $order)
             ? $payment['checkout_url'] ?? null
@@ -147,6 +223,8 @@ class Payintent_Gateway extends WC_Payment_Gateway
                 'currency' => $currency,
                 'payer_uid' => $payer,
                 'metadata' => ['order_id' => (string) $order->get_id()],
+                'return_url' => $this->get_return_url($order),
+                'cancel_url' => $order->get_checkout_payment_url(), // WooCommerce's own page to pay an order
             ],
             self::uuid(implode('|', [$order->get_order_key(), $amount, $currency, $attempt]))
         );

@@ -23,4 +23,16 @@ add_action('plugins_loaded', function (): void {
     add_filter('woocommerce_payment_gateways', fn (array $gateways): array => [...$gateways, 'Payintent_Gateway']);
     // The service sends its webhooks to https://shop.example/?wc-api=payintent
     add_action('woocommerce_api_payintent', fn () => (new Payintent_Gateway())->receive_webhook());
+    // The page to which the buyer returns.
+    add_action('woocommerce_thankyou_payintent', fn (int $order_id) => (new Payintent_Gateway())->show_payment($order_id));
+    // A webhook can be lost, so the payments of open orders are read every few minutes.
+    add_filter('cron_schedules', fn (array $schedules): array => $schedules + [
+        'payintent_poll' => ['interval' => 300, 'display' => 'Every five minutes'],
+    ]);
+    add_action('payintent_poll', fn () => (new Payintent_Gateway())->poll());
+    if (!wp_next_scheduled('payintent_poll')) {
+        wp_schedule_event(time(), 'payintent_poll', 'payintent_poll');
+    }
 });
+
+register_deactivation_hook(__FILE__, fn () => wp_clear_scheduled_hook('payintent_poll'));
