@@ -11,7 +11,15 @@ from pathlib import Path
 
 import aiohttp
 
-from drills.graded import PluginError, Shopper, expect, grade, secrets_of, send_webhooks_to
+from drills.graded import (
+    PluginError,
+    Shopper,
+    expect,
+    grade,
+    register_origin,
+    secrets_of,
+    send_webhooks_to,
+)
 from drills.processes import Program
 from payintent.db.driver import connect
 from payintent_sandbox.chains.anvil_binary import npm, npm_environment
@@ -32,12 +40,14 @@ async def play_medusa(sandbox: Sandbox, folder: Path) -> None:
     shop = compile_shop(folder)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
+    register_origin(sandbox, url)
     environment = npm_environment() | {
         **secrets,
         "DATABASE_URL": await create_database(sandbox),
         "MEDUSA_DISABLE_TELEMETRY": "true",
         "NODE_ENV": "production",
         "PORT": str(port),
+        "SHOP_URL": url,
     }
     run([npm()[0], _CLI, "db:migrate", "--skip-scripts"], shop, environment)
     command = [npm()[0], _CLI, "start"]
@@ -59,6 +69,7 @@ async def _play(sandbox: Sandbox, url: str, secrets: Mapping[str, str]) -> None:
     async with aiohttp.ClientSession() as http:
         shopper = Shopper(http, orders, secrets)
         await _complete(shopper)
+        await _poll(shopper)
         send_webhooks_to(sandbox, hooks)
         await _refund(shopper)
 
@@ -71,6 +82,14 @@ async def _complete(shopper: Shopper) -> None:
     for what in ("change", "pay_again"):
         expect(await shopper.have(order, what) == _REFUSED, f"{what} of a cart that is paid")
     expect(await shopper.have(order, "complete") < _REFUSED, "no order of a cart that is paid")
+    await shopper.wait_until_paid(order)
+
+
+async def _poll(shopper: Shopper) -> None:
+    """See that the scheduled job places a paid order without a webhook and without its buyer."""
+    order = await shopper.order()
+    await shopper.pay(order)
+    await shopper.poll()
     await shopper.wait_until_paid(order)
 
 

@@ -65,8 +65,13 @@ export async function payAgain(container: MedusaContainer, cartId: string): Prom
     await createPaymentCollectionForCartWorkflow(container).run({ input: { cart_id: cartId } });
     collectionId = (await readCart(container, cartId)).payment_collection?.id;
   }
+  const page = `${required(process.env["SHOP_URL"])}/graded/${cartId}/return`;
   await createPaymentSessionsWorkflow(container).run({
-    input: { payment_collection_id: collectionId ?? "", provider_id: PROVIDER },
+    input: {
+      payment_collection_id: collectionId ?? "",
+      provider_id: PROVIDER,
+      data: { return_url: page, cancel_url: page },
+    },
   });
   return required(await view(container, cartId));
 }
@@ -80,6 +85,11 @@ export async function change(container: MedusaContainer, cartId: string): Promis
 /** Asks for the order, as the page does that a buyer comes back to. */
 export async function complete(container: MedusaContainer, cartId: string): Promise<void> {
   await completeCartWorkflow(container).run({ input: { id: cartId } });
+}
+
+/** Runs the plugin's scheduled job now. */
+export async function poll(container: MedusaContainer): Promise<void> {
+  await container.resolve(Modules.WORKFLOW_ENGINE).run("job-payintent-poll", {});
 }
 
 /** Gives a part of what was paid back, as Medusa's admin does. */

@@ -9,8 +9,8 @@ import { isSame, priceOf, total } from "./amounts";
 import type { Price } from "./amounts";
 import { keyOf } from "./names";
 import { giveBack } from "./refunds";
-import { readSession, sessionOf, textOf } from "./session";
-import type { Session } from "./session";
+import { pagesOf, readSession, sessionOf, textOf } from "./session";
+import type { Pages, Session } from "./session";
 import { endedUnpaid, sessionStatus, webhookAction } from "./statuses";
 
 export interface PayintentOptions {
@@ -44,7 +44,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
   /** Creates the payment of a session; a second call for the session finds the same one. */
   async initiatePayment(input: types.InitiatePaymentInput): Promise<types.InitiatePaymentOutput> {
     const price = priceOf(input.amount, input.currency_code);
-    return this.#create(textOf(input.data, "session_id"), price, input.context);
+    return this.#create(textOf(input.data, "session_id"), price, pagesOf(input.data), input.context);
   }
 
   /** Replaces the payment if the amount has changed, or if the payment has ended unpaid: a buyer's cancel sends no event. */
@@ -57,7 +57,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     } else {
       await this.#end(session.id);
     }
-    return this.#create(session.session_id, price, input.context, session.id);
+    return this.#create(session.session_id, price, pagesOf(input.data), input.context, session.id);
   }
 
   /** Lets a cart become an order where the service says that the session's amount is paid. */
@@ -125,6 +125,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
   async #create(
     sessionId: string,
     price: Price,
+    pages: Pages,
     context: types.PaymentProviderContext | undefined,
     replaced = "",
   ): Promise<types.InitiatePaymentOutput> {
@@ -133,13 +134,14 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     const payment = await this.#client.payments.create(
       {
         ...price,
+        ...pages,
         payer_uid: payer,
         metadata: { session_id: sessionId },
       },
       // `replaced` tells the attempts of a session apart; a guest may sign in before a repeated call.
       { idempotencyKey: keyOf(sessionId, price.amount, price.currency, replaced, payer) },
     );
-    return { id: payment.id, status: "pending", data: sessionOf(payment, sessionId, price) };
+    return { id: payment.id, status: "pending", data: sessionOf(payment, sessionId, price, pages) };
   }
 
   /** Tells whether a payment is that of the session, of its amount, and nothing of it was given back. */

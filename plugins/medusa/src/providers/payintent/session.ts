@@ -13,14 +13,21 @@ export interface Session extends Price {
   checkout_url: string;
   /** What Medusa has had given back so far. */
   refunded: string;
+  /** Where the checkout leads the buyer back to, if the storefront has said so. */
+  return_url?: string;
+  /** Where the checkout leads a buyer who has not paid. */
+  cancel_url?: string;
 }
+
+/** The pages of the storefront. The service refuses those of other origins than the shop's. */
+export type Pages = Pick<Session, "return_url" | "cancel_url">;
 
 type Data = Record<string, unknown>;
 
 /** Gives what Medusa is to keep of a payment that was created. */
-export function sessionOf(payment: CreatedPayment, sessionId: string, price: Price): Data {
+export function sessionOf(payment: CreatedPayment, sessionId: string, price: Price, pages: Pages): Data {
   const { id, checkout_url } = payment;
-  const session: Session = { id, session_id: sessionId, checkout_url, ...price, refunded: "0" };
+  const session: Session = { id, session_id: sessionId, checkout_url, ...price, refunded: "0", ...pages };
   return { ...session };
 }
 
@@ -34,6 +41,16 @@ export function readSession(data: Data | undefined): Session {
     amount: text("amount"),
     currency: text("currency"),
     refunded: text("refunded"),
+    ...pagesOf(data),
+  };
+}
+
+/** Reads the pages of the storefront, which it may leave out. */
+export function pagesOf(data: Data | undefined): Pages {
+  const { return_url, cancel_url } = data ?? {};
+  return {
+    ...(typeof return_url === "string" && { return_url }),
+    ...(typeof cancel_url === "string" && { cancel_url }),
   };
 }
 

@@ -1,0 +1,76 @@
+/**
+ * A webhook can be lost, so Medusa reads the payments of open sessions every few minutes. A paid one is handled as its
+ * webhook would be.
+ */
+
+import type { MedusaContainer } from "@medusajs/framework/types";
+import { ContainerRegistrationKeys, Modules } from "@medusajs/framework/utils";
+import { Client, PayintentError } from "payintent-sdk";
+
+import type { PayintentOptions } from "../providers/payintent";
+
+const PROVIDER = "payintent-medusa/providers/payintent";
+const PROCESS_PAYMENT = "process-payment-workflow"; // of Medusa; it locks the cart
+const SESSIONS_MAX = 100;
+const AGE_MS = 2 * 24 * 3600 * 1000; // a payment ends within a day, except on a slow chain
+
+interface OpenSession {
+  id: string;
+  provider_id: string;
+  data: Record<string, unknown>;
+}
+
+interface Provider {
+  resolve?: unknown;
+  id?: string;
+  options?: unknown;
+}
+
+export default async function poll(container: MedusaContainer): Promise<void> {
+  const clients = openClients(container);
+  const logger = container.resolve(ContainerRegistrationKeys.LOGGER);
+  for (const session of await findOpenSessions(container)) {
+    const client = clients.get(session.provider_id);
+    if (!client) continue;
+    try {
+      await settle(container, client, session);
+    } catch (error) {
+      if (!(error instanceof PayintentError)) throw error;
+      logger.warn(`payintent: the payment of ${session.id} cannot be read: ${error.message}`); // the next poll reads it
+    }
+  }
+}
+
+export const config = { name: "payintent-poll", schedule: "*/5 * * * *" };
+
+/** Gives a client for each provider of this plugin, by the name that Medusa's sessions have. */
+function openClients(container: MedusaContainer): Map<string, Client> {
+  const { modules } = container.resolve(ContainerRegistrationKeys.CONFIG_MODULE);
+  const payment = modules?.[Modules.PAYMENT] as { options?: { providers?: Provider[] } } | undefined;
+  const ours = (payment?.options?.providers ?? []).filter((provider) => provider.resolve === PROVIDER);
+  return new Map(
+    ours.map(({ id, options }) => {
+      const { apiKey, baseUrl } = options as PayintentOptions;
+      return [`pp_payintent${id ? `_${id}` : ""}`, new Client({ apiKey, baseUrl })];
+    }),
+  );
+}
+
+async function findOpenSessions(container: MedusaContainer): Promise<OpenSession[]> {
+  const { data } = await container.resolve(ContainerRegistrationKeys.QUERY).graph({
+    entity: "payment_session",
+    fields: ["id", "provider_id", "data"],
+    filters: { status: "pending", created_at: { $gt: new Date(Date.now() - AGE_MS) } },
+    pagination: { take: SESSIONS_MAX, order: { created_at: "DESC" } },
+  });
+  return data as OpenSession[];
+}
+
+async function settle(container: MedusaContainer, client: Client, session: OpenSession): Promise<void> {
+  const paymentId = session.data["id"];
+  if (typeof paymentId !== "string") return;
+  const { status, amount, metadata } = await client.payments.get(paymentId);
+  if (status !== "PAID" || metadata["session_id"] !== session.id) return;
+  const input = { action: "captured", data: { session_id: session.id, amount } };
+  await container.resolve(Modules.WORKFLOW_ENGINE).run(PROCESS_PAYMENT, { input });
+}
