@@ -75,6 +75,15 @@ async def test_on_a_phone_the_button_stays_on_the_screen_and_covers_no_focus(
         assert {*obscured} == {""}
 
 
+async def test_in_a_frame_the_bar_is_as_wide_as_the_page(
+    gallery: Gallery, browser: Browser
+) -> None:
+    async with await screen(browser, viewport=_SMALL) as context:
+        page = (await look_at(context, gallery, "choose-embedded")).page
+        await expect(page.locator(".bar")).to_have_css("position", "static")
+        assert await checks.overflow(page) == []
+
+
 async def test_a_low_or_wide_screen_is_not_covered_by_a_bar(
     gallery: Gallery, browser: Browser
 ) -> None:
