@@ -256,6 +256,7 @@ async def test_exports_follow_the_switch_of_the_portal(api: Api, developer: Pers
     live = await paid(api, metadata={"order_id": "LIVE"})
     async with Api(api.base, await test_world(api.world)) as side:
         test = await paid(side, metadata={"order_id": "TEST"})
+        await _calls(side.world, 1)
     await _calls(api.world, 1)
     for name, own, foreign in (("test", test, live), ("live", live, test)):
         await switch(developer, name)
