@@ -18,6 +18,7 @@ from payintent.core.access import Role
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.gateway_accounts.operations import AddAccount
+from payintent.gateways.port import Gateway
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.operations import CreateMerchant
@@ -405,11 +406,11 @@ async def agreed(service: Service, operation: AnyOperation[Any], actor: Actor = 
 
 
 @asynccontextmanager
-async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
+async def out_of_the_sandbox(world: World, **gateways: Gateway) -> AsyncIterator[Service]:
     """Open the world's installation once more, as one that is no sandbox."""
     settings = world.service.settings.model_copy(update={"sandbox": False})
     with contract_node() as url:
-        service = await open_service(with_node(settings, url), {"fake": world.gateway})
+        service = await open_service(with_node(settings, url), gateways | {"fake": world.gateway})
         try:
             yield service
         finally:

@@ -181,7 +181,7 @@ async def open_console(
         simulator = SimulatorGateway(GatewayHttpClient(timeout_s=5, response_bytes_max=1_024))
         service = await open_service(settings, {"fake": gateway, "simulator": simulator})
         world = await make_world(service, gateway)
-        async with out_of_the_sandbox(world) as production:
+        async with out_of_the_sandbox(world, simulator=simulator) as production:
             stage = await make_stage(world, production)
             stage.tokens["Sam"] = await world.operator_token("Sam", Role.SUPPORT)
             await _fill(world, stage)

