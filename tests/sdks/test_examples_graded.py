@@ -117,6 +117,22 @@ async def pays_again_after_a_decline(buyer: Buyer) -> None:
     assert len(await buyer.payments()) == before + 2, "a paid order is not paid twice"
 
 
+async def learns_of_a_lost_webhook_by_its_poll(buyer: Buyer) -> None:
+    book = await buyer.page("/")
+    await buyer.click(book)
+    [payment, *_] = await buyer.payments()
+    await buyer.ask("POST", f"/test/payments/{payment['id']}/pay")
+    url = f"{buyer.shop}{book.forms[0].action.replace('/buy/', '/graded/')}"
+    async with buyer.http.get(url) as answer:
+        assert (await answer.json())["status"] == "waiting"
+    for _ in range(2):
+        async with buyer.http.post(f"{buyer.shop}/graded/poll") as answer:
+            assert answer.ok
+    async with buyer.http.get(url) as answer:
+        shown = await answer.json()
+    assert (shown["status"], shown["handed_out"]) == ("paid", 1), "its buyer has not returned"
+
+
 @pytest.mark.parametrize("example", SHOPS, ids=lambda example: example.name)
 async def test_an_example_passes_every_check_and_sells_a_declined_order_at_the_next_attempt(
     api: Api, tmp_path: Path, example: Example
@@ -129,6 +145,7 @@ async def test_an_example_passes_every_check_and_sells_a_declined_order_at_the_n
     ):
         await allow_returns(api, shop)
         await pays_again_after_a_decline(Buyer(http, side, shop))
+        await learns_of_a_lost_webhook_by_its_poll(Buyer(http, side, shop))
         where = (f"{shop}/webhooks", f"{shop}/graded", SECRET)
         status, report, error = await graded(*where, "--key", side.key, PAYINTENT_URL=side.base_url)
         assert (status, error) == (0, ""), report
