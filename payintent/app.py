@@ -358,6 +358,8 @@ def _make_portal_context(route_context: RouteContext) -> PortalContext:
         refund_creator=service.refund_creator,
         operation_context=service.operation_context,
         attempts=route_context.attempts,
+        limiter=route_context.merchant_api.limiter,
+        event_trigger=service.event_trigger,
         exports=ExportSlots(),
     )
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from payintent.reconciliation.runs import ReconciliationContext
     from payintent.refunds.send import RefundSender
     from payintent.test_mode.buyer_simulator import BuyerSimulator
+    from payintent.test_mode.trigger_event import EventTrigger
 
 
 _HTTP_ADAPTERS = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
@@ -126,6 +127,18 @@ class Service:
             selection=self.selection_context,
             policies=self.policies,
             receiver=self.callback_receiver,
+        )
+
+    @cached_property
+    def event_trigger(self) -> "EventTrigger":
+        from payintent.test_mode.trigger_event import EventTrigger
+
+        return EventTrigger(
+            database=self.database,
+            merchants=self.merchants,
+            screening=self.fraud_screening,
+            lookup=self.payment_lookup,
+            simulator=self.buyer_simulator,
         )
 
     @cached_property

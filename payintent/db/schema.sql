@@ -8,6 +8,17 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'audit_append_only';
 END $$;
 
+CREATE FUNCTION public.audit_member_change() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM merchant WHERE id = NEW.merchant_id AND livemode) THEN
+        RAISE EXCEPTION 'members change only the test side'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'audit_member_change';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION public.capture_disputed() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -928,9 +939,11 @@ CREATE TABLE public.merchant (
     live_merchant bigint,
     refund_approval_above jsonb DEFAULT '{}'::jsonb NOT NULL,
     deposit_tolerance numeric(4,3) DEFAULT 0 NOT NULL,
+    callback_by_member boolean DEFAULT false NOT NULL,
     CONSTRAINT merchant_accent_colour CHECK ((accent_colour ~ '^#[0-9a-f]{6}$'::text)),
     CONSTRAINT merchant_activated CHECK (((activation <> 'ACTIVE'::text) OR (activated_at IS NOT NULL))),
     CONSTRAINT merchant_activation CHECK ((activation = ANY (ARRAY['NEW'::text, 'REQUESTED'::text, 'APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text, 'SUSPENDED'::text]))),
+    CONSTRAINT merchant_callback_by_member CHECK ((NOT (callback_by_member AND livemode))),
     CONSTRAINT merchant_callback_https CHECK ((allow_http OR (callback_url !~~* 'http://%'::text))),
     CONSTRAINT merchant_default_country CHECK ((length(default_country) = 2)),
     CONSTRAINT merchant_locale CHECK (((length(locale) >= 2) AND (length(locale) <= 35))),
@@ -2131,6 +2144,8 @@ CREATE INDEX test_refund_by_session ON public.test_refund USING btree (session_i
 CREATE INDEX test_transfer_by_session ON public.test_transfer USING btree (session_id, id);
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
+
+CREATE TRIGGER audit_member_change BEFORE INSERT ON public.audit FOR EACH ROW WHEN (((new.who ~~ 'merchant:%'::text) AND ((new.action = ANY (ARRAY['merchant.profile'::text, 'merchant.set-callback-url'::text, 'merchant.rotate-secret'::text])) OR ((new.action = 'key.issue'::text) AND ((new.details ->> 'test'::text) IS DISTINCT FROM 'true'::text))))) EXECUTE FUNCTION public.audit_member_change();
 
 CREATE TRIGGER capture_disputed BEFORE UPDATE OF reserved_minor ON public.capture FOR EACH ROW WHEN (((new.reserved_minor > old.reserved_minor) AND (new.disputed_minor > (0)::numeric) AND (((new.refunded_minor + new.reserved_minor) + new.disputed_minor) > new.amount_minor))) EXECUTE FUNCTION public.capture_disputed();
 

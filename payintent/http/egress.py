@@ -213,10 +213,12 @@ class EgressRules:
         return is_allowable and any(ip in network for network in self.networks)
 
 
-def make_egress_rules(settings: Settings) -> EgressRules:
+def make_egress_rules(settings: Settings, *, is_public_only: bool = False) -> EgressRules:
+    """Return the rules of the settings. `is_public_only` ignores the allowed private networks."""
+    networks = "" if is_public_only else settings.webhook_networks
     return EgressRules(
         sandbox=settings.sandbox,
-        networks=tuple(map(parse_ip_network, split_list(settings.webhook_networks))),
+        networks=tuple(map(parse_ip_network, split_list(networks))),
         ports=PORTS.union(map(int, split_list(settings.webhook_ports))),
     )
 

@@ -1,12 +1,78 @@
-"""Let members create and change their merchant's test side without an operator."""
+"""Let members create and change their merchant's test side without an operator.
 
-from dataclasses import replace
+Nothing here can change a live merchant: `lock_test_merchant` rejects it, and so does the trigger
+`audit_member_change` when the audit entry of the change is written.
+"""
 
-from payintent.merchants.access_operations import IssueApiKey, IssuedApiKey
-from payintent.merchants.provisioning import lock_test_side
-from payintent.operators.operation import Actor, OperationContext, run
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from uuid import UUID
 
+from payintent.core.errors import BadRequestError, ConflictError
+from payintent.db.database import Tx, get_current_time
+from payintent.http.egress import EgressRefusedError, check_callback_url, make_egress_rules
+from payintent.merchants.access_operations import IssueApiKey, IssuedApiKey, list_own_keys
+from payintent.merchants.callback_secrets import (
+    IssuedCallbackSecret,
+    RotateCallbackSecret,
+    list_secret_times,
+)
+from payintent.merchants.model import Merchant
+from payintent.merchants.operations import SetCallbackUrl, SetMerchantProfile
+from payintent.merchants.provisioning import lock_test_merchant, lock_test_side
+from payintent.operators.operation import Actor, ChangeOperation, OperationContext, run
+
+TEST_KEYS_MAX = 50  # active keys
+_ROLLS_MAX = 20
+_ROLLS_PERIOD = timedelta(hours=1)
 _FIRST_KEY = "first"
+_TOO_MANY_KEYS = f"There are already {TEST_KEYS_MAX} active keys. Revoke a key first."
+_ALREADY_CREATED = (
+    "A key has been created since you opened this page. If it is yours, its secret cannot be shown "
+    "again: revoke it and create another key."
+)
+_ALREADY_ROLLED = (
+    "The secret has been rolled since you opened this page. If you have not stored the new secret, "
+    "roll it again."
+)
+_TOO_MANY_ROLLS = f"The secret can be rolled {_ROLLS_MAX} times an hour. Try again later."
+_PRIVATE_HOST = "The host of the callback URL must have only public addresses."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditableSettings:
+    """The settings that members can change on the test side. Empty values are not set."""
+
+    callback_url: str = ""
+    return_url: str = ""
+    allowed_origins: tuple[str, ...] = ()
+    logo_url: str = ""
+    accent_colour: str = ""
+
+    @classmethod
+    def of_merchant(cls, merchant: Merchant) -> "EditableSettings":
+        return cls(
+            callback_url=merchant.callback_url or "",
+            return_url=merchant.return_url or "",
+            allowed_origins=merchant.allowed_origins,
+            logo_url=merchant.logo_url or "",
+            accent_colour=merchant.accent_colour or "",
+        )
+
+
+_NAMES = tuple(field.name for field in fields(EditableSettings))
+
+
+class SettingsConflictError(ConflictError):
+    """Another member has changed the same settings. `current` contains the stored values."""
+
+    def __init__(self, names: list[str], current: EditableSettings) -> None:
+        super().__init__(
+            "Another member has changed the same settings since you opened this page. Your values "
+            "are not saved yet. Save again to replace the values of the other member."
+        )
+        self.names = names
+        self.current = current
 
 
 async def create_test_side(
@@ -18,3 +84,135 @@ async def create_test_side(
         if await lock_test_side(tx, live_merchant_id) is not None:
             return None
         return await run(replace(context, actor=actor), tx, change)
+
+
+async def change_test_settings(
+    context: OperationContext,
+    actor: Actor,
+    merchant_id: int,
+    *,
+    opened: EditableSettings,
+    entered: EditableSettings,
+) -> None:
+    """Store the settings that a member has changed in a form that showed `opened`.
+
+    Changes by other members to other settings are preserved. Raises `SettingsConflictError`, and
+    stores nothing, if another member has changed the same setting to a different value.
+    """
+    names = [name for name in _NAMES if getattr(entered, name) != getattr(opened, name)]
+    changes = _list_changes(merchant_id, entered, names)
+    context = replace(context, actor=actor)
+    await _check_changes(context, changes)
+    async with context.database.transaction() as tx:
+        merchant = await lock_test_merchant(tx, merchant_id)
+        current = EditableSettings.of_merchant(merchant)
+        conflicts = [
+            name
+            for name in names
+            if getattr(current, name) not in {getattr(opened, name), getattr(entered, name)}
+        ]
+        if conflicts:
+            raise SettingsConflictError(conflicts, current)
+        for change in changes:
+            await run(context, tx, change)
+
+
+def _list_changes(
+    merchant_id: int, entered: EditableSettings, names: list[str]
+) -> list[ChangeOperation[Merchant]]:
+    def pick(name: str) -> str | None:
+        return getattr(entered, name) if name in names else None
+
+    changes: list[ChangeOperation[Merchant]] = []
+    if set(names) - {"callback_url"}:
+        has_origins = "allowed_origins" in names
+        change = SetMerchantProfile(
+            merchant_id=merchant_id,
+            return_url=pick("return_url"),
+            allowed_origins=list(entered.allowed_origins) if has_origins else None,
+            logo_url=pick("logo_url"),
+            accent_colour=pick("accent_colour"),
+        )
+        changes.append(change)
+    if "callback_url" in names:
+        changes.append(
+            SetCallbackUrl(merchant_id=merchant_id, callback_url=entered.callback_url or None)
+        )
+    return changes
+
+
+async def _check_changes(
+    context: OperationContext, changes: list[ChangeOperation[Merchant]]
+) -> None:
+    for change in changes:
+        if not isinstance(change, SetCallbackUrl):
+            await change.check(context)
+            continue
+        if change.callback_url is not None:
+            _check_url_text(change.callback_url, context)
+        try:
+            await change.check(context)
+        except BadRequestError as error:
+            if not isinstance(error.__cause__, EgressRefusedError):
+                raise
+            # Do not reveal which names exist in the operator's network, and what they resolve to.
+            raise BadRequestError(_PRIVATE_HOST) from None
+
+
+def _check_url_text(url: str, context: OperationContext) -> None:
+    """Check a callback URL without resolving its host, so that the reason can be shown."""
+    try:
+        check_callback_url(url, make_egress_rules(context.settings, is_public_only=True))
+    except EgressRefusedError as error:
+        raise BadRequestError(f"callback_url is not allowed: {error.reason}") from None
+
+
+async def create_test_key(
+    context: OperationContext, actor: Actor, merchant_id: int, *, name: str, newest_key: str
+) -> IssuedApiKey:
+    """Create a test key. `newest_key` is the newest key in the form that the member has opened.
+
+    Raises `CONFLICT` if there is a newer key, so that a form that is submitted twice creates a
+    single key.
+    """
+    async with context.database.transaction() as tx:
+        merchant = await lock_test_merchant(tx, merchant_id)
+        keys = await list_own_keys(tx, merchant_id)
+        if (keys[0].public_id if keys else "") != newest_key:
+            raise ConflictError(_ALREADY_CREATED)
+        if sum(key.revoked_at is None for key in keys) >= TEST_KEYS_MAX:
+            raise ConflictError(_TOO_MANY_KEYS)
+        # Issued to the live merchant as a test key: this operation cannot issue a live key.
+        assert merchant.live_merchant is not None  # noqa: S101 - guaranteed by merchant_test_side
+        change = IssueApiKey(merchant_id=merchant.live_merchant, name=name, test=True)
+        await change.check(context)
+        return await run(replace(context, actor=actor), tx, change)
+
+
+async def roll_test_secret(
+    context: OperationContext,
+    actor: Actor,
+    merchant_id: int,
+    *,
+    newest_secret: UUID | None,
+    overlap_s: int,
+) -> IssuedCallbackSecret:
+    """Replace the webhook secret. `newest_secret` is the newest secret in the opened form.
+
+    Raises `CONFLICT` if there is a newer secret.
+    """
+    change = RotateCallbackSecret(merchant_id=merchant_id, overlap_s=overlap_s)
+    await change.check(context)
+    async with context.database.transaction() as tx:
+        await lock_test_merchant(tx, merchant_id)
+        await _check_rolls(tx, merchant_id, newest_secret)
+        return await run(replace(context, actor=actor), tx, change)
+
+
+async def _check_rolls(tx: Tx, merchant_id: int, newest_secret: UUID | None) -> None:
+    times = await list_secret_times(tx, merchant_id, _ROLLS_MAX)
+    if (times[0].id if times else None) != newest_secret:
+        raise ConflictError(_ALREADY_ROLLED)
+    earliest = await get_current_time(tx) - _ROLLS_PERIOD
+    if len(times) == _ROLLS_MAX and times[-1].created_at > earliest:
+        raise ConflictError(_TOO_MANY_ROLLS)

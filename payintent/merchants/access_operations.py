@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Generic, TypeVar
 from payintent.core import access as api_key
 from payintent.core.access import RateLimitClass
 from payintent.core.errors import BadRequestError, NotFoundError
-from payintent.db.database import Tx
+from payintent.db.database import Executor, Tx
 from payintent.merchants import access_store
 from payintent.merchants.access_store import ApiKey, RateLimitSetting
 from payintent.merchants.provisioning import ensure_test_side
@@ -116,6 +116,11 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )
     return key.text
+
+
+async def list_own_keys(database: Executor, merchant_id: int) -> list[ApiKey]:
+    """List a merchant's last 1,000 keys, newest first."""
+    return await access_store.list_keys(database, merchant_id, LIST_LIMIT_MAX)
 
 
 async def revoke_own_key(

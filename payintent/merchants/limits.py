@@ -27,6 +27,8 @@ _LOOKUP_KIND = "lookup"  # for idempotency key lookups after the create limit is
 _LINK_KIND = "link"  # for payments that buyers create with payment links
 _SMALL_DIVISOR = 10  # the limits of lookups and of links are a tenth of the create limit
 _SMALL_BURST_MIN = 10
+_CHANGE_KIND = "portal"  # for changes that members make to the test side
+_CHANGE_LIMIT = RateLimit(per_s=1, burst=30)
 _ROUNDING_TOLERANCE = 1e-6  # tolerance for floating-point sums
 
 
@@ -96,6 +98,10 @@ class MerchantRateLimiter:
             burst = max(limit.burst // _SMALL_DIVISOR, _SMALL_BURST_MIN)
             small_limit = RateLimit(max(limit.per_s // _SMALL_DIVISOR, 1), burst)
             await self._spend_token(merchant.merchant_id, kind, small_limit)
+
+    async def take_change_token(self, merchant_id: int) -> None:
+        """Take a token for a change in the portal; raises `RateLimitExceededError`."""
+        await self._spend_token(merchant_id, _CHANGE_KIND, _CHANGE_LIMIT)
 
     async def _spend_token(
         self, merchant_id: int, kind: str, limit: RateLimit

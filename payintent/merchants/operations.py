@@ -299,9 +299,8 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         merchant = await require_merchant(context.database, self.merchant_id)
         allow_http = self._allows_http(merchant) or context.settings.sandbox
-        await check_merchant_callback_url(
-            self.callback_url, make_egress_rules(context.settings), allow_http=allow_http
-        )
+        rules = make_egress_rules(context.settings, is_public_only=context.actor.is_member)
+        await check_merchant_callback_url(self.callback_url, rules, allow_http=allow_http)
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Set the URL; raise `BAD_REQUEST` if http is no longer allowed."""
@@ -311,7 +310,10 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         )
         _check_https(self.callback_url, allow_http=allow_http)
         url = self.callback_url
-        await merchant_store.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
+        by_member = context.actor.is_member
+        await merchant_store.set_callback_url(
+            tx, self.merchant_id, url, allow_http=allow_http, by_member=by_member
+        )
         return replace(merchant, callback_url=url, allow_http=allow_http)
 
     def is_sensitive(self, merchant: Merchant) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 
 from payintent.chains import store as chain_store
 from payintent.chains.store import TEST_CHAIN, TEST_DEPOSIT_PROVIDER
-from payintent.core.errors import BadRequestError
+from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.core.money import FIAT
 from payintent.db.database import Tx
 from payintent.db.encryption_keys import ensure_writing_key
@@ -18,6 +18,7 @@ from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
 from payintent.merchants.callback_secrets import add_callback_secret
 from payintent.merchants.methods_store import NewPaymentMethod
+from payintent.merchants.model import Merchant
 from payintent.operators.operation import OperationContext
 
 TEST_PROVIDER = "test"
@@ -53,6 +54,16 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
     await _ensure_test_accounts(context, tx, side_id)
     await add_platform_methods(tx, side_id, livemode=False)
     return TestSide(side_id, await add_callback_secret(context, tx, side_id))
+
+
+async def lock_test_merchant(tx: Tx, merchant_id: int) -> Merchant:
+    """Lock a test merchant for a change by a member; raise `FORBIDDEN` for a live merchant."""
+    merchant = await merchant_store.lock(tx, merchant_id)
+    if merchant is None or merchant.livemode:
+        raise RefusedError(
+            ErrorCode.FORBIDDEN, "Only your payment service provider can change the live side."
+        )
+    return merchant
 
 
 async def lock_test_side(tx: Tx, live_merchant_id: int) -> int | None:

@@ -153,14 +153,22 @@ async def list_names(database: Executor, merchant_ids: Sequence[int]) -> dict[in
 
 
 async def set_callback_url(
-    tx: Tx, merchant_id: int, callback_url: str | None, *, allow_http: bool
+    tx: Tx, merchant_id: int, callback_url: str | None, *, allow_http: bool, by_member: bool = False
 ) -> None:
-    """Set a merchant's callback URL. If it is None, events are stored but not sent."""
+    """Set a merchant's callback URL. If it is None, events are stored but not sent.
+
+    Events to a URL that a member has set are not sent to private networks.
+    """
     await tx.fetch(
-        "UPDATE merchant SET callback_url = $2, allow_http = $3 WHERE id = $1",
+        """
+        UPDATE merchant
+        SET callback_url = $2, allow_http = $3, callback_by_member = $4
+        WHERE id = $1
+        """,
         merchant_id,
         callback_url,
         allow_http,
+        by_member,
     )
 
 

@@ -79,8 +79,10 @@ def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
 #: Prefixes of actor names in the audit log: terminals, and OpenID Connect identities.
 TERMINAL_PREFIX = "cli:"
 IDENTITY_PREFIX = "oidc:"
+#: Prefix of the names of merchants' members and keys.
+MEMBER_PREFIX = "merchant:"
 #: Names of operator tokens must not start with these prefixes.
-RESERVED_PREFIXES = (TERMINAL_PREFIX, "merchant:", "policy:", IDENTITY_PREFIX)
+RESERVED_PREFIXES = (TERMINAL_PREFIX, MEMBER_PREFIX, "policy:", IDENTITY_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,11 @@ class Actor:
     reason: str = ""
     role: Role | None = None
     uses_http: bool = False
+
+    @property
+    def is_member(self) -> bool:
+        """Whether a member of a merchant makes the change in the portal."""
+        return self.name.startswith(MEMBER_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,14 @@ from payintent.fraud.policy_cache import PolicyCache
 from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.application import require_state
 from payintent.http.exports import ExportSlots
+from payintent.merchants.limits import MerchantRateLimiter
 from payintent.operators.operation import OperationContext
 from payintent.payments.lookup import PaymentLookup
 from payintent.quotes.merchant_cache import MerchantCache
 from payintent.refunds.create import RefundCreator
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.settings import Settings
+from payintent.test_mode.trigger_event import EventTrigger
 
 if TYPE_CHECKING:
     from payintent.portal.passkeys import PasskeyVerifier
@@ -34,6 +36,8 @@ class PortalContext:
     refund_creator: RefundCreator
     operation_context: OperationContext
     attempts: AuthenticationAttempts
+    limiter: MerchantRateLimiter
+    event_trigger: EventTrigger
     exports: ExportSlots
 
     def open_passkey_verifier(self) -> "PasskeyVerifier":

@@ -18,7 +18,6 @@ from payintent.cases.list_store import MerchantCase
 from payintent.cases.model import CaseKind
 from payintent.cases.operations import format_case, parse_case_filter
 from payintent.cases.store import STATUSES
-from payintent.core.access import get_merchant_prefix
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.http.application import read_path_uuid
@@ -31,12 +30,10 @@ from payintent.http.pagination import (
     write_time_cursor,
 )
 from payintent.members.model import MemberRight
-from payintent.merchants import access_store, call_log
-from payintent.merchants.access_operations import revoke_own_key
+from payintent.merchants import call_log
 from payintent.merchants.call_log import ApiCallRecord
 from payintent.merchants.model import Market
 from payintent.merchants.payable import list_payable_countries
-from payintent.merchants.store import require_merchant
 from payintent.payments import search_store
 from payintent.portal.payments import describe_requester
 from payintent.portal.visits import (
@@ -57,7 +54,6 @@ from payintent.webhooks.operations import replay_own_event
 from payintent.webhooks.outbox_store import DeliveryRecord
 
 _CALLS_MAX = 100
-_KEYS_MAX = 1_000
 _PAGE_LINES_MAX = 100
 _STATEMENT_ROWS_MAX = 10_000_000  # a statement has no filters that could be narrower
 _NO_EVENT = "no such event"
@@ -229,23 +225,6 @@ async def post_replay(visit: MemberVisit) -> Response:
         visit.context.operation_context, visit.merchant_id, visit.actor, event_id
     )
     return redirect(f"/merchant/events/{event_id}?replayed=1")
-
-
-@member_page(MemberRight.SEE_KEYS)
-async def get_keys(visit: MemberVisit) -> Response:
-    database = visit.context.database
-    keys = await access_store.list_keys(database, visit.merchant_id, _KEYS_MAX)
-    merchant = await require_merchant(database, visit.merchant_id)
-    return visit.render(
-        "keys.html", "API keys", keys=keys, prefix=get_merchant_prefix(merchant.livemode)
-    )
-
-
-@member_page(MemberRight.REVOKE_KEYS)
-async def post_revoke_key(visit: MemberVisit) -> Response:
-    public_id: str = visit.request.path_params["public_id"]
-    await revoke_own_key(visit.context.operation_context, visit.merchant_id, visit.actor, public_id)
-    return redirect("/merchant/keys")
 
 
 @member_page()

@@ -3,7 +3,7 @@
 from starlette.routing import Route
 
 from payintent.http.application import Handler
-from payintent.portal import exports, lists, overview, payments, sides, sign_in
+from payintent.portal import exports, keys, lists, overview, payments, settings, sides, sign_in
 from payintent.portal.visits import PORTAL_FILES
 
 
@@ -47,8 +47,13 @@ PORTAL_ROUTES: list[Route] = [
     _get("/merchant/events/export.csv", exports.get_events_export),
     _get("/merchant/events/{event_id}", lists.get_event),
     _post("/merchant/events/{event_id}/replay", lists.post_replay),
-    _get("/merchant/keys", lists.get_keys),
-    _post("/merchant/keys/{public_id}/revoke", lists.post_revoke_key),
+    _get("/merchant/settings", settings.get_settings),
+    _post("/merchant/settings/save", settings.post_settings),
+    _post("/merchant/settings/secret", settings.post_roll_secret),
+    _post("/merchant/settings/test-event", settings.post_test_event),
+    _get("/merchant/keys", keys.get_keys),
+    _post("/merchant/keys", keys.post_key),
+    _post("/merchant/keys/{public_id}/revoke", keys.post_revoke_key),
     _get("/merchant/catalog", lists.get_catalog_preview),
     _get("/merchant/calls", lists.get_calls),
     _get("/merchant/calls/export.csv", exports.get_calls_export),

@@ -65,6 +65,7 @@ _NAVIGATION: Sequence[tuple[str, str, MemberRight | None]] = (
     ("/merchant/statements", "Statements", MemberRight.SEE_STATEMENTS),
     ("/merchant/events", "Events", None),
     ("/merchant/catalog", "Catalog", None),
+    ("/merchant/settings", "Settings", None),
     ("/merchant/keys", "API keys", MemberRight.SEE_KEYS),
     ("/merchant/calls", "API calls", MemberRight.SEE_CALLS),
 )
@@ -148,6 +149,15 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
             session.test_merchant_id is not None or self.may(MemberRight.MANAGE_TEST)
         )
 
+    @property
+    def contact(self) -> str:
+        """How to reach the operator: an e-mail address or a URL. Empty if it is not known."""
+        return self.context.settings.operator_contact
+
+    @property
+    def contact_link(self) -> str:
+        return self.contact if "://" in self.contact else f"mailto:{self.contact}"
+
     def may(self, right: str) -> bool:
         return has_right(self.session.role, MemberRight(right))
 
@@ -219,6 +229,11 @@ def member_page(
         return respond
 
     return decorate
+
+
+async def take_change_token(visit: MemberVisit) -> None:
+    """Limit the changes of the test side; raises `RATE_LIMITED`."""
+    await visit.context.limiter.take_change_token(visit.merchant_id)
 
 
 async def find_member_session(context: PortalContext, token: str | None) -> MemberSession | None:

@@ -81,6 +81,14 @@ def _check_mail_address(address: str) -> str:
     return address
 
 
+def _check_contact(contact: str) -> str:
+    if contact and not is_mail_address(contact) and not is_confidential(contact):
+        raise ValueError(
+            "must be an e-mail address, or an https URL such as https://example.com/support"
+        )
+    return contact
+
+
 def _check_claim_roles(text: str) -> str:
     parse_claim_roles(text)
     return text
@@ -174,6 +182,7 @@ Issuer = Annotated[str, AfterValidator(_check_issuer)]
 ClaimRoles = Annotated[str, AfterValidator(_check_claim_roles)]
 MailHost = Annotated[str, AfterValidator(_check_mail_host)]
 MailAddress = Annotated[str, AfterValidator(_check_mail_address)]
+Contact = Annotated[str, AfterValidator(_check_contact)]
 Networks = Annotated[str, AfterValidator(_check_networks)]
 PrivateNetworks = Annotated[str, AfterValidator(_check_private_networks)]
 PortNumbers = Annotated[str, AfterValidator(_check_ports)]

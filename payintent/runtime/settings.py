@@ -16,6 +16,7 @@ from payintent.runtime.setting_types import (
     Batch,
     CaFile,
     ClaimRoles,
+    Contact,
     Count,
     Days,
     Folder,
@@ -133,6 +134,10 @@ class Settings(BaseSettings):
     portal_base: BaseUrl = ""
     """URL of the merchant portal, such as `https://pay.example.com/merchant`. Passkeys are
     permanently bound to its host. Default: `/merchant` at the origin of `PAYINTENT_API_BASE`.
+    """
+    operator_contact: Contact = ""
+    """How merchants reach you: an e-mail address or an https URL. The portal shows it beside live
+    settings, which only you can change.
     """
     packages_dir: str = ""
     """Folder with the packages that are served at `/packages/`. Default: the SDKs and plugins in

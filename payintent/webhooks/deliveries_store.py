@@ -145,6 +145,12 @@ async def get_delivery(
     return _to_record(row) if row else None
 
 
+async def find_payment_event(database: Executor, merchant_id: int, payment_id: UUID) -> UUID | None:
+    return await database.value(
+        "SELECT id FROM event WHERE payment_id = $1 AND merchant_id = $2", payment_id, merchant_id
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedCount:
     """The number of missed events and of their merchants, and the oldest and newest event."""

@@ -181,7 +181,7 @@ async def claim_due(
             RETURNING d.event_id, d.merchant_id, d.attempts
         )
         SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts,
-            coalesce(m.callback_url, '') AS url, e.body
+            coalesce(m.callback_url, '') AS url, m.callback_by_member AS is_public_only, e.body
         FROM claimed t
         JOIN event e ON e.id = t.event_id
         JOIN merchant m ON m.id = t.merchant_id

@@ -22,6 +22,7 @@ from payintent.http.egress import (
     HOST_CHARS_MAX,
     CheckedResolver,
     EgressRefusedError,
+    EgressRules,
     Lookup,
     check_callback_url,
     make_egress_rules,
@@ -104,74 +105,35 @@ class _ClientResolver(CheckedResolver, AbstractResolver):
     """Adapts `CheckedResolver` to aiohttp's resolver type."""
 
 
-class WebhookSender:
-    """The HTTP client for a process's webhooks. Its session is opened on the first send."""
+class _Client:
+    """An HTTP client with egress rules. Its session is opened on the first send."""
 
     def __init__(
         self,
         settings: Settings,
-        clock: Callable[[], float],
-        *,
-        lookup: Lookup | None = None,
-        tls: ssl.SSLContext | None = None,
+        rules: EgressRules,
+        lookup: Lookup | None,
+        tls: ssl.SSLContext | None,
     ) -> None:
-        """`clock` returns Unix seconds; `lookup` and `tls` override the system's DNS and CAs."""
+        self.rules = rules
         self._settings = settings
-        self._rules = make_egress_rules(settings)
-        self._clock = clock
         self._lookup = lookup
-        self._tls = tls or settings.client_tls
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
         self._resolver: _ClientResolver | None = None
 
-    async def send(self, delivery: OutgoingDelivery) -> AttemptResult:
-        """Post a webhook within the deadline. Failures are returned, not raised."""
-        loop = asyncio.get_running_loop()
-        started_at, head = loop.time(), ResponseHead()
-        try:
-            async with asyncio.timeout(self._settings.webhook_timeout_s):
-                attempt = await self._post(delivery)
-        except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
-            attempt = _make_success_result(head.status()) or _make_failure_result(error)
-        return replace(attempt, duration_ms=round((loop.time() - started_at) * 1000))
-
-    async def close(self) -> None:
-        session, resolver = self._session, self._resolver
-        self._session = self._resolver = None
-        if session is not None:
-            await session.close()
-        if resolver is not None:
-            await resolver.close()
-
-    async def _post(self, delivery: OutgoingDelivery) -> AttemptResult:
-        target = check_callback_url(delivery.url, self._rules)
-        headers = _make_headers(delivery, int(self._clock()))
-        release_slot()
-        async with self._open_session().post(
-            make_exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
-        ) as response:
-            if _count_header_bytes(response) > HEADER_BYTES_MAX:
-                response.close()
-                return _make_success_result(response.status) or AttemptResult(
-                    outcome=AttemptOutcome.BAD_RESPONSE,
-                    status=response.status,
-                    detail="the response headers are too large",
-                )
-            body_start = await self._read_body_start(response)
-            return self._to_result(response, body_start)
-
-    def _open_session(self) -> aiohttp.ClientSession:
+    def open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
             self._resolver = _ClientResolver(
-                rules=self._rules,
+                rules=self.rules,
                 timeout_s=settings.webhook_dns_timeout_s,
                 lookup=self._lookup,
             )
             connector = RecordingConnector(
                 resolver=self._resolver,
                 use_dns_cache=False,
-                socket_factory=partial(open_checked_socket, rules=self._rules),
+                socket_factory=partial(open_checked_socket, rules=self.rules),
                 limit=settings.webhook_sockets_max,
                 keepalive_timeout=KEEP_ALIVE_S,
                 ssl=self._tls or True,
@@ -194,6 +156,67 @@ class WebhookSender:
                 max_field_size=HEADER_LINE_BYTES_MAX,
             )
         return self._session
+
+    async def close(self) -> None:
+        session, resolver = self._session, self._resolver
+        self._session = self._resolver = None
+        if session is not None:
+            await session.close()
+        if resolver is not None:
+            await resolver.close()
+
+
+class WebhookSender:
+    """Sends a process's webhooks."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float],
+        *,
+        lookup: Lookup | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`clock` returns Unix seconds; `lookup` and `tls` override the system's DNS and CAs."""
+        self._settings = settings
+        self._clock = clock
+        tls = tls or settings.client_tls
+        self._client = _Client(settings, make_egress_rules(settings), lookup, tls)
+        public_rules = make_egress_rules(settings, is_public_only=True)
+        self._public_client = _Client(settings, public_rules, lookup, tls)
+
+    async def send(self, delivery: OutgoingDelivery) -> AttemptResult:
+        """Post a webhook within the deadline. Failures are returned, not raised."""
+        loop = asyncio.get_running_loop()
+        started_at, head = loop.time(), ResponseHead()
+        try:
+            async with asyncio.timeout(self._settings.webhook_timeout_s):
+                attempt = await self._post(delivery)
+        except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
+            attempt = _make_success_result(head.status()) or _make_failure_result(error)
+        return replace(attempt, duration_ms=round((loop.time() - started_at) * 1000))
+
+    async def close(self) -> None:
+        await self._client.close()
+        await self._public_client.close()
+
+    async def _post(self, delivery: OutgoingDelivery) -> AttemptResult:
+        client = self._public_client if delivery.is_public_only else self._client
+        target = check_callback_url(delivery.url, client.rules)
+        headers = _make_headers(delivery, int(self._clock()))
+        release_slot()
+        async with client.open_session().post(
+            make_exact_url(target.url), data=delivery.body, headers=headers, allow_redirects=False
+        ) as response:
+            if _count_header_bytes(response) > HEADER_BYTES_MAX:
+                response.close()
+                return _make_success_result(response.status) or AttemptResult(
+                    outcome=AttemptOutcome.BAD_RESPONSE,
+                    status=response.status,
+                    detail="the response headers are too large",
+                )
+            body_start = await self._read_body_start(response)
+            return self._to_result(response, body_start)
 
     async def _read_body_start(self, response: aiohttp.ClientResponse) -> str:
         """Read the response body up to the limit. NUL is replaced, as PostgreSQL rejects it."""

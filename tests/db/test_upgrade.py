@@ -55,7 +55,7 @@ _NEW_COLUMNS: dict[str, dict[str, Any]] = {
     "chain_sighting": {"token": None, "amount": None},
     "chain_token": {"surplus_from": 0, "sweep_value": 0, "sweep_minimum": 0},
     "mail": {"refund_id": None},
-    "merchant": {"deposit_tolerance": 0},
+    "merchant": {"callback_by_member": False, "deposit_tolerance": 0},
     "reconciliation_blocks": {"address_id": 0},
     "refund": {"address_entries": 0},
     "payment": {"return_url": None, "cancel_url": None},

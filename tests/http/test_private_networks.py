@@ -197,6 +197,22 @@ async def test_a_webhook_arrives_in_a_listed_network_at_a_listed_port(
     assert elsewhere.outcome is other_port.outcome is AttemptOutcome.BLOCKED
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "moves.example"])
+async def test_a_url_of_a_member_leads_into_no_listed_network(
+    any_settings: Settings, trap: Any, host: str
+) -> None:
+    """The operator has listed the network for URLs of the operator's own."""
+
+    async def lookup(_host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    settings = _settings(any_settings, "127.0.0.1", str(trap.port))
+    url = f"http://{host}:{trap.port}/hook"
+    attempt = await _sent(settings, url, lookup, is_public_only=True)
+    assert attempt.outcome is AttemptOutcome.BLOCKED
+    assert trap.is_untouched()
+
+
 @pytest.mark.parametrize(
     "moved", ["127.0.0.2", "169.254.169.254", "fd00:ec2::254", "::ffff:127.0.0.1", "10.0.0.1"]
 )
@@ -235,7 +251,9 @@ async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach
     assert trap.is_untouched()
 
 
-async def _sent(settings: Settings, url: str, lookup: Any = None) -> Any:
+async def _sent(
+    settings: Settings, url: str, lookup: Any = None, *, is_public_only: bool = False
+) -> Any:
     sender = WebhookSender(settings, lambda: 1_700_000_000.0, lookup=lookup)
     delivery = OutgoingDelivery(
         event_id=uuid4(),
@@ -243,6 +261,7 @@ async def _sent(settings: Settings, url: str, lookup: Any = None) -> Any:
         merchant_id=1,
         attempts=0,
         url=url,
+        is_public_only=is_public_only,
         body=b"{}",
         secrets=(generate_secret(),),
     )

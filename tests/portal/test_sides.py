@@ -1,6 +1,8 @@
 """The switch between live and test: neither side shows or changes data of the other."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 from pytest_asyncio import fixture
@@ -214,3 +216,37 @@ async def test_a_side_that_is_none_is_refused(api: Api, side: str) -> None:
     )
     assert answer.status == 400
     assert _BANNER not in words(await person.get("/merchant/payments"))
+
+
+async def test_finance_refunds_a_test_payment_on_the_test_side_alone(
+    api: Api, test_api: Api
+) -> None:
+    payment_id = (await _ids(test_api))["payment_id"]
+    finance = await member(api, MemberRole.FINANCE)
+    path = f"/merchant/payments/{payment_id}/refunds"
+    fields = {"amount": "1.00", "key": str(uuid4())}
+    assert (await finance.post(path, **fields)).status == 404  # on the live side
+    await switch(finance, "test")
+    assert (await finance.post(path, **fields)).status == 303
+    [refund] = await api.world.rows("SELECT merchant_id, requested_by FROM refund")
+    side = test_api.world.merchant_id
+    assert dict(refund) == {
+        "merchant_id": side,
+        "requested_by": f"merchant:{side}:finance@shop.test",
+    }
+
+
+async def test_of_parallel_first_switches_one_shows_the_secrets(api: Api) -> None:
+    people = [await member(api, email=f"dev{number}@shop.test") for number in range(4)]
+    tokens = [await person.token() for person in people]
+    answers = await asyncio.gather(
+        *(
+            person.post("/merchant/side", token, side="test")
+            for person, token in zip(people, tokens, strict=True)
+        )
+    )
+    assert sorted(answer.status for answer in answers) == [200, 303, 303, 303]
+    assert len(await api.world.rows("SELECT FROM merchant WHERE NOT livemode")) == 1
+    assert len(await api.world.rows("SELECT FROM api_key WHERE NOT livemode")) == 1
+    for person in people:
+        assert _BANNER in words(await person.get("/merchant/payments"))

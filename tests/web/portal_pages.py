@@ -34,6 +34,7 @@ PAGES = {
     "statement": "statements/{statement}",
     "events": "events",
     "event": "events/{event}",
+    "settings": "settings",
     "keys": "keys",
     "catalog": "catalog?country=TH",
     "calls": "calls",

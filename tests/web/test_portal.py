@@ -179,12 +179,12 @@ async def test_every_page_is_for_everybody(
     for name in PAGES:
         role = MemberRole.FINANCE if name in FINANCE_PAGES else MemberRole.DEVELOPER
         await pages[role].goto(scene.address(name))
-        troubles += [f"{name}: {found}" for found in await _judged(pages[role])]
+        troubles += [f"{name}: {found}" for found in await judged(pages[role])]
         (tmp_path / f"{name}.html").write_text(await _source(pages[role]))
     stranger = await (await browser.new_context()).new_page()
     for name in ("sign-in", "link/" + "A" * 43):
         await stranger.goto(f"{scene.base}/{name}")
-        troubles += [f"{name}: {found}" for found in await _judged(stranger)]
+        troubles += [f"{name}: {found}" for found in await judged(stranger)]
         (tmp_path / f"{name.partition('/')[0]}.html").write_text(await _source(stranger))
     for context in (*contexts.values(), stranger.context):
         await context.close()
@@ -198,7 +198,7 @@ async def _source(page: Page) -> str:
     return await answer.text()
 
 
-async def _judged(page: Page) -> list[str]:
+async def judged(page: Page) -> list[str]:
     await page.emulate_media(color_scheme="light")
     await page.set_viewport_size({"width": 1280, "height": 900})
     await checks.unfold(page)

@@ -1,0 +1,1 @@
+ALTER TABLE merchant VALIDATE CONSTRAINT merchant_callback_by_member;

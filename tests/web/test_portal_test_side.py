@@ -1,0 +1,126 @@
+"""The test side of the portal in a browser: its pages are for everybody, and say what happened."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, Response, expect
+from pytest_asyncio import fixture
+
+from payintent.members.model import MemberRole
+from tests.support.patience import PATIENCE_S
+from tests.web.gallery import Gallery
+from tests.web.portal_pages import PortalScene, sign_in_by_link
+from tests.web.test_html import judgement
+from tests.web.test_portal import judged
+from tests.web.visiting import screen
+
+LOOP = "session"
+pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
+expect.set_options(timeout=PATIENCE_S * 1_000)
+
+
+@fixture(loop_scope=LOOP)
+async def scene(gallery: Gallery) -> PortalScene:
+    """The portal of a merchant that has no test side yet."""
+    world = gallery.plain
+    merchant_id = (await world.other_merchant("Nimbus Atlases")).merchant.id
+    base = world.service.settings.portal_address
+    return PortalScene(replace(world, merchant_id=merchant_id), base, "", "", "")
+
+
+@fixture(loop_scope=LOOP)
+async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
+    context = await screen(browser)
+    yield context
+    await context.close()
+
+
+async def _press(page: Page, name: str) -> None:
+    await page.get_by_role("button", name=name, exact=True).click()
+
+
+async def test_a_developer_sets_up_the_test_side_and_every_page_is_for_everybody(
+    scene: PortalScene, desk: BrowserContext, tmp_path: Path
+) -> None:
+    troubles: list[str] = []
+    documents: dict[Page, Response] = {}
+
+    def keep_document(response: Response) -> None:
+        if response.request.resource_type == "document" and "location" not in response.headers:
+            documents[response.frame.page] = response
+
+    async def judge(page: Page, name: str) -> None:
+        (tmp_path / f"{name}.html").write_text(await documents[page].text())
+        troubles.extend(f"{name}: {found}" for found in await judged(page))
+        await page.set_viewport_size({"width": 1280, "height": 900})
+
+    desk.on("response", keep_document)
+    page = await sign_in_by_link(desk, scene, MemberRole.DEVELOPER, "dora@nimbus.example")
+    desk.on("console", lambda message: troubles.append(message.text))
+    await page.goto(f"{scene.base}/settings")
+    await expect(page.get_by_text("Only your payment service provider")).to_be_visible()
+    await judge(page, "live-settings")
+    await _press(page, "Test")
+    await expect(page.get_by_role("heading", name="Your test side is ready")).to_be_visible()
+    await expect(page.get_by_text("sk_test_")).to_be_visible()
+    await judge(page, "created")
+
+    await page.get_by_role("link", name="Settings").click()
+    await page.get_by_label("Return URL").fill("javascript:alert(1)")
+    await page.get_by_label("Colour").fill("#112233")
+    await _press(page, "Save")
+    await expect(page.get_by_role("alert")).to_contain_text("Return URL must be an https URL")
+    await expect(page.get_by_label("Colour")).to_have_value("#112233")
+    await judge(page, "refused")
+    colleague = await desk.new_page()
+    await colleague.goto(f"{scene.base}/settings")
+    await page.get_by_label("Return URL").fill("http://shop.nimbus.example/back")
+    await _press(page, "Save")
+    await expect(page.get_by_role("status")).to_contain_text("The settings are saved")
+    await judge(page, "saved")
+    await colleague.get_by_label("Return URL").fill("http://shop.nimbus.example/other")
+    await _press(colleague, "Save")
+    await expect(colleague.get_by_role("alert")).to_contain_text(
+        "Another member has changed the same settings"
+    )
+    await expect(colleague.get_by_text("Another member has set this to")).to_be_visible()
+    await judge(colleague, "conflict")
+
+    await page.goto(f"{scene.base}/settings")
+    await page.get_by_text("Roll the secret…").click()
+    await _press(page, "Roll secret")
+    await expect(page.get_by_text("whsec_")).to_be_visible()
+    await judge(page, "secret")
+    await page.get_by_role("link", name="API keys").click()
+    await judge(page, "keys")
+    await page.get_by_label("Name").fill("continuous integration")
+    await _press(page, "Create test key")
+    await expect(page.get_by_text("sk_test_")).to_be_visible()
+    await page.get_by_role("link", name="Continue").click()
+    await expect(page.get_by_role("cell", name="continuous integration")).to_be_visible()
+    await _press(page, "Live")
+    await expect(page.get_by_role("cell", name="continuous integration")).to_have_count(0)
+    troubles = [one for one in troubles if "Failed to load resource" not in one]
+    assert troubles == [], "\n".join(troubles)
+    assert await judgement(tmp_path) == ""
+
+
+async def test_without_scripts_the_switch_and_the_forms_work(
+    scene: PortalScene, desk: BrowserContext
+) -> None:
+    assert desk.browser is not None
+    context = await desk.browser.new_context(java_script_enabled=False)
+    page = await sign_in_by_link(context, scene, MemberRole.DEVELOPER, "nora@nimbus.example")
+    await page.goto(f"{scene.base}/settings")
+    await _press(page, "Test")
+    await page.goto(f"{scene.base}/settings")
+    await page.get_by_label("Callback URL").fill("http://127.0.0.1:9/hooks")
+    await _press(page, "Save")
+    await expect(page.get_by_role("status")).to_contain_text("The settings are saved")
+    await _press(page, "Send test event")
+    await expect(page.get_by_role("heading", name="payment.completed")).to_be_visible()
+    await page.get_by_role("link", name="pay_").first.click()
+    await expect(page.get_by_role("heading", name="PAID")).to_be_visible()
+    await context.close()
