@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +64,18 @@ def clone(folder: Path) -> Path:
 class Terminals:
     """The terminals of the page: shells that last, each in the clone."""
 
-    def __init__(self, folder: Path, cwd: Path, replaced: dict[str, str], base: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cwd: Path,
+        replaced: dict[str, str],
+        base: int,
+        ready: Mapping[str, str] = READY,
+    ) -> None:
         self._folder = folder
         self._cwd = cwd
         self._replaced = replaced
+        self._ready = ready
         self._shells: dict[str, subprocess.Popen[str]] = {}
         kept = {name: os.environ[name] for name in os.environ if not name.startswith(_OURS)}
         home = folder / "home"
@@ -86,7 +94,7 @@ class Terminals:
         assert shell.stdin is not None  # noqa: S101 - opened with one
         shell.stdin.write(f"set -e\n{self._replace(text)}\ntouch {done}\n")
         shell.stdin.flush()
-        self.wait(name, READY.get(name), done)
+        self.wait(name, self._ready.get(name), done)
 
     def wait(self, name: str, printed: str | None, done: Path | None = None) -> None:
         """Wait until a terminal has printed something, or has done what was typed."""

@@ -45,6 +45,12 @@ GUIDES = (
         "Create, pay and receive the webhook of a test payment on your machine.",
     ),
     Guide(
+        "portal",
+        "docs/integrate/portal.md",
+        "The merchant portal",
+        "Set up the test side from an invitation to the first verified webhook.",
+    ),
+    Guide(
         "payments",
         "docs/integrate/payments.md",
         "Create payments",
