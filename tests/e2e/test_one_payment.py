@@ -68,7 +68,7 @@ async def test_a_buyer_pays_by_forms_alone_and_the_shop_hears_of_it(
     assert '<span class="state paid">paid</span>' in browser.text
     assert told["receipt_id"] in browser.text
     await browser.open(seen["checkout_url"])
-    assert '<h2 id="result">Paid</h2>' in browser.text
+    assert "<span>Paid</span></h2>" in browser.text
 
 
 async def test_a_merchant_of_the_command_line_is_paid_and_told(
