@@ -48,6 +48,10 @@ from tests.web.beside import beside
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _PAY = "https://bank.example/pay"
 _FEES_USD = {"ethereum": "0.5", "bsc": "0.004"}
+_NAMED = (
+    *(("card", "Card"), ("qr", "PromptPay"), ("redirect", "TrueMoney"), ("redirect", "LINE Pay")),
+    *(("redirect", "ShopeePay"), ("redirect", "Konbini"), ("redirect", "Other ways")),
+)
 BANNED = "banned-buyer"
 _MOVED_S = 1801  # the clock, past the time of the payments before
 PRODUCT = (
@@ -120,6 +124,7 @@ class Gallery:
     _stack: AsyncExitStack
     _ground: list[ChainWorld] = field(default_factory=list)
     _everything: list[World] = field(default_factory=list)
+    _named: list[World] = field(default_factory=list)
     _deposits: list[DepositGround] = field(default_factory=list)
     _refunds: list[RefundWorld] = field(default_factory=list)
     _refund_senders: dict[str, RpcRefundSender] = field(default_factory=dict)
@@ -138,6 +143,17 @@ class Gallery:
             await _offer_token(world, ground.account_id, "NATIVED", "Native")
             self._everything.append(world)
         return self._everything[0]
+
+    async def named(self) -> World:
+        """Give a merchant whose methods are known by name."""
+        if not self._named:
+            world = await _other(self.plain, "Nimbus Named")
+            await _face(world, self.origin)
+            account_id = await _account(self.shop, "redirect")
+            for kind, label in _NAMED:
+                await _offer(world, account_id, kind, label)
+            self._named.append(world)
+        return self._named[0]
 
     async def deposits(self) -> DepositGround:
         """Give a merchant who is paid at addresses on the same chain."""

@@ -88,6 +88,17 @@ async def choose_everything(gallery: Gallery) -> Visit:
 
 
 @state
+async def choose_named(gallery: Gallery) -> Visit:
+    """Methods that buyers know by name; this buyer has used one of them before."""
+    payment = await (await gallery.named()).create()
+    return _of(
+        payment,
+        headers={"Cookie": "payintent-method=truemoney"},
+        texts=("last_used", "group_wallet"),
+    )
+
+
+@state
 async def choose_nothing(gallery: Gallery) -> Visit:
     return _of(await gallery.bare.create(), texts=("nothing_here",))
 

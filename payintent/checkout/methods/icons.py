@@ -61,7 +61,7 @@ _BRAND_TILES: Mapping[str, tuple[str, str]] = {
     "alipay": ("#0f62b5", "A"),
     "wechatpay": ("#0d7437", "W"),
     "paypal": ("#1f3f8f", "P"),
-    "konbini": ("#7a4a00", "コ"),
+    "konbini": ("#7a4a00", "K"),
 }
 _LETTER_SIZES = {1: 14, 2: 11}
 
