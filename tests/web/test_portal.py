@@ -95,7 +95,7 @@ async def test_without_javascript_the_first_page_leads_to_an_order_and_to_its_ex
     context = await browser.new_context(java_script_enabled=False)
     page = await sign_in_by_link(context, scene, MemberRole.DEVELOPER, "nojs@nimbus.example")
     await page.goto(scene.address("overview"))
-    await expect(page.get_by_role("heading", name="Webhooks failing")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()
     await expect(page.get_by_text("Callback URL")).to_be_visible()
     await expect(page.get_by_role("link", name="case", exact=False).first).to_be_visible()
     await page.get_by_label("Search by any ID").fill("A-1009")
