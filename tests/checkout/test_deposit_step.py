@@ -11,7 +11,7 @@ import pytest
 
 from payintent.chains import store as chain_store
 from payintent.chains import watch_store as chain_watch_store
-from payintent.checkout.codes import _qr_response
+from payintent.checkout.codes import qr_response
 from payintent.checkout.languages import LOCALES, load_language
 from payintent.checkout.methods.groups import group_methods
 from payintent.checkout.methods.order import fastest_affordable_first
@@ -144,7 +144,7 @@ async def test_the_plain_code_holds_nothing_but_the_address(deposit: Deposit) ->
         ("wallet", view["links"]["eip681"]),
     ):
         code = await deposit.get(f"/{name}.svg")
-        assert code.body == _qr_response(text).body
+        assert code.body == qr_response(text).body
     assert view["deposit_address"].lower() == deposit.address
 
 

@@ -33,6 +33,7 @@ _GONE_COLUMNS = {
 }
 _NEW_TABLES = {
     *("deposit_address", "deposit_sweep", "sweep_batch", "sweep_item"),
+    *("payment_link", "payment_link_use"),
     "test_transfer",
 }
 _NEW_COLUMNS: dict[str, dict[str, Any]] = {

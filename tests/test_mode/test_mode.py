@@ -13,13 +13,14 @@ import pytest
 from payintent.accounting import ledger_check_store
 from payintent.accounting.ledger_operations import BackfillLedger
 from payintent.core.errors import RefusedError
-from payintent.core.ids import STATEMENT, format_id
+from payintent.core.ids import PAYMENT_LINK, STATEMENT, format_id
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant
 from payintent.overview import hourly_figures
+from tests.payment_links.linking import make_link
 from tests.refunds.requests import ask as refund
 from tests.refunds.requests import paid
 from tests.support.arrange import BODY, refusal, select, view
@@ -37,6 +38,7 @@ _OPERATIONS = [
 ]
 _IDS = re.compile(r"{(\w+)}")
 _BODIES = {
+    ("POST", "/v1/payment-links"): {"title": "A book", "currency": "THB", "amount": "1590.00"},
     ("POST", "/v1/payments"): BODY,
     ("POST", "/v1/test/clock/advance"): {"seconds": 60},
 }
@@ -45,6 +47,7 @@ _UNKNOWN = {
     "refund_id": "ref_" + "0" * 22,
     "event_id": "00000000-0000-7000-8000-000000000000",
     "statement_id": "stmt_" + "0" * 22,
+    "link_id": "plink_" + "0" * 22,
 }
 
 
@@ -66,6 +69,7 @@ async def _ids(side: Api) -> dict[str, str]:
         "refund_id": asked.json["id"],
         "event_id": event["id"],
         "statement_id": format_id(STATEMENT, await add_statement(side.world)),
+        "link_id": format_id(PAYMENT_LINK, (await make_link(side.world)).id),
     }
 
 
