@@ -261,11 +261,12 @@ _BY_EMAIL: LiteralString = (
 
 
 async def find_by_order(
-    database: Executor, order_id: str, merchant_id: int | None = None, limit: int = MATCHES_MAX
+    database: Executor, order_id: str, merchant_id: int | None = None, limit: int | None = None
 ) -> list[UUID]:
+    """Return up to `limit` payments with the order id; `MATCHES_MAX` by default."""
     sealing = database.payer_sealing
     digests = sealing.list_order_digests(order_id)
-    values = (order_id, limit, sealing.key_names, digests, merchant_id)
+    values = (order_id, limit or MATCHES_MAX, sealing.key_names, digests, merchant_id)
     return [row["id"] for row in await database.fetch(_BY_ORDER, *values)]
 
 

@@ -26,11 +26,12 @@ async def open_session(request: pytest.FixtureRequest) -> AsyncIterator[OpenSess
 
     def opened(settings: Settings) -> aiohttp.ClientSession:
         if request.param == "webhooks":
-            client = WebhookSender(settings, lambda: 1_700_000_000.0)
-        else:
-            client = PictureFetcher(make_egress_rules(settings))
-        clients.append(client)
-        return client._open_session()
+            sender = WebhookSender(settings, lambda: 1_700_000_000.0)
+            clients.append(sender)
+            return sender._client.open_session()
+        fetcher = PictureFetcher(make_egress_rules(settings))
+        clients.append(fetcher)
+        return fetcher._open_session()
 
     yield opened
     for client in clients:

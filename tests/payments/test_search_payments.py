@@ -233,7 +233,6 @@ async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_orde
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payment_search, "MATCHES_MAX", 3)
-    monkeypatch.setattr(payment_search, "MATCHES_MAX", 3, raising=False)
     other = (await world.other_merchant()).merchant.id
     await write_payments(world, 8)
     own = await world.create(merchant_id=other)
