@@ -353,6 +353,7 @@ def _make_portal_context(route_context: RouteContext) -> PortalContext:
         read_database=service.read_database,
         encryption=service.encryption,
         merchants=service.merchants,
+        merchant_directory=MerchantDirectory(service.database, service.accounts),
         policies=service.policies,
         payment_lookup=service.payment_lookup,
         refund_creator=service.refund_creator,

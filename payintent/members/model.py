@@ -24,6 +24,7 @@ class MemberRight(StrEnum):
     SEE_CALLS = "see_calls"
     MANAGE_TEST = "manage_test"  # the settings and keys of the test side
     SEE_STATEMENTS = "see_statements"
+    MANAGE_PAYMENT_LINKS = "manage_payment_links"
 
 
 _RIGHTS = {
@@ -34,10 +35,16 @@ _RIGHTS = {
             MemberRight.REVOKE_KEYS,
             MemberRight.SEE_CALLS,
             MemberRight.MANAGE_TEST,
+            MemberRight.MANAGE_PAYMENT_LINKS,
         }
     ),
     MemberRole.FINANCE: frozenset(
-        {MemberRight.REFUND, MemberRight.REPLAY, MemberRight.SEE_STATEMENTS}
+        {
+            MemberRight.REFUND,
+            MemberRight.REPLAY,
+            MemberRight.SEE_STATEMENTS,
+            MemberRight.MANAGE_PAYMENT_LINKS,
+        }
     ),
 }
 

@@ -11,6 +11,7 @@ from payintent.fraud.policy_cache import PolicyCache
 from payintent.http.address_limits import AuthenticationAttempts
 from payintent.http.application import require_state
 from payintent.http.exports import ExportSlots
+from payintent.merchants.access import MerchantDirectory
 from payintent.merchants.limits import MerchantRateLimiter
 from payintent.operators.operation import OperationContext
 from payintent.payments.lookup import PaymentLookup
@@ -31,6 +32,7 @@ class PortalContext:
     read_database: ReadDatabase  # for lists; may lag by a few seconds
     encryption: Encryption
     merchants: MerchantCache
+    merchant_directory: MerchantDirectory
     policies: PolicyCache
     payment_lookup: PaymentLookup
     refund_creator: RefundCreator

@@ -3,7 +3,17 @@
 from starlette.routing import Route
 
 from payintent.http.application import Handler
-from payintent.portal import exports, keys, lists, overview, payments, settings, sides, sign_in
+from payintent.portal import (
+    exports,
+    keys,
+    lists,
+    overview,
+    payment_links,
+    payments,
+    settings,
+    sides,
+    sign_in,
+)
 from payintent.portal.visits import PORTAL_FILES
 
 
@@ -35,6 +45,13 @@ PORTAL_ROUTES: list[Route] = [
     _get("/merchant/payments/export.csv", exports.get_payments_export),
     _get("/merchant/payments/{payment_id}", payments.get_portal_payment),
     _post("/merchant/payments/{payment_id}/refunds", payments.post_refund_form),
+    _get("/merchant/payment-links", payment_links.get_payment_links),
+    _post("/merchant/payment-links", payment_links.post_payment_link),
+    _get("/merchant/payment-links/{link_id}", payment_links.get_payment_link),
+    _post(
+        "/merchant/payment-links/{link_id}/deactivate",
+        payment_links.post_deactivate_payment_link,
+    ),
     _get("/merchant/refunds", lists.get_portal_refunds),
     _get("/merchant/refunds/export.csv", exports.get_refunds_export),
     _get("/merchant/cases", lists.get_portal_cases),

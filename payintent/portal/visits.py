@@ -60,6 +60,7 @@ OVERVIEW = "/merchant/overview"
 _NAVIGATION: Sequence[tuple[str, str, MemberRight | None]] = (
     (OVERVIEW, "Overview", None),
     ("/merchant/payments", "Payments", None),
+    ("/merchant/payment-links", "Payment links", MemberRight.MANAGE_PAYMENT_LINKS),
     ("/merchant/refunds", "Refunds", None),
     ("/merchant/cases", "Cases", None),
     ("/merchant/statements", "Statements", MemberRight.SEE_STATEMENTS),

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from payintent.members.model import MemberRight, MemberRole, has_right
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.portal.routes import PORTAL_ROUTES
+from tests.payment_links.linking import post_link
 from tests.portal.arrange import close_a_day
 from tests.portal.person import ORIGIN, SIGN_IN, Person, form_token, member, words
 from tests.refunds.requests import ask as refund
@@ -42,6 +43,10 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
     ("GET", "/merchant/payments/export.csv"): None,
     ("GET", "/merchant/payments/{payment_id}"): None,
     ("POST", "/merchant/payments/{payment_id}/refunds"): MemberRight.REFUND,
+    ("GET", "/merchant/payment-links"): MemberRight.MANAGE_PAYMENT_LINKS,
+    ("POST", "/merchant/payment-links"): MemberRight.MANAGE_PAYMENT_LINKS,
+    ("GET", "/merchant/payment-links/{link_id}"): MemberRight.MANAGE_PAYMENT_LINKS,
+    ("POST", "/merchant/payment-links/{link_id}/deactivate"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("GET", "/merchant/refunds"): None,
     ("GET", "/merchant/refunds/export.csv"): None,
     ("GET", "/merchant/cases"): None,
@@ -67,8 +72,15 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
 }
 #: Who may do what beside what all may: written out, so that no change goes unnoticed.
 RIGHTS = {
-    MemberRole.DEVELOPER: {"replay", "see_keys", "revoke_keys", "see_calls", "manage_test"},
-    MemberRole.FINANCE: {"refund", "replay", "see_statements"},
+    MemberRole.DEVELOPER: {
+        "replay",
+        "see_keys",
+        "revoke_keys",
+        "see_calls",
+        "manage_test",
+        "manage_payment_links",
+    },
+    MemberRole.FINANCE: {"refund", "replay", "see_statements", "manage_payment_links"},
 }
 
 
@@ -103,6 +115,7 @@ async def shop(api: Api) -> AsyncIterator[Shop]:
     ids = {
         "payment_id": created.json["id"],
         "statement_id": statement_id,
+        "link_id": (await post_link(api)).json["id"],
         "event_id": str(event["id"]),
         "public_id": key.split("_")[2],
         "passkey_id": str(passkey["id"]),
@@ -314,6 +327,7 @@ async def _everything(shop: Shop) -> dict[str, int]:
         "refunds": "SELECT count(*) AS n FROM refund",
         "revoked": "SELECT count(*) AS n FROM api_key WHERE revoked_at IS NOT NULL",
         "pending": "SELECT count(*) AS n FROM delivery WHERE state = 'pending'",
+        "links": "SELECT count(*) AS n FROM payment_link WHERE deactivated_at IS NULL",
         "passkeys": "SELECT count(*) AS n FROM member_passkey",
         "sessions": "SELECT count(*) AS n FROM member_session",
         "audit": "SELECT count(*) AS n FROM audit WHERE action <> 'merchant.invite'",

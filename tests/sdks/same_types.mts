@@ -24,6 +24,7 @@ export interface Types {
   CompletedPayment: sdk.CompletedPayment;
   Confirmations: sdk.Confirmations;
   CreatePayment: sdk.CreatePayment;
+  CreatePaymentLink: sdk.CreatePaymentLink;
   CreateRefund: sdk.CreateRefund;
   CreatedPayment: sdk.CreatedPayment;
   DeclineTestPayment: sdk.DeclineTestPayment;
@@ -52,6 +53,8 @@ export interface Types {
   PaymentFailed: sdk.PaymentFailed;
   PaymentFailedData: sdk.PaymentFailedData;
   PaymentList: sdk.Page<sdk.Payment>;
+  PaymentLink: sdk.PaymentLink;
+  PaymentLinkList: sdk.Page<sdk.PaymentLink>;
   Refund: sdk.Refund;
   RefundList: sdk.Page<sdk.Refund>;
   ReplayedEvent: sdk.ReplayedEvent;
@@ -72,6 +75,7 @@ export interface Queries {
   listCases: sdk.ListCases;
   listDisputes: sdk.ListDisputes;
   listEvents: sdk.ListEvents;
+  listPaymentLinks: sdk.PageParameters;
   listPayments: sdk.ListPayments;
   listRefunds: sdk.PageParameters;
   listStatements: sdk.ListStatements;

@@ -34,9 +34,17 @@ __all__ = ["uses"]
 _README = (PROJECT / "README.md").read_text()
 #: Fields of requests that are headers for the SDK's user, or that it sets by itself.
 _SET_BY_THE_SDK = {"if_none_match"}
-_ENVELOPES = {"PaymentList", "RefundList", "CaseList", "DisputeList", "StatementList"}  # `Page`
+_ENVELOPES = {
+    "PaymentLinkList",
+    "PaymentList",
+    "RefundList",
+    "CaseList",
+    "DisputeList",
+    "StatementList",
+}  # `Page`
 _REQUESTS = {  # parameters of methods
     "CreatePayment",
+    "CreatePaymentLink",
     "CreateRefund",
     "AdvanceTestClock",
     "PayTestPayment",

@@ -75,6 +75,12 @@ GUIDES = (
         "Refund payments, and read disputes, your balance and statements.",
     ),
     Guide(
+        "payment-links",
+        "docs/integrate/payment-links.md",
+        "Payment links",
+        "Be paid without a shop: create links with a fixed or an open amount.",
+    ),
+    Guide(
         "stablecoins",
         "docs/integrate/stablecoins.md",
         "Stablecoins",

@@ -13,9 +13,16 @@ TOOLS = {
         "Create a payment. The buyer pays at the `checkout_url` of the response. A response with "
         "`fds` and without `id` means that the fraud rules denied it: nothing was created."
     ),
+    "create_payment_link": (
+        "Create a page at which buyers pay without a shop. Share its `url`. Without `amount`, the "
+        "buyer enters an amount. The terms cannot be changed later."
+    ),
     "create_refund": (
         "Refund an amount of a paid payment, up to the captured amount. Some refunds need the "
         "operator's approval."
+    ),
+    "deactivate_payment_link": (
+        "Stop a payment link from creating payments. It cannot be activated again."
     ),
     "decline_test_payment": (
         "Decline the card of a test payment with a decline code: the payment fails."
@@ -29,6 +36,7 @@ TOOLS = {
         "transactions. The address is not verified: never show it to a buyer or send money there."
     ),
     "get_payment": "The current state of a payment, by its id.",
+    "get_payment_link": "A payment link with its status and its number of uses.",
     "get_refund": "The current state of a refund, by its id.",
     "get_statement": "A daily statement and its lines: the movement of each payment or refund.",
     "get_test_clock": "The offset of this test merchant's clock.",
@@ -38,6 +46,7 @@ TOOLS = {
         "Payment events, oldest first: the same events as in webhooks, with the state of their "
         "delivery."
     ),
+    "list_payment_links": "Payment links, newest first, in pages.",
     "list_payments": "Payments, newest first, in pages.",
     "list_refunds": "The refunds of a payment, in pages.",
     "list_statements": "Daily statements, newest first, with opening and closing balance.",
@@ -53,6 +62,8 @@ TOOLS = {
 PARAMETERS = {
     "after": "The `after` of the previous page; omit it to start at the oldest stored event.",
     "amount": 'In major units of the currency, as a string: "1590.00". Never a computed float.',
+    "amount_max": "The highest amount that the buyer can enter, if the link has no `amount`.",
+    "amount_min": "The lowest amount that the buyer can enter, if the link has no `amount`.",
     "cancel_url": "The shop's page for a buyer who has not paid. Default: `return_url`.",
     "card": "The number of a test card. Default: 4242424242424242, which is approved.",
     "code": "The decline code, such as insufficient_funds. Default: card_declined.",
@@ -61,8 +72,10 @@ PARAMETERS = {
     "created_to": "Before this time; RFC 3339 with a time zone.",
     "currency": "Three letters (ISO 4217), or a token's symbol.",
     "cursor": "The `next_cursor` of the previous page.",
+    "description": "More about the product, at most 500 characters.",
     "destination": "The address for the refunded tokens, if it is not the payer's address.",
     "event_id": "The id of an event.",
+    "expires_at": "From this time, the link creates no payments; RFC 3339 with a time zone.",
     "expires_in": "Seconds until the payment expires.",
     "idempotency_key": (
         "A UUID that you generate once for this purchase or refund. The service executes requests "
@@ -71,7 +84,10 @@ PARAMETERS = {
     "include_pegged_assets": "Whether tokens pegged to the currency may pay it too.",
     "kind": "The kind of case, such as UNKNOWN_REFERENCE or DISPUTE.",
     "limit": "The maximum number of results.",
+    "link_id": "The id of a payment link, `plink_` and 22 characters.",
+    "max_uses": "How many payments of the link can be open or paid. Default: no limit.",
     "metadata": "A JSON object of the merchant's own, such as the order's id.",
+    "order_id": "The merchant's order or invoice number, at most 120 characters.",
     "payer_email": "The buyer's e-mail address.",
     "payer_uid": "The buyer's id at the merchant.",
     "payment_id": "The id of a payment, `pay_` and 22 characters.",
@@ -84,6 +100,7 @@ PARAMETERS = {
     "state": "The state of the dispute: open, won or lost. Default: open.",
     "statement_id": "The id of a statement, `stmt_` and 22 characters.",
     "status": "Only results in this state.",
+    "title": "The product that the buyer pays for, at most 120 characters.",
     "token": "A token of the test chain: USDT or USDC. Default: the token that the buyer selected.",
     "types": "Only these types, such as payment.completed.",
     "updated_since": "Changed at or after this time; RFC 3339 with a time zone.",
@@ -93,6 +110,7 @@ PARAMETERS = {
 #: An agent that forgets the amount must not refund the full remainder.
 REQUIRED = {
     "create_payment": {"idempotency_key"},
+    "create_payment_link": {"idempotency_key"},
     "create_refund": {"amount", "idempotency_key"},
 }
 

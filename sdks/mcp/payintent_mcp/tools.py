@@ -17,6 +17,12 @@ from pydantic import Field
 from payintent_mcp.descriptions import LEFT_OUT, PARAMETERS, REQUIRED, TOOLS
 
 _AMOUNT = str | Decimal
+_IDEMPOTENT = frozenset(
+    {
+        *("create_payment", "create_payment_link", "create_refund", "cancel_payment"),
+        "deactivate_payment_link",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,7 @@ def _hints(name: str, *, reads: bool) -> ToolAnnotations:
         read_only_hint=reads,
         destructive_hint=not reads and not name.startswith("create_payment"),
         # Safe to repeat by their idempotency key or the payment's state.
-        idempotent_hint=reads or name in {"create_payment", "create_refund", "cancel_payment"},
+        idempotent_hint=reads or name in _IDEMPOTENT,
         open_world_hint=False,
     )
 

@@ -29,6 +29,7 @@ from payintent_sdk.models import (
     Metadata,
     Page,
     Payment,
+    PaymentLink,
     Refund,
     Statement,
     StatementWithLines,
@@ -183,6 +184,65 @@ def list_updated_refunds(
     """Return a page of the refunds of all payments, by their last change."""
     query = _query(status=status, updated_since=updated_since, limit=limit, cursor=cursor)
     return _list("/v1/refunds", Refund, query)
+
+
+def create_payment_link(
+    *,
+    title: str,
+    currency: str,
+    amount: Amount | None = None,
+    amount_min: Amount | None = None,
+    amount_max: Amount | None = None,
+    description: str | None = None,
+    order_id: str | None = None,
+    max_uses: int | None = None,
+    expires_at: datetime | None = None,
+    return_url: str | None = None,
+    cancel_url: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[PaymentLink]:
+    """Create a payment link. Without `amount`, the buyer enters an amount."""
+    body = _body(
+        title=title,
+        currency=currency,
+        amount=None if amount is None else _amount(amount),
+        amount_min=None if amount_min is None else _amount(amount_min),
+        amount_max=None if amount_max is None else _amount(amount_max),
+        description=description,
+        order_id=order_id,
+        max_uses=max_uses,
+        expires_at=None if expires_at is None else _text(expires_at),
+        return_url=return_url,
+        cancel_url=cancel_url,
+    )
+    return Call(
+        method="POST",
+        path="/v1/payment-links",
+        read=lambda answer: decode(PaymentLink, answer),
+        body=body,
+        key=idempotency_key or str(uuid.uuid4()),
+    )
+
+
+def get_payment_link(link_id: str) -> Call[PaymentLink]:
+    """Return a payment link with its current status and number of uses."""
+    return _get(f"/v1/payment-links/{_part(link_id)}", PaymentLink)
+
+
+def list_payment_links(
+    *, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[PaymentLink]]:
+    """Return a page of the merchant's payment links, newest first."""
+    return _list("/v1/payment-links", PaymentLink, _query(limit=limit, cursor=cursor))
+
+
+def deactivate_payment_link(link_id: str) -> Call[PaymentLink]:
+    """Deactivate a payment link for good. Payments that were already created stay open."""
+    return Call(
+        method="POST",
+        path=f"/v1/payment-links/{_part(link_id)}/deactivate",
+        read=lambda answer: decode(PaymentLink, answer),
+    )
 
 
 def list_events(

@@ -150,6 +150,16 @@ class Refunds(_Resource):
     iterate_updated = _pages(calls.list_updated_refunds)
 
 
+class PaymentLinks(_Resource):
+    """`client.payment_links`."""
+
+    create = _sync(calls.create_payment_link)
+    get = _sync(calls.get_payment_link)
+    list = _sync(calls.list_payment_links)
+    iterate = _pages(calls.list_payment_links)
+    deactivate = _sync(calls.deactivate_payment_link)
+
+
 class Events(_Resource):
     """`client.events`: the event feed, for events that webhooks have missed."""
 
@@ -233,6 +243,16 @@ class AsyncRefunds(_AsyncResource):
     iterate = _async_pages(calls.list_refunds)
     list_updated = _async(calls.list_updated_refunds)
     iterate_updated = _async_pages(calls.list_updated_refunds)
+
+
+class AsyncPaymentLinks(_AsyncResource):
+    """`client.payment_links`."""
+
+    create = _async(calls.create_payment_link)
+    get = _async(calls.get_payment_link)
+    list = _async(calls.list_payment_links)
+    iterate = _async_pages(calls.list_payment_links)
+    deactivate = _async(calls.deactivate_payment_link)
 
 
 class AsyncEvents(_AsyncResource):
@@ -328,6 +348,7 @@ class Client:
         self._retries = retries or RetryPolicy()
         self.payments = Payments(self)
         self.refunds = Refunds(self)
+        self.payment_links = PaymentLinks(self)
         self.events = Events(self)
         self.cases = Cases(self)
         self.disputes = Disputes(self)
@@ -382,6 +403,7 @@ class AsyncClient:
         self._retries = retries or RetryPolicy()
         self.payments = AsyncPayments(self)
         self.refunds = AsyncRefunds(self)
+        self.payment_links = AsyncPaymentLinks(self)
         self.events = AsyncEvents(self)
         self.cases = AsyncCases(self)
         self.disputes = AsyncDisputes(self)

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 # Enumerations are texts, for a newer service may add to them.
 PaymentStatus = str  # PENDING PROCESSING PAID FAILED EXPIRED CANCELLED PARTIALLY_REFUNDED REFUNDED
+PaymentLinkStatus = str  # OPEN USED_UP EXPIRED INACTIVE
 RefundStatus = str  # PENDING SUCCEEDED FAILED
 CaseStatus = str  # OPEN REFUNDED ACCEPTED DISMISSED
 DisputeState = str  # inquiry open under_review won lost closed
@@ -193,6 +194,29 @@ class MovedTimes:
     sessions: int
     refunds: int
     deliveries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentLink:
+    """A page at which buyers create payments. `uses` are open and paid payments."""
+
+    id: str
+    url: str
+    status: PaymentLinkStatus
+    title: str
+    currency: str
+    uses: int
+    created_at: datetime
+    description: str | None = None
+    order_id: str | None = None
+    amount: str | None = None
+    amount_min: str | None = None
+    amount_max: str | None = None
+    max_uses: int | None = None
+    expires_at: datetime | None = None
+    return_url: str | None = None
+    cancel_url: str | None = None
+    deactivated_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import type { Call } from "./calls.js";
 import { readApiKey, readBaseUrl } from "./credentials.js";
 import { Cases, CatalogOfMerchant, ClockOfTests, Disputes, Events } from "./resources.js";
-import { Onchain, Payments, Refunds, Statements, TestPayments } from "./resources.js";
+import { Onchain, PaymentLinks, Payments, Refunds, Statements, TestPayments } from "./resources.js";
 import type { RetryPolicy } from "./retries.js";
 import { AnswerMismatchError, RETRIES, checkRequestId, mayRetryAnswer, mayRetryError } from "./retries.js";
 import { noAnswer, readAnswer, retryAfterS, waitMs } from "./retries.js";
@@ -26,6 +26,7 @@ export interface ClientOptions {
 export class Client {
   readonly payments = new Payments(this);
   readonly refunds = new Refunds(this);
+  readonly paymentLinks = new PaymentLinks(this);
   readonly events = new Events(this);
   readonly cases = new Cases(this);
   readonly disputes = new Disputes(this);

@@ -18,6 +18,7 @@ export type PaymentStatus = Open<
   | "PARTIALLY_REFUNDED"
   | "REFUNDED"
 >;
+export type PaymentLinkStatus = Open<"OPEN" | "USED_UP" | "EXPIRED" | "INACTIVE">;
 export type RefundStatus = Open<"PENDING" | "SUCCEEDED" | "FAILED">;
 export type CaseStatus = Open<"OPEN" | "REFUNDED" | "ACCEPTED" | "DISMISSED">;
 export type DisputeState = Open<"inquiry" | "open" | "under_review" | "won" | "lost" | "closed">;
@@ -109,6 +110,27 @@ export interface Refund {
   reason?: string;
   destination?: string;
   failure_reason?: string;
+}
+
+/** A page at which buyers create payments. `uses` are open and paid payments. */
+export interface PaymentLink {
+  id: string;
+  url: string;
+  status: PaymentLinkStatus;
+  title: string;
+  currency: string;
+  uses: number;
+  created_at: string;
+  description?: string;
+  order_id?: string;
+  amount?: string;
+  amount_min?: string;
+  amount_max?: string;
+  max_uses?: number;
+  expires_at?: string;
+  return_url?: string;
+  cancel_url?: string;
+  deactivated_at?: string;
 }
 
 /** The dispute of a case. */

@@ -24,6 +24,21 @@ export interface CreateRefund {
   destination?: string;
 }
 
+/** A payment link to create. Without `amount`, the buyer enters an amount. */
+export interface CreatePaymentLink {
+  title: string;
+  currency: string;
+  amount?: string;
+  amount_min?: string;
+  amount_max?: string;
+  description?: string;
+  order_id?: string;
+  max_uses?: number;
+  expires_at?: string | Date;
+  return_url?: string;
+  cancel_url?: string;
+}
+
 /** A test card, which decides the outcome. Default: `4242424242424242`. */
 export interface PayTestPayment {
   card?:

@@ -122,6 +122,41 @@ export class Refunds extends Resource {
   }
 }
 
+/** `client.paymentLinks`. */
+export class PaymentLinks extends Resource {
+  /** Creates a payment link. Without `amount`, the buyer enters an amount. */
+  create(link: parameters.CreatePaymentLink, options?: KeyedOptions): Promise<models.PaymentLink> {
+    for (const amount of [link.amount, link.amount_min, link.amount_max]) checkAmount(amount);
+    return this.send(post<models.PaymentLink>("/v1/payment-links", link, options));
+  }
+
+  /** Returns a payment link with its current status and number of uses. */
+  get(linkId: string, options?: RequestOptions): Promise<models.PaymentLink> {
+    return this.send(get<models.PaymentLink>(`/v1/payment-links/${part(linkId)}`, {}, options));
+  }
+
+  /** Returns a page of the merchant's payment links, newest first. */
+  list(
+    wanted: parameters.PageParameters = {},
+    options?: RequestOptions,
+  ): Promise<models.Page<models.PaymentLink>> {
+    return this.send(list<models.PaymentLink>("/v1/payment-links", wanted, options));
+  }
+
+  iterate(
+    wanted: parameters.PageParameters = {},
+    options?: RequestOptions,
+  ): AsyncGenerator<models.PaymentLink> {
+    return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
+  }
+
+  /** Deactivates a payment link for good. Payments that were already created stay open. */
+  deactivate(linkId: string, options?: RequestOptions): Promise<models.PaymentLink> {
+    const path = `/v1/payment-links/${part(linkId)}/deactivate`;
+    return this.send(post<models.PaymentLink>(path, undefined, options, false));
+  }
+}
+
 /** `client.events`: the event feed, for events that webhooks have missed. */
 export class Events extends Resource {
   /** Returns the next events of the feed. */
