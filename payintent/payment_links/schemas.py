@@ -1,6 +1,6 @@
 """Parse and validate the terms of a payment link."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated
 
@@ -28,6 +28,8 @@ from payintent.runtime.settings import Settings
 
 OPERATION = "payment link"
 _CURRENCY_CHARS_MAX = 32
+#: The database driver stores `datetime.max` as infinity, and reads infinity without a time zone.
+_EXPIRY_MAX = datetime.max.replace(microsecond=0, tzinfo=UTC)
 
 
 class CreateLinkBody(msgspec.Struct):
@@ -128,4 +130,6 @@ def _parse_link_amount(
 
 
 def _read_expiry(body: CreateLinkBody) -> datetime | None:
-    return None if body.expires_at is None else read_time("expires_at", body.expires_at)
+    if body.expires_at is None:
+        return None
+    return min(read_time("expires_at", body.expires_at), _EXPIRY_MAX)

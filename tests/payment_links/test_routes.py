@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
-from tests.payment_links.linking import post_link
+from tests.payment_links.linking import post_link, token_of
 from tests.support.world import Api
 
 
@@ -90,6 +90,17 @@ async def test_a_repeated_key_replays_the_link_after_its_deadline(api: Api) -> N
     again = await post_link(api, key, expires_at=expires_at)
     assert (again.status, again.json["id"]) == (201, first.json["id"])
     assert again.json["status"] == "EXPIRED"
+
+
+@pytest.mark.parametrize(
+    "expires_at",
+    ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.9999999Z", "9999-12-31T23:59:59-14:00"],
+)
+async def test_a_link_until_the_end_of_time_is_shown_and_listed(api: Api, expires_at: str) -> None:
+    link = await post_link(api, expires_at=expires_at)
+    assert (link.status, link.json["expires_at"]) == (201, "9999-12-31T23:59:59.000Z")
+    assert (await get(api, "")).json == {"data": [link.json]}
+    assert (await api.send("GET", f"/c/link/{token_of(link)}")).status == 200
 
 
 async def test_a_key_is_required(api: Api) -> None:
