@@ -30,13 +30,12 @@ from payintent.payment_links import store as link_store
 from payintent.payment_links.create import build_link_url
 from payintent.payment_links.model import LinkClosedError, LinkState, PaymentLink
 from payintent.payment_links.open_payment import LinkOrder
-from payintent.payments.model import OPEN, Payment, PaymentStatus
+from payintent.payments.model import OPEN, UNPAID, Payment
 
 _COOKIE = "payintent_link"
 _COOKIE_S = 86_400
 _FORM_ID_CHARS_MAX = 40
 _AMOUNT_CHARS_MAX = 40
-_UNPAID = frozenset({PaymentStatus.FAILED, PaymentStatus.EXPIRED, PaymentStatus.CANCELLED})
 _CLOSED_KEYS = {
     LinkState.INACTIVE: ("link_inactive", "link_closed_text"),
     LinkState.EXPIRED: ("link_expired", "link_closed_text"),
@@ -69,7 +68,7 @@ async def get_link_page(request: Request) -> Response:
     if payment is not None and payment.status in OPEN:
         return _redirect_to_checkout(visit, payment)
     state = await visit.context.link_payments.find_state(visit.link)
-    is_paid = payment is not None and payment.status not in _UNPAID
+    is_paid = payment is not None and payment.status not in UNPAID
     if payment is not None and is_paid and state is not LinkState.OPEN:
         return _redirect_to_checkout(visit, payment)  # shows the result
     return _render(visit, state)

@@ -15,9 +15,10 @@ from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.merchants.limits import MerchantRateLimiter
 from payintent.payment_links import store as link_store
 from payintent.payment_links.model import LinkClosedError, LinkState, PaymentLink, choose_amount
+from payintent.payments import store as payment_store
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.create import CreatedPayment, InvalidCreateRequest, replay_invalid_request
-from payintent.payments.model import OPEN, Payment, PaymentStatus
+from payintent.payments.model import OPEN, UNPAID, Payment, PaymentStatus
 from payintent.payments.schemas import CreatePaymentBody, parse_create_request
 from payintent.payments.screen import FraudScreening
 from payintent.runtime.encryption import Encryption
@@ -53,7 +54,7 @@ class LinkPayments:
     async def open_payment(self, order: LinkOrder) -> Payment:
         """Return the payment of an order: the browser's open payment, or a new payment.
 
-        A payment with another amount is cancelled if no method has been selected. Raises
+        An open payment with another amount is replaced if no method has been selected. Raises
         `LinkClosedError` if the link does not accept another payment, `INVALID_AMOUNT`,
         `FraudDeniedError`, and the errors of `POST /payments`.
         """
@@ -65,12 +66,30 @@ class LinkPayments:
             self.settings.amount_max,
         )
         previous = order.previous_payment
-        if previous is not None and previous.status in OPEN:
-            if previous.amount_text == amount or previous.status is PaymentStatus.PROCESSING:
-                return previous
-            async with self.database.transaction() as tx:
-                await cancel_by_buyer(tx, previous.id)
+        if (
+            previous is not None
+            and previous.status in OPEN
+            and (previous.amount_text == amount or not await self._give_up(link, previous.id))
+        ):
+            return previous
         return (await self._create(order, amount)).payment
+
+    async def _give_up(self, link: PaymentLink, payment_id: UUID) -> bool:
+        """Cancel a payment if no method has been selected; return whether it has ended unpaid.
+
+        Another submission of the form may already have cancelled it. If the link has closed, the
+        payment stays open, and `LinkClosedError` is raised.
+        """
+        async with self.database.transaction() as tx:
+            payment, now = await payment_store.lock_payment(tx, payment_id)
+            if payment.status is not PaymentStatus.PENDING:
+                return payment.status in UNPAID
+            closed_state = link.find_closed_state(now)
+            if closed_state is not None:
+                raise LinkClosedError(closed_state)
+            if not payment.is_past_expiry(now):
+                await cancel_by_buyer(tx, payment_id)
+            return True
 
     async def _create(self, order: LinkOrder, amount: str) -> CreatedPayment:
         link = order.link

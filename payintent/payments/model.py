@@ -37,6 +37,8 @@ class PaymentTrigger(StrEnum):
 
 OPEN = frozenset({PaymentStatus.PENDING, PaymentStatus.PROCESSING})
 TERMINAL = frozenset(PaymentStatus) - OPEN
+#: The payment has ended unpaid.
+UNPAID = frozenset({PaymentStatus.FAILED, PaymentStatus.EXPIRED, PaymentStatus.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,6 +177,40 @@ async def test_another_amount_replaces_a_pending_payment(world: World) -> None:
     assert (second.amount_text, await uses(world, link)) == ("30", 1)
 
 
+async def test_a_form_with_another_amount_that_is_sent_twice_makes_one_payment(
+    world: World,
+) -> None:
+    link, links = await make_link(world, amount=None), make_link_payments(world)
+    first = await links.open_payment(order(link, "20"))
+    payments = await asyncio.gather(
+        *(links.open_payment(order(link, "30", first, form="same")) for _ in range(4))
+    )
+    assert len({payment.id for payment in payments}) == 1
+    assert await world.status(first) == "CANCELLED"
+
+
+async def test_another_amount_does_not_replace_a_payment_with_a_selected_method(
+    world: World,
+) -> None:
+    link, links = await make_link(world, amount=None), make_link_payments(world)
+    first = await links.open_payment(order(link, "20"))
+    await world.select(first)
+    assert await links.open_payment(order(link, "30", previous=first)) == first
+    assert await world.status(first) == "PROCESSING"
+
+
+async def test_a_closed_link_keeps_the_open_payment_of_another_amount(world: World) -> None:
+    link, links = await make_link(world, amount=None), make_link_payments(world)
+    first = await links.open_payment(order(link, "20"))
+    async with world.database.transaction() as tx:
+        await link_store.deactivate(tx, link.id, "test")
+    inactive = await link_store.find_by_token(world.database, link.token)
+    assert inactive is not None
+    with pytest.raises(LinkClosedError):
+        await links.open_payment(order(inactive, "30", previous=first))
+    assert await world.status(first) == "PENDING"
+
+
 @pytest.mark.parametrize("amount", [None, "", "9.99", "90.01", "1e1", "-20", "20.001", "٢٠"])
 async def test_an_amount_outside_the_links_bounds_is_refused(
     world: World, amount: str | None
