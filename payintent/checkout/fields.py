@@ -127,7 +127,7 @@ def _with_current_urls(
 
 
 def _public_metadata(metadata: str) -> dict[str, Any]:
-    """Return the metadata that the buyer may see, with long texts truncated."""
+    """Return the metadata that the buyer may see, with long values truncated."""
     values: dict[str, Any] = json.loads(metadata, parse_int=_parse_integer, parse_float=str)
     fields: dict[str, Any] = {}
     product: object = values.get("product")

@@ -1,4 +1,4 @@
-"""The page of a payment link, at which a buyer creates a payment.
+"""The page of a payment link, on which a buyer creates a payment.
 
 Only a submitted form creates a payment, because previews and crawlers open links. A cookie names
 the browser's last payment with the link, so that the same buyer continues the same payment.
@@ -213,7 +213,7 @@ def _render(
 
 
 def _render_refusal(visit: _LinkVisit, refusal: RefusedError, entered_amount: str) -> Response:
-    """Show the form with an invalid amount again, or that the shop accepts no payments."""
+    """Show the form again with its error, or a notice that the shop does not accept payments."""
     status = get_http_status(refusal)
     if refusal.code is ErrorCode.INVALID_AMOUNT and visit.link.terms.amount is None:
         return _render(visit, LinkState.OPEN, entered_amount, status)

@@ -161,7 +161,8 @@ def is_deposit(session: Session | None) -> bool:
 def _is_unconfirmed(snapshot: PaymentSnapshot) -> bool:
     """Return whether a payment expired because its gateway did not respond.
 
-    Deposits have a text of their own, because their addresses are watched after the expiry.
+    Deposits have their own message, because their addresses are still watched after the payment
+    expires.
     """
     session = snapshot.session
     return (
@@ -173,7 +174,7 @@ def _is_unconfirmed(snapshot: PaymentSnapshot) -> bool:
 
 
 def paid_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
-    """Return the result of a payment that was paid, or whose status a newer version has added."""
+    """Return the result of a paid payment, or one whose status was added in a newer version."""
     t, name = language.t, merchant.name
     if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
         text = t("partly_refunded_text", amount=refunded_text(payment, language))
@@ -219,7 +220,7 @@ def is_about_email(refusal: RefusedError | None) -> bool:
 
 
 def list_totals(quotes: Sequence[Mapping[str, Any]], language: Language) -> list[str]:
-    """Return the methods' distinct totals. The button shows that of the selected method."""
+    """Return the methods' distinct totals. The button shows the selected method's total."""
     return list(
         dict.fromkeys(language.money(quote["total_amount"], quote["currency"]) for quote in quotes)
     )

@@ -136,9 +136,10 @@ def merchant_policy(
     scripts: ScriptSources = OWN_SCRIPTS,
     form_targets: Iterable[str | None] = (),
 ) -> str:
-    """Return the content security policy of a page with the merchant's accent colour and frame.
+    """Return the content security policy of a page that the merchant may embed.
 
-    It allows requests to the API even if the API has a different origin.
+    It allows the merchant's accent colour, and requests to the API even if the API has a
+    different origin.
     """
     origin = api_url(context.settings)[1]
     connections = (*scripts.connections, *([origin] if origin else ()))

@@ -69,7 +69,7 @@ class DepositStep(WalletStep):
 
     @property
     def state(self) -> str:
-        """A text that changes whenever the step looks different. `deposit.js` compares it."""
+        """A string that changes whenever the step looks different. `deposit.js` compares it."""
         names = ("received", "pending", "remaining")
         amounts = [self.session[name]["amount_smallest_unit"] for name in names]
         reason = self.session.get("unpayable_reason", "")
@@ -168,7 +168,7 @@ def _describe_receipts(session: Mapping[str, Any], language: Language) -> list[s
 
 
 def _describe_obstacle(session: Mapping[str, Any], language: Language) -> list[str]:
-    """Explain why nothing should be sent. Nobody needs to know once the full amount arrived."""
+    """Explain why nothing should be sent, unless the full amount has arrived."""
     reason = session.get("unpayable_reason")
     if reason is None or session["remaining"]["amount"] == "0":
         return []

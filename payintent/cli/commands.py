@@ -9,7 +9,7 @@ import typer
 
 from payintent.runtime.version import describe_version
 
-#: Help texts of top-level commands, by the module in this package that adds them.
+#: Help for the top-level commands, by the module in this package that adds them.
 _COMMANDS = {
     "processes": {
         "api": "Serve the API and the hosted checkout, and the operator routes on a separate port.",
@@ -24,7 +24,7 @@ _COMMANDS = {
     },
 }
 
-#: Help texts of command groups, such as `merchant` in `payintent merchant list`.
+#: Help for the command groups, such as `merchant` in `payintent merchant list`.
 _GROUPS = {
     "merchant": "Merchants and their activation.",
     "key": "Merchants' API keys.",

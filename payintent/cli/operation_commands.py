@@ -1,6 +1,6 @@
 """Build commands from operations: `tax.set` becomes `payintent tax set`.
 
-Fields become parameters, with the help texts that they declare (`operators/fields.py`). The help
+Fields become parameters, with the help text that they declare (`operators/fields.py`). The help
 text of a command is the first paragraph of the operation's docstring.
 """
 
@@ -58,7 +58,7 @@ def _split_list(text: str) -> list[str]:
 
 
 def _drop_empty_texts(texts: Sequence[str]) -> list[str]:
-    """Drop empty texts, so that a single empty text clears a list."""
+    """Drop empty strings, so that a single empty string clears a list."""
     return [text for text in texts if text]
 
 

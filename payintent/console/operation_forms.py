@@ -15,7 +15,7 @@ from payintent.operators.operation import ChangeOperation, OperationType
 from payintent.operators.submit import convert_operation
 
 _PAIR_ROWS = 6  # form rows for a mapping
-_EMPTY_LITERAL = '""'  # sets an empty text or list, as on the command line
+_EMPTY_LITERAL = '""'  # sets an empty string or list, as on the command line
 _MINUTES_CHARS = len("2026-01-31T09:30")
 _CONTROL_ERRORS = {
     "whole": "must be a whole number",

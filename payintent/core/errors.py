@@ -105,7 +105,7 @@ class LockTimeoutError(Exception):
 
 
 class InvalidTextError(Exception):
-    """The database rejected a text because it is not valid JSON or Unicode."""
+    """The database rejected text that is not valid JSON or Unicode."""
 
 
 def quote_input(text: str) -> str:

@@ -42,7 +42,7 @@ class MethodBrand:
 def _contains_words(text: str, name: str) -> bool:
     """Search for a name. Case is ignored, except for `DANA`, which is also a word for funds.
 
-    Names in other scripts than Latin need no spaces around them.
+    Names in non-Latin scripts do not need spaces around them.
     """
     if name != "DANA":
         text, name = text.casefold(), name.casefold()

@@ -15,7 +15,7 @@ _EMAIL = re.compile(
 
 
 def check_text(name: str, value: str | None, length_max: int) -> None:
-    """Raise `BAD_REQUEST` if a text is empty, too long or cannot be stored."""
+    """Raise `BAD_REQUEST` if a string is empty, too long or cannot be stored."""
     if value is None:
         return
     if not 1 <= len(value) <= length_max:
@@ -25,7 +25,7 @@ def check_text(name: str, value: str | None, length_max: int) -> None:
 
 
 def check_email(value: str | None) -> None:
-    """Raise `BAD_REQUEST` if a text is not an e-mail address."""
+    """Raise `BAD_REQUEST` if a string is not an e-mail address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
         raise BadRequestError("payer_email must be an e-mail address")
 

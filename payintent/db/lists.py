@@ -19,9 +19,10 @@ _PARAMETERS: tuple[LiteralString, ...] = (
 class KeysetList:
     """A paginated query with the same text for every combination of filters.
 
-    Connections cache prepared statements by their text, so a text per combination would exhaust the
-    cache. Instead, a filter with the value NULL is disabled. In SQL text, `{name}` is the parameter
-    of that name. In a filter's condition, `{}` is the filter's own parameter.
+    Connections cache prepared statements by their text, so a different text for each combination
+    would exhaust the cache. Instead, a filter with the value NULL is disabled. In SQL text,
+    `{name}` is the parameter of that name. In a filter's condition, `{}` is the filter's own
+    parameter.
     """
 
     text: LiteralString

@@ -93,7 +93,7 @@ class GatewayAccounts:
         call: GatewayCall,
         request: Callable[[Gateway, GatewayAccount], Awaitable[R]],
     ) -> R | OutcomeUnknown:
-        """Call a gateway and record whether it responded, for all processes.
+        """Call a gateway, and record for all processes whether it responded.
 
         Calls that do not use the network (see `remote` and `remote_refunds`) are not logged.
         """

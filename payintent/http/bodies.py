@@ -104,7 +104,7 @@ async def read_json(
 
 
 def nesting_depth(json_bytes: bytes) -> int:
-    """Return the nesting depth of objects and arrays in a JSON text.
+    """Return the nesting depth of objects and arrays in JSON text.
 
     Runs in linear time for any input, including hostile or invalid JSON.
     """

@@ -32,7 +32,7 @@ def retry_delay_s(attempts_made: int) -> int | None:
 
 
 def to_header_line(text: str, length_max: int = 200) -> str:
-    """Convert a text to a single header line, truncated and without control characters."""
+    """Convert text to a single header line, truncated and without control characters."""
     printable = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(printable.split())[:length_max]
 

@@ -42,7 +42,7 @@ class AuthenticatedMerchant:
     payable_currencies: Mapping[str, int] = field(default_factory=dict[str, int])
     public_id: str = ""  # public part of the key
     livemode: bool = True
-    return_origins: frozenset[str] = frozenset()  # to which a checkout may lead the buyer
+    return_origins: frozenset[str] = frozenset()  # to which a checkout may redirect the buyer
 
 
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:

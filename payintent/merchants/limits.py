@@ -87,7 +87,7 @@ class MerchantRateLimiter:
     async def take_link_token(self, merchant: AuthenticatedMerchant) -> None:
         """Take a token for a payment that a buyer creates with one of the merchant's links.
 
-        Its bucket is as small as the bucket for lookups, so that visitors of a link cannot use up
+        Its bucket is as small as the bucket for lookups, so that visitors to a link cannot use up
         the merchant's create limit. Raises `RateLimitExceededError`.
         """
         await self._take_small_token(merchant, _LINK_KIND)

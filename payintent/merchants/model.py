@@ -192,7 +192,7 @@ class Merchant:
 
 
 def find_return_origins(allowed_origins: Iterable[str], return_url: str | None) -> frozenset[str]:
-    """Return the origins to which a checkout may lead the buyer."""
+    """Return the origins to which a checkout may redirect the buyer."""
     return frozenset(filter(None, map(parse_web_origin, (*allowed_origins, return_url or ""))))
 
 

@@ -88,7 +88,7 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
 
 class RemoveTaxRate(_TaxRateChange, frozen=True, kw_only=True):
-    """Remove a country's tax rate, which is then zero."""
+    """Remove a country's tax rate. The country is then taxed at zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True

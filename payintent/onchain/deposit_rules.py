@@ -1,6 +1,6 @@
 """Decides whether the transfers to a deposit address pay its session.
 
-A deposit session has an address of its own, and any number of transfers may arrive there. Only
+A deposit session has its own address, and any number of transfers may arrive there. Only
 final transfers count, and a transfer is in time if its block's timestamp is at most the deadline.
 """
 
@@ -63,7 +63,7 @@ _NEVER_FINAL = SessionReport(
 
 
 def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
-    """Return the captures that the final transfers result in now, in the order to apply them.
+    """Return the captures that the final transfers now amount to, in the order to apply them.
 
     A session that can still be paid collects transfers until they reach the amount or its deadline
     is final. A session that cannot be paid any more reports its transfers as they arrive. They are
@@ -107,7 +107,7 @@ def _is_deadline_final(evidence: DepositEvidence) -> bool:
 def _pay(
     evidence: DepositEvidence, matching: Sequence[FinalDeposit], total: int
 ) -> list[DepositCapture]:
-    """Pay with all transfers. A considerable surplus is a capture of its own."""
+    """Pay with all transfers. A considerable surplus becomes a separate capture."""
     surplus = total - evidence.amount
     if surplus < max(evidence.surplus_min, 1):
         return [_capture(matching, total, difference_max=abs(surplus))]

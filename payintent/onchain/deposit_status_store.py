@@ -22,7 +22,7 @@ class TransferStatus:
     amount: str  # in tokens, or in the smallest unit if the token is not supported
     amount_smallest_unit: str
     state: str  # `pending`, `final`, or `counted` if a capture includes it
-    is_mismatch: bool  # another token than the session's
+    is_mismatch: bool  # a token other than the session's
     capture_reference: str | None
     credited: bool | None  # whether the capture completes the payment; None without a capture
     mined_at: datetime | None

@@ -380,7 +380,7 @@ class _DepositSource:
 
 
 def _is_possible(endpoint: str, log: TransferLog) -> bool:
-    """Return whether a transfer moves money. Larger sums than of real tokens are reported."""
+    """Return whether a transfer moves money. Sums too large for a real token are reported."""
     if log.amount >= _AMOUNT_LIMIT:
         _log.error("deposit_impossible", endpoint=endpoint, tx=to_hex(log.tx_hash))
     return 0 < log.amount < _AMOUNT_LIMIT
@@ -409,7 +409,7 @@ async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:
 async def _apply_captures(
     tx: Tx, decided: Sequence[tuple[SessionDeposits, list[DepositCapture]]]
 ) -> None:
-    """Apply the captures of sessions of different payments, each session's in their order."""
+    """Apply the captures of sessions of different payments, in order for each session."""
     for number in range(max((len(captures) for _, captures in decided), default=0)):
         chosen = [(item, captures[number]) for item, captures in decided if number < len(captures)]
         await settle_sessions(

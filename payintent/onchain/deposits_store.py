@@ -52,7 +52,7 @@ class NewDeposit:
 async def add_address(
     database: Executor, session_id: UUID, account_id: int, uuid: bytes, address: bytes
 ) -> bytes:
-    """Store a session's deposit address, and return its uuid: an earlier one if it has one."""
+    """Store a session's deposit address, and return its uuid. An existing address is kept."""
     return await database.value(
         """
         INSERT INTO deposit_address (session_id, account_id, uuid, address, from_block)

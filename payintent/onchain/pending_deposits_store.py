@@ -28,7 +28,7 @@ async def replace_pending(
     addresses: Sequence[bytes],
     deposits: Sequence[PendingDeposit],
 ) -> None:
-    """Store deposits to addresses; deposits in the blocks that are no longer seen are gone.
+    """Store deposits to addresses, and remove deposits in the blocks that are no longer seen.
 
     The cursor must be locked, because another process may have read newer blocks.
     """
@@ -223,7 +223,7 @@ class DepositRecheck:
 
 @dataclass(frozen=True, slots=True)
 class RecheckSchedule:
-    """When deposits are read again, for addresses of which age, and from how many blocks back."""
+    """When to read deposits again, up to which age of the address, and how many blocks back."""
 
     every: timedelta
     age: timedelta
@@ -287,7 +287,7 @@ async def advance_recheck(
     """Record that these addresses are read up to a block, and return their remaining recheck.
 
     After the last block, the recheck continues with the addresses after `last_id`, or ends if
-    `last_id` is None. Returns None then, and if another process has advanced the recheck.
+    `last_id` is None. Returns None in that case, or if another process has advanced the recheck.
     """
     row = await tx.row(
         """

@@ -10,7 +10,7 @@ from payintent.chains.watch_store import IS_WATCHED
 from payintent.db.database import Executor, Row
 from payintent.webhooks.outbox_store import WAITING_MERCHANTS
 
-#: Maximum value of a count of a queue.
+#: Maximum value of a queue count.
 QUEUE_COUNT_MAX = 100
 #: Maximum value of a count in the overview.
 COUNT_MAX = 2_000
@@ -72,7 +72,7 @@ class WaitingFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The entries of each queue of operators. Each count is capped at `QUEUE_COUNT_MAX`."""
+    """The entries in each of the operators' queues. Each count is capped at `QUEUE_COUNT_MAX`."""
 
     cases: int
     refunds: int

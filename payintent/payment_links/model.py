@@ -9,7 +9,7 @@ from uuid import UUID
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import parse_amount
 
-#: The most uses of a link with a limit. A free use is found by reading all of them.
+#: The most uses of a link with a limit. Finding a free use requires reading all of them.
 USES_MAX = 10_000
 TITLE_CHARS_MAX = 120  # as much as the checkout page shows
 DESCRIPTION_CHARS_MAX = 500
@@ -33,7 +33,7 @@ class AmountRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTerms:
-    """What a link sells. The terms never change."""
+    """The product that a link sells, and its price. The terms never change."""
 
     title: str
     description: str | None

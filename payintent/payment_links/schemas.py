@@ -52,7 +52,7 @@ LINK_DECODER = msgspec.json.Decoder(CreateLinkBody)
 
 
 def check_link_body(body: CreateLinkBody) -> None:
-    """Raise `BAD_REQUEST` if a field is malformed, whatever the merchant accepts."""
+    """Raise `BAD_REQUEST` if a field is malformed, regardless of what the merchant accepts."""
     check_text("title", body.title, TITLE_CHARS_MAX)
     check_text("description", body.description, DESCRIPTION_CHARS_MAX)
     check_text("order_id", body.order_id, ORDER_ID_CHARS_MAX)

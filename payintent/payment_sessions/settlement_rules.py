@@ -67,7 +67,7 @@ def completes_selection(payment: Payment, session: Session, report: SessionRepor
 
     The payment must be open, and the report must prove that the gateway has opened the session. A
     callback may arrive before the gateway's response, or our process may have died before the
-    response arrived. A cancellation by the buyer is not a proof.
+    response arrived. A cancellation by the buyer is not proof.
     """
     is_proof = report.state in {GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED}
     return session.status is SessionStatus.OPENING and payment.status in OPEN and is_proof

@@ -77,8 +77,9 @@ class PaymentCreator:
     ) -> CreatedPayment:
         """Create a payment, or return the payment that was already created with this key.
 
-        `check` runs in the transaction that writes the payment. `attach` runs in it after the
-        payment was written, with its id. If it raises an error, the payment is not created.
+        `check` runs in the transaction that writes the payment. `attach` runs in the same
+        transaction with the payment's id, after the payment is written. If either raises an error,
+        the payment is not created.
 
         Raises `IDEMPOTENCY_CONFLICT` if the key was used with a different request, `CONFLICT` if
         another request holds the key beyond the lock timeout, and `StorageUnavailableError` if the

@@ -8,7 +8,7 @@ from payintent.runtime.caches import TtlMap
 
 _CACHE_TTL_S = 600.0
 _CACHE_SIZE = 1_000  # merchants
-_PAYMENTS_MIN = 20  # fewer payments say little
+_PAYMENTS_MIN = 20  # fewer payments are not representative
 
 
 class MethodUsage:

@@ -61,7 +61,7 @@ class CreateAttempt(IdempotentRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePaymentRequest(CreateAttempt):
-    """A valid create request. Texts are stored exactly as received."""
+    """A valid create request. Strings are stored exactly as received."""
 
     currency: str
     amount: Decimal

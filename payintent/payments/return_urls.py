@@ -13,7 +13,8 @@ from payintent.merchants.model import Merchant
 from payintent.payments.model import Payment, PaymentStatus
 
 _CHARS_MAX = 2_048
-#: Characters that every browser and gateway reads alike. They exclude the start of a fragment.
+#: Characters that all browsers and gateways interpret in the same way. They exclude the start of a
+#: fragment.
 _CHARS = re.compile(r"[!$-;=?-\[\]_a-z~]+")
 _UNPAID = frozenset(
     {
@@ -30,7 +31,7 @@ _MONEY_MAY_ARRIVE = frozenset(
 
 
 def check_return_url(name: str, url: str | None) -> None:
-    """Raise `BAD_REQUEST` if a text is not a web URL, or has a user name or a fragment."""
+    """Raise `BAD_REQUEST` if a string is not a web URL, or has a user name or a fragment."""
     check_text(name, url, _CHARS_MAX)
     if url is not None and (not _CHARS.fullmatch(url) or parse_web_origin(url) is None):
         raise BadRequestError(

@@ -14,7 +14,7 @@ from payintent.portal.visits import MemberVisit, get_safe_next_path, member_page
 _LIVE, _TEST = "live", "test"
 _ONLY_TEST = "This merchant has only a test side."
 _NO_TEST_SIDE = (
-    "The test side does not exist yet. A member with the role developer can create it by "
+    "The test side does not exist yet. A member with the developer role can create it by "
     "switching to it."
 )
 

@@ -12,8 +12,8 @@ from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 _LOOKED_AT_DAYS = 30  # the deposit watcher rechecks younger addresses for deposits
 _NEW_HOURS = 1  # a new address may not have been read yet
 
-#: What should be at the address of the session `l.our_id` at block $4: the deposits of a token in
-#: the tables of tokens `k`, less the sweeps.
+#: The expected balance of the address of the session `l.our_id` at block $4: the deposits of a
+#: token in the tables of tokens `k`, less the sweeps.
 _EXPECTED: LiteralString = """
     coalesce((
         SELECT sum(r.amount)
@@ -84,7 +84,7 @@ async def list_addresses(
 async def list_expected(
     database: Executor, session_ids: Sequence[UUID], token: bytes, block: int
 ) -> dict[UUID, int]:
-    """Return what should be at the sessions' addresses, in the token's smallest unit."""
+    """Return the expected balances of the sessions' addresses, in the token's smallest unit."""
     rows = await database.fetch(
         f"""
         SELECT l.our_id AS session_id, ({_EXPECTED})::text AS amount

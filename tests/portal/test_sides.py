@@ -188,7 +188,7 @@ async def test_finance_views_a_test_side_but_creates_none(api: Api) -> None:
     assert "/merchant/side" not in (await finance.get("/merchant/payments")).body.decode()
     refused = await finance.post("/merchant/side", side="test")
     assert refused.status == 403
-    assert "A member with the role developer can create it" in words(refused)
+    assert "A member with the developer role can create it" in words(refused)
     assert await api.world.rows("SELECT id FROM merchant WHERE NOT livemode") == []
     await developer.post("/merchant/side", side="test")
     assert "/merchant/side" in (await finance.get("/merchant/payments")).body.decode()

@@ -92,5 +92,5 @@ def _order_networks(quotes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _cost(quote: Mapping[str, Any]) -> Decimal:
-    """Return the cost in tokens, which are worth a US dollar, including the network fee."""
+    """Return the cost in tokens, each worth a US dollar, including the network fee."""
     return Decimal(quote["total_amount"]) + quote.get("network_fee", 0)

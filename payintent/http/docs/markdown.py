@@ -34,7 +34,7 @@ def markdown_parser() -> "MarkdownIt":
 
 
 def render_markdown(markdown: str, path: str = "") -> tuple[list[tuple[str, str]], str]:
-    """Return the anchors and texts of the second-level headings, and the HTML.
+    """Return the anchors and the text of the second-level headings, and the HTML.
 
     Links are relative to `path`. Links to unpublished documents become plain text.
     """
@@ -69,7 +69,7 @@ def _plain_text(token: "Token") -> str:
 
 
 def _add_anchors(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
-    """Add an anchor to each heading; return the anchors and texts of second-level headings."""
+    """Add an anchor to each heading; return the anchors and the text of second-level headings."""
     contents: list[tuple[str, str]] = []
     for token, next_token in pairwise(tokens):
         if token.type == "heading_open":

@@ -1,4 +1,4 @@
-"""Reads the sweeps of deposit addresses from final blocks, whoever sends them.
+"""Reads the sweeps of deposit addresses from final blocks, regardless of who sends them.
 
 Two endpoints must report a sweep, unless the chain has only one. A sweep never changes a payment.
 It moves money from a deposit address to the receiver in the ledger. An unproven sweep is skipped:
@@ -176,7 +176,7 @@ def match_transfers(
 
     The receiver gets less than a sweep's amount if the token takes a fee. The transfers of a sweep
     are the last before its log, up to its amount: a contract can flush and sweep in a transaction.
-    Transfers of other tokens than `tokens` are not known.
+    Transfers of tokens other than `tokens` are unknown.
     """
     sweeps: list[FinalSweep] = []
     unmatched: dict[tuple[bytes, ...], list[TransferLog]] = {}

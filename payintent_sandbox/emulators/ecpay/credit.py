@@ -41,7 +41,7 @@ def close_day(credit: Credit) -> None:
 
 
 def detail(credit: Credit) -> dict[str, Any]:
-    """Give a card payment as the answer to a detail inquiry; amounts are texts there."""
+    """Give a card payment as the answer to a detail inquiry; amounts are strings there."""
     return {
         "TradeID": credit.number,
         "amount": str(credit.amount),

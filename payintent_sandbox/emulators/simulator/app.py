@@ -184,7 +184,7 @@ async def _pay(emulator: SimulatorEmulator, request: Request, body: bytes) -> Re
             return _page(session, error="This is not one of the test cards below.", status=422)
         if not emulator.pay(session, card):
             return _page(session, status=409)
-    # A form that is sent twice is paid once, and both answers lead to the same page.
+    # A form that is sent twice is paid once, and both responses redirect to the same page.
     challenged = session.status is Status.AUTHORISING
     return _see_other(session.pay_url if challenged else session.order.return_url)
 

@@ -75,7 +75,7 @@ def create_payment(
 ) -> Call[CreatedPayment]:
     """Create a payment. Redirect the buyer to its `checkout_url`.
 
-    `amount` is in major units (`"1590.00"`), `expires_in` in seconds. The checkout leads the buyer
+    `amount` is in major units (`"1590.00"`), `expires_in` in seconds. The checkout sends the buyer
     back to `return_url`, or to `cancel_url` if the buyer has not paid. The default
     `idempotency_key` is random and protects only the retries of this call. Pass a key that is
     stored with the order, so that a second call after a crash returns the same payment. Raises

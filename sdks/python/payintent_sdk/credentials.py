@@ -1,6 +1,6 @@
 """API keys, webhook secrets and URLs as they come from files and environments.
 
-Such texts often end in a line feed, or start with a byte order mark. No message repeats a key or
+Such values often end in a line feed, or start with a byte order mark. No message repeats a key or
 a secret: messages end up in logs.
 """
 
@@ -11,7 +11,7 @@ import re
 
 _SURROUNDING = " \t\r\n\v\f\u00a0\ufeff"
 _API_KEY = re.compile(r"sk_[A-Za-z0-9._~+/=-]+", re.ASCII)
-#: A key in a text, but not `sk_test_` alone, which messages name.
+#: A key within a string, but not `sk_test_` alone, which messages name.
 _KEY_IN_TEXT = re.compile(r"(?<!\w)sk_(?!(?:test|live)_(?!\w))[A-Za-z0-9._~+/=-]+", re.ASCII)
 _SECRET = re.compile(r"(?:whsec_)?([A-Za-z0-9+/]+={0,2})", re.ASCII)
 _GROUP = 4  # characters that base64 writes at once
@@ -44,7 +44,7 @@ def read_webhook_secret(text: str) -> bytes:
 
 
 def hide_keys(text: str) -> str:
-    """Replace each API key in a text from elsewhere: some pages repeat the request's headers."""
+    """Replace each API key in foreign text, because some pages repeat the request's headers."""
     return _KEY_IN_TEXT.sub("sk_…", text)
 
 

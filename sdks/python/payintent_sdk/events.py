@@ -1,4 +1,4 @@
-"""Events of webhooks and of the event feed."""
+"""Events from webhooks and from the event feed."""
 
 from __future__ import annotations
 

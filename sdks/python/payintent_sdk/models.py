@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# Enumerations are texts, for a newer service may add to them.
+# Enumerations are strings, because a newer service may add values.
 PaymentStatus = str  # PENDING PROCESSING PAID FAILED EXPIRED CANCELLED PARTIALLY_REFUNDED REFUNDED
 PaymentLinkStatus = str  # OPEN USED_UP EXPIRED INACTIVE
 RefundStatus = str  # PENDING SUCCEEDED FAILED

@@ -212,7 +212,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "paid_again",
         "a buyer who has paid, then clicks Buy again on the same page",
-        "lead a paid order to its own page; do not create another payment for it",
+        "redirect a paid order to its own page; do not create another payment for it",
         paid_again,
     ),
     (

@@ -45,7 +45,7 @@ class Service:
             ) from None
 
     def return_urls(self, order: Order) -> list[str]:
-        """Return the pages of the shop to which the checkout leads the order's buyer."""
+        """Return the pages of the shop to which the checkout redirects the order's buyer."""
         real = self.find(order)
         return list(dict.fromkeys(filter(None, (real.return_url, real.cancel_url))))
 
