@@ -212,7 +212,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "paid_again",
         "a buyer who has paid, then clicks Buy again on the same page",
-        "redirect a paid order to its own page; do not create another payment for it",
+        "if the order is paid, redirect the buyer to its page; do not create another payment",
         paid_again,
     ),
     (
@@ -230,7 +230,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "expired_again",
         "a buyer who clicks Buy again before the payment.expired event of the first payment",
-        "read the payment before you reuse it; its late event does not end the new attempt",
+        "read the payment before you reuse it; do not let its late event end the new attempt",
         _expired,
     ),
     (
