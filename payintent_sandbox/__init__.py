@@ -1,1 +1,1 @@
-"""The sandbox: PostgreSQL, emulators of gateways, development chains, a demo shop, a demo."""
+"""The sandbox: PostgreSQL, gateway emulators, development chains, a demo shop and a demo."""

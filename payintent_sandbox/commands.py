@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 
 def dev(
     chains: bool = typer.Option(
-        True, help="Run development chains, for payments in tokens; without, it starts sooner."
+        True, help="Run development chains for token payments. Startup is faster without them."
     ),
 ) -> None:
     """Run the whole sandbox in this terminal: database, API, worker, gateway, shop, chains."""
@@ -40,9 +40,9 @@ def env() -> None:
 
 def seed(
     payments: int = typer.Option(..., min=1, max=_PAYMENTS_MAX, help="How many payments."),
-    days: int = typer.Option(90, min=1, max=3_650, help="How old the first one is."),
+    days: int = typer.Option(90, min=1, max=3_650, help="The age of the oldest payment."),
 ) -> None:
-    """Fill a sandbox's database with a history of payments, and all that belongs to them."""
+    """Fill a sandbox's database with payments and all of their related data."""
     from payintent_sandbox.seed.command import run
 
     run(payments, days)

@@ -39,7 +39,7 @@ _DATABASE_POLL_S = 0.2
 
 
 def run(*, chains: bool = True) -> int:
-    """Run until Ctrl-C or SIGTERM, with development chains or without; gives the exit status."""
+    """Run until Ctrl-C or SIGTERM, with or without development chains; return the exit status."""
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     try:
         ports = Ports.from_environment()
@@ -115,7 +115,7 @@ async def _serve(
 async def _mining(
     installation: SandboxInstallation, var_dir: Path, dev_chains: DevChains
 ) -> AsyncGenerator[None]:
-    """Make blocks while they are needed, and restore chains that were restarted."""
+    """Mine blocks while they are needed, and restore chains that were restarted."""
     service = await open_installed_service(installation)
     miners = [
         asyncio.create_task(_mine(chain, service, installation, var_dir, dev_chains))

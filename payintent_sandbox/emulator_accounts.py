@@ -1,4 +1,4 @@
-"""The emulators beside the simulator: their processes, their secrets, and our accounts there."""
+"""All emulators except the simulator: their processes, secrets, and our accounts there."""
 
 import json
 import secrets
@@ -40,16 +40,16 @@ class RunningEmulator:
 
     @property
     def provider(self) -> str:
-        """Give the provider's name, as accounts have it."""
+        """Return the provider's name, as used in accounts."""
         return self.spec.provider
 
     @property
     def url(self) -> str:
-        """Give the emulator's base URL."""
+        """Return the emulator's base URL."""
         return f"http://{_HOST}:{self.port}"
 
     def child(self, stored: Mapping[str, Any], api_url: str, time_scale: float) -> ChildProcess:
-        """Describe the emulator's process, which sends callbacks to this API."""
+        """Return the emulator's process, which sends callbacks to this API."""
         command = [sys.executable, "-m", self.spec.module]
         callback_url = f"{api_url}/callbacks/{self.provider}/{stored['account_id']}"
         return ChildProcess(
@@ -74,7 +74,7 @@ class RunningEmulator:
     async def offer(
         self, service: Service, actor: Actor, stored: Mapping[str, Any], merchant_id: int
     ) -> None:
-        """Add the emulator's payment methods to a merchant, after those it has."""
+        """Add the emulator's payment methods to a merchant, after its existing methods."""
         account_id = stored["account_id"]
         methods = await service.run_operation(ListPaymentMethods(merchant_id=merchant_id), actor)
         if any(method.account_id == account_id for method in methods):
@@ -94,7 +94,7 @@ class RunningEmulator:
 
 
 def running_emulators(ports: Sequence[int]) -> list[RunningEmulator]:
-    """Give each emulator with its port."""
+    """Return each emulator with its port."""
     return [RunningEmulator(spec, port) for spec, port in zip(EMULATORS, ports, strict=True)]
 
 
@@ -137,7 +137,7 @@ def _ecpay_environment(stored: Mapping[str, str], _: str) -> dict[str, str]:
 
 
 def _ecpay_credentials(stored: Mapping[str, str], _: str) -> dict[str, str]:
-    # The emulator closes nothing in the evening, so refunds do not wait for that.
+    # The emulator has no daily closing, so refunds do not wait for it.
     return {**stored, "auto_close": "off"}
 
 
@@ -167,7 +167,7 @@ def _twoc2p_credentials(stored: Mapping[str, str], _: str) -> dict[str, str]:
 
 
 def _number(digits: int) -> str:
-    """Make a random number of so many digits, not starting with 0."""
+    """Return a random number with this many digits, which does not start with 0."""
     return secrets.choice(_DIGITS[1:]) + "".join(secrets.choice(_DIGITS) for _ in range(digits - 1))
 
 

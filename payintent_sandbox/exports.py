@@ -14,11 +14,11 @@ _TIMEOUT_S = 5.0
 
 
 class NoSandboxError(Exception):
-    """No sandbox runs in this folder; the message describes the solution."""
+    """No sandbox is running in this folder. The message explains how to start it."""
 
 
 def print_exports() -> int:
-    """Print an export for each setting of the sandbox in `VAR_DIR`; gives the exit status."""
+    """Print an export for each setting of the sandbox in `VAR_DIR`; return the exit status."""
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     try:
         settings = read_settings(var_dir)
@@ -45,7 +45,7 @@ def read_settings(var_dir: Path) -> dict[str, str]:
         "PAYINTENT_URL": url,
         "PAYINTENT_API_KEY": str(test_side["api_key"]),
         "PAYINTENT_WEBHOOK_SECRET": str(test_side["callback_secret"]),
-        # The sandbox's own commands, such as `payintent payment list`, find it by these.
+        # Commands such as `payintent payment list` use these variables to find the sandbox.
         "VAR_DIR": str(var_dir),
     }
     return settings | ({} if port == API_PORT else {"PORT_BASE": str(port)})

@@ -47,7 +47,7 @@ _POLLS = {
     "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
     "PAYINTENT_CHAIN_POLL_S": "0.5",
     "PAYINTENT_CHAIN_POLL_IDLE_S": "2",
-    "PAYINTENT_CHAIN_BEHIND_MAX_S": "0",  # blocks are made only while they are needed
+    "PAYINTENT_CHAIN_BEHIND_MAX_S": "0",  # blocks are mined only while they are needed
 }
 
 
@@ -60,47 +60,47 @@ class SandboxInstallation:
     kept: dict[str, Any] = field(repr=False)
     time_scale: float
     chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain], repr=False)
-    #: By role, the link of a member of the first merchant; it works once.
+    #: By role, the sign-in link of a member of the first merchant. Each link works once.
     portal_links: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     packages_dir: str = ""
 
     @property
     def api_url(self) -> str:
-        """Give the base URL of the API."""
+        """Return the base URL of the API."""
         return f"http://127.0.0.1:{self.ports.api}/v1"
 
     @property
     def simulator_url(self) -> str:
-        """Give the base URL of the simulator."""
+        """Return the base URL of the simulator."""
         return f"http://127.0.0.1:{self.ports.simulator}"
 
     @property
     def operator_url(self) -> str:
-        """Give the base URL of the operator's API."""
+        """Return the base URL of the operator's API."""
         return f"http://127.0.0.1:{self.ports.operator}"
 
     @property
     def shop_url(self) -> str:
-        """Give the base URL of the demo shop."""
+        """Return the base URL of the demo shop."""
         return f"http://127.0.0.1:{self.ports.shop}"
 
     @property
     def gateways(self) -> list[RunningEmulator]:
-        """Give the emulators beside the simulator, with their ports."""
+        """Return the ports of all emulators except the simulator."""
         return running_emulators(self.ports.gateways)
 
     @property
     def checkout_base(self) -> str:
-        """Give the base URL of the hosted checkout."""
+        """Return the base URL of the hosted checkout."""
         return f"http://127.0.0.1:{self.ports.api}/c"
 
     @property
     def portal_base(self) -> str:
-        """Give the base URL of the merchant portal: passkeys need a name, 127.0.0.1 is none."""
+        """Return the portal's base URL. Its host is a name, because passkeys need one."""
         return f"http://localhost:{self.ports.api}/merchant"
 
     def ready_urls(self) -> list[tuple[str, bytes]]:
-        """Give the URLs that must answer before the sandbox is ready, and a part of each answer."""
+        """Return the URLs that must respond before startup ends, with a part of each response."""
         api = f"http://127.0.0.1:{self.ports.api}"
         healthy = [
             f"{self.simulator_url}/healthz",
@@ -113,7 +113,7 @@ class SandboxInstallation:
         return [(url, b"") for url in healthy] + watched
 
     def service_environment(self) -> dict[str, str]:
-        """Give the settings of API and worker."""
+        """Return the settings of the API and the worker."""
         urls = {slug.upper(): chain.url for slug, chain in self.chains.items()}
         endpoints = {f"PAYINTENT_RPC_{slug}": url for slug, url in urls.items()}
         # A development chain signs for its own accounts.
@@ -133,28 +133,28 @@ class SandboxInstallation:
                 "PAYINTENT_EDGE_SECRET": self.kept["edge_secret"],
                 "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
                 "PAYINTENT_CHECKOUT_PER_ADDRESS_PER_S": "0",
-                "PAYINTENT_DRAIN_S": "0",  # no proxy stands before it
+                "PAYINTENT_DRAIN_S": "0",  # there is no proxy in front of it
                 "PAYINTENT_PACKAGES_DIR": self.packages_dir,
             }
             | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         )
 
     async def register_chain(self, service: Service, dev_chains: DevChains, slug: str) -> DevChain:
-        """Make a chain ready, and take payments on it for all merchants."""
+        """Prepare a chain, and accept payments on it for all merchants."""
         merchants = [merchant["id"] for merchant in self.kept["merchants"]]
         registration = ChainRegistration(service, ACTOR)
         self.chains[slug] = await registration.settle(dev_chains, slug, merchants)
         return self.chains[slug]
 
     def simulator_environment(self) -> dict[str, str]:
-        """Give the settings of the simulator: its account and its time scale."""
+        """Return the settings of the simulator: its account and its time scale."""
         return {
             "SIM_ACCOUNTS": json.dumps([self.kept["simulator"]]),
             "SIM_TIME_SCALE": f"{self.time_scale:g}",
         }
 
     def gateway_children(self) -> list[ChildProcess]:
-        """Describe the processes of the emulators beside the simulator."""
+        """Return the processes of all emulators except the simulator."""
         kept = self.kept["gateways"]
         return [
             emulator.child(kept[emulator.provider], self.api_url, self.time_scale)
@@ -162,7 +162,7 @@ class SandboxInstallation:
         ]
 
     def shop_environment(self) -> dict[str, str]:
-        """Give the settings of the shop: the address of the API and its merchant's secrets."""
+        """Return the settings of the shop: the address of the API and its merchant's secrets."""
         merchant = self.kept["merchants"][0]
         return {
             "SHOP_API_URL": self.api_url,
@@ -307,7 +307,7 @@ async def _provision(
     shop = SetMerchantProfile(
         merchant_id=installation.kept["merchants"][0]["id"],
         return_url=f"{installation.shop_url}/orders",
-        # The shop's pages embed the checkout, and the shops of `examples/` have the other origin.
+        # The shop's pages embed the checkout, and the shops of `examples/` have the second origin.
         allowed_origins=[installation.shop_url, "http://127.0.0.1:3000"],
     )
     await service.run_operation(shop, ACTOR)
@@ -317,7 +317,7 @@ async def _provision(
 
 
 async def _provision_test_side(service: Service, merchant: dict[str, Any]) -> None:
-    """Give a merchant a test key, and so a test merchant; a later start finds it."""
+    """Issue a test key, which creates the test merchant. A later start reuses both."""
     if "test" in merchant:
         return
     issue = IssueApiKey(merchant_id=merchant["id"], name="test", test=True)

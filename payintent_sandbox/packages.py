@@ -17,7 +17,7 @@ def find_packages() -> str:
 
 
 def build_packages() -> str:
-    """Return the folder of the SDKs' wheels, built anew if their sources have changed.
+    """Return the folder of the SDKs' wheels, rebuilt if their sources have changed.
 
     All sandboxes of an environment share the folder. "" if this is not a checkout, because an
     installed release contains its packages, or if the environment is read-only.
@@ -38,7 +38,7 @@ def build_packages() -> str:
 def _build(project: Path, folder: Path) -> None:
     sources = (file for file in project.rglob("*") if file.suffix in _SOURCES)
     changed_at = max(file.stat().st_mtime for file in sources)
-    record = folder / f".{project.name}"  # its time is the time of the build
+    record = folder / f".{project.name}"  # its timestamp is the time of the build
     if record.exists() and record.stat().st_mtime > changed_at:
         return
     with TemporaryDirectory(dir=folder) as scratch:

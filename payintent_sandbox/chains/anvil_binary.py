@@ -20,7 +20,7 @@ from pathlib import Path
 VERSION = "1.7.1"
 GLIBC_OLDEST = (2, 35)
 FETCH_TIMEOUT_S = 300.0
-FETCH_ATTEMPTS_MAX = 2  # of npm, which itself tries again within each
+FETCH_ATTEMPTS_MAX = 2  # of npm, which also retries within each attempt
 VERSION_TIMEOUT_S = 120.0
 
 _OLDEST = (1, 7, 0)  # an older version on PATH lacks required flags
@@ -50,11 +50,11 @@ _KEPT = re.compile(
 
 
 class AnvilError(Exception):
-    """Anvil cannot be found, fetched or started; the message is a single line with the reason."""
+    """Anvil cannot be found, fetched or started. The message gives the reason in a single line."""
 
 
 class AnvilUnsupportedError(AnvilError):
-    """This machine cannot run the anvil of the package; trying again does not help."""
+    """This machine cannot run the packaged anvil, so a retry cannot help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def tool_folder() -> Path:
 
 
 def find(folder: Path | None = None) -> Binary | None:
-    """Find an anvil without any network: on PATH, else in the tool folder."""
+    """Find an anvil on PATH or in the tool folder, without network requests."""
     on_path = shutil.which("anvil")
     for path, origin in (
         (Path(on_path) if on_path else None, "PATH"),
@@ -93,7 +93,7 @@ def find(folder: Path | None = None) -> Binary | None:
 
 
 def ensure(folder: Path | None = None) -> Binary:
-    """Find an anvil, or fetch it into the tool folder (AnvilError)."""
+    """Find an anvil, or fetch it into the tool folder. Raises `AnvilError`."""
     return find(folder) or _fetch(folder or tool_folder())
 
 
@@ -117,7 +117,7 @@ def unsupported_reason(system: str, machine: str, glibc: tuple[int, ...]) -> str
 
 
 def main() -> None:
-    """Fetch anvil if there is none yet, and print which is used, or the error."""
+    """Fetch anvil if it is missing, and print which one is used, or the error."""
     try:
         print(ensure())
     except AnvilError as error:
@@ -161,7 +161,7 @@ def _fill(folder: Path) -> Binary:
 
 
 def _download(package: str, folder: Path) -> Path:
-    """Download a package's archive into a folder by npm; none of its scripts is run."""
+    """Download a package's archive into a folder with npm, without running its scripts."""
     command = [*npm(), "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
     output = ""
     for _ in range(FETCH_ATTEMPTS_MAX):
@@ -187,14 +187,14 @@ def _download(package: str, folder: Path) -> Path:
 
 
 def npm() -> list[str]:
-    """Give the command of the npm that the sandbox installs (AnvilError)."""
-    spec = importlib.util.find_spec(_NODE)  # finds without importing it
+    """Return the command of the npm that the sandbox installs. Raises `AnvilError`."""
+    spec = importlib.util.find_spec(_NODE)  # locates the package without importing it
     if spec is None or spec.origin is None:
         raise AnvilError(
             "no npm to fetch anvil with: install payintent[sandbox], or put it on PATH"
         )
     home = Path(spec.origin).parent
-    # Not the wheel's bin/npm: it is a copy of a link, and looks for npm beside itself.
+    # Not the wheel's bin/npm: it is a copy of a link, and looks for npm in its own folder.
     return [str(home / "bin" / "node"), str(home / "lib/node_modules/npm/bin/npm-cli.js")]
 
 
@@ -236,7 +236,7 @@ def _extract(archive: Path, target: Path) -> None:
 
 
 def _version(path: Path) -> str | None:
-    """Give the version of a binary; None if it does not run here."""
+    """Return the version of a binary, or None if it does not run here."""
     try:
         process = subprocess.run(
             [str(path), "--version"],

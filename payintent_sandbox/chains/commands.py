@@ -13,7 +13,7 @@ _COUNT_MAX = 10_000
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run development chains without the rest, fund accounts, make and replace blocks.",
+    help="Run only the development chains, fund accounts, mine and replace blocks.",
 )
 _Slug = Annotated[str, typer.Argument(help=", ".join(PLANS))]
 
@@ -24,7 +24,7 @@ def up(
         bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Run the chains without the rest of the sandbox: contract, tokens and a buyer on each."""
+    """Run only the chains, each with a contract, tokens and a buyer."""
     from payintent_sandbox.chains import devchain
 
     devchain.start(foreground=foreground)
@@ -59,7 +59,7 @@ def fund_account(
 def mine(
     slug: _Slug, count: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")] = 1
 ) -> None:
-    """Make blocks on a chain at once."""
+    """Mine blocks on a chain immediately."""
     from payintent_sandbox.chains import devchain
 
     devchain.mine(slug, count)

@@ -33,25 +33,25 @@ class CompiledContract:
     runtime_bytecode: str = field(repr=False)
 
     def selector(self, function: str) -> str:
-        """Give the first four bytes of a call, as 0x and eight digits."""
+        """Return the first four bytes of a call, as 0x and eight digits."""
         signatures = self.selectors.items()
         [selector] = [digits for text, digits in signatures if text.startswith(f"{function}(")]
         return selector
 
     def creation_code(self, *arguments: Any) -> str:
-        """Give the data of the transaction that deploys it, with the constructor's arguments."""
+        """Return the data of the transaction that deploys it, with the constructor's arguments."""
         constructors = [entry for entry in self.abi if entry["type"] == "constructor"]
         return self.bytecode + _encode(constructors[0] if constructors else {}, arguments)
 
     def call_data(self, function: str, *arguments: Any) -> str:
-        """Give the data of a call; arguments as the ABI has them, addresses as hex digits."""
+        """Return the data of a call. Arguments have their ABI types; addresses are hex digits."""
         [entry] = [entry for entry in self.abi if entry.get("name") == function]
         return self.selector(function) + _encode(entry, arguments)
 
 
 @cache
 def load(name: str) -> CompiledContract:
-    """Read a contract by its path in the contracts' folder."""
+    """Read a contract by its path in the contracts folder."""
     compiled = json.loads((FOLDER / f"{name}.json").read_text())
     return CompiledContract(
         name=compiled["name"],
@@ -65,6 +65,6 @@ def load(name: str) -> CompiledContract:
 
 
 def _encode(entry: dict[str, Any], arguments: Sequence[Any]) -> str:
-    from eth_abi.abi import encode  # imported when used: most commands call no contract
+    from eth_abi.abi import encode  # imported on use, because most commands do not call contracts
 
     return encode([argument["type"] for argument in entry.get("inputs", [])], arguments).hex()

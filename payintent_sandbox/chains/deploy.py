@@ -21,7 +21,7 @@ _ALLOWANCE_MAX = 2**256 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedToken:
-    """A token that the contract takes; its minimum is in its smallest unit."""
+    """A token that the contract accepts. Its minimum is in its smallest unit."""
 
     symbol: str
     address: str
@@ -31,7 +31,7 @@ class PlannedToken:
 
     @property
     def native(self) -> bool:
-        """Tell whether it is the chain's own coin."""
+        """Whether it is the chain's native coin."""
         return self.address == NATIVE
 
 
@@ -53,7 +53,7 @@ class Deployment:
     contract_address: str
     deployed_block: int
     receiver: str
-    refunder: str  # an unlocked account with money, for refunds; its allowance is given
+    refunder: str  # an unlocked account with money and allowances, for refunds
     sweeper: str  # an unlocked account with coins
     forwarder_address: str
     factory_address: str
@@ -74,8 +74,8 @@ class ChainBuyer:
 
     @classmethod
     def make(cls) -> Self:
-        """Make a buyer with a key of its own."""
-        from eth_account import Account  # imported when used: it takes a second of CPU
+        """Create a buyer with a new key."""
+        from eth_account import Account  # imported on use, because it takes a second
 
         account = Account.create()
         return cls(account.address.lower(), account.key.to_0x_hex())
@@ -112,7 +112,7 @@ PLANS = {
 
 
 async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
-    """Deploy tokens and contract; give the refunder money and allowances (DevChainError)."""
+    """Deploy the tokens and the contract; fund the refunder. Raises `DevChainError`."""
     deployer, receiver, refunder, sweeper, *_ = await chain.ask("eth_accounts")
     network_id = await chain.number("eth_chainId")
     if network_id != plan.network_id:
@@ -146,7 +146,10 @@ async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
 
 
 async def is_deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
-    """Tell whether a deployment is still on the chain; a killed chain can lack its last blocks."""
+    """Return whether a deployment is still on the chain.
+
+    A killed chain can lack its last blocks.
+    """
     if await chain.number("eth_chainId") != deployment.network_id:
         return False
     if await genesis_hash(chain) != deployment.genesis_hash:
@@ -159,7 +162,7 @@ async def is_deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
 
 
 async def genesis_hash(chain: DevChainRpc) -> str:
-    """Give the hash of block 0; it depends on the second at which the chain was made."""
+    """Return the hash of block 0, which depends on the second when the chain was created."""
     return (await chain.ask("eth_getBlockByNumber", "0x0", False))["hash"]
 
 
@@ -210,13 +213,13 @@ async def _deploy_token(chain: DevChainRpc, deployer: str, token: PlannedToken) 
 async def create_contract(
     chain: DevChainRpc, deployer: str, name: str, *arguments: Any
 ) -> tuple[str, int]:
-    """Deploy a contract; gives its address and its block."""
+    """Deploy a contract; return its address and its block."""
     receipt = await chain.send(deployer, None, load(name).creation_code(*arguments))
     return receipt["contractAddress"], int(receipt["blockNumber"], 16)
 
 
 async def _allow(chain: DevChainRpc, deployment: Deployment, owner: str) -> None:
-    """Let the contract spend an account's tokens."""
+    """Allow the contract to spend an account's tokens."""
     data = load(PLAIN_TOKEN).call_data("approve", deployment.contract_address, _ALLOWANCE_MAX)
     for token in deployment.tokens:
         if not token.native:

@@ -37,7 +37,7 @@ _FETCHER = "payintent_sandbox.chains.anvil_binary"
 
 
 class ChainsBusyError(Exception):
-    """A different process runs the chains of this folder; the message is a single line."""
+    """Another process is running this folder's chains. The message is a single line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class DevChain:
 
 
 class DevChains:
-    """The three chains of one sandbox folder; only a single process can run them at a time."""
+    """The three chains of a sandbox folder. Only one process can run them at a time."""
 
     def __init__(self, var_dir: Path, ports: Sequence[int], owner: str = "dev") -> None:
         self._folder = var_dir / "chains"
@@ -75,12 +75,12 @@ class DevChains:
         ]
         self._children = ProcessSupervisor(children, var_dir / "logs")
         self._started = False
-        self.running: tuple[str, ...] = ()  # the slugs of those that are ready
+        self.running: tuple[str, ...] = ()  # the slugs of the chains that are ready
 
     async def start(self, stop: asyncio.Event) -> None:
-        """Start the chains and make them ready, unless `stop` is set meanwhile.
+        """Start and prepare the chains, unless `stop` is set in the meantime.
 
-        Raises `AnvilError`, `DevChainError`, `ChainsBusyError`; then no chain runs.
+        Raises `AnvilError`, `DevChainError`, `ChainsBusyError`; no chain is running then.
         """
         self._lock = lock_folder(self._folder, self._owner)
         try:
@@ -102,7 +102,7 @@ class DevChains:
             await self._children.supervise(stop)
 
     async def stop(self) -> None:
-        """Stop the chains, each writes its state; does nothing if none runs."""
+        """Stop the running chains, which then write their state."""
         if self._started:
             await self._children.stop()
             self._started, self.running = False, ()
@@ -111,9 +111,9 @@ class DevChains:
             self._lock = None
 
     async def make_ready(self, slug: str, *, anew: bool = False) -> DevChain:
-        """Deploy contract and tokens if they are not on the chain (DevChainError).
+        """Deploy the contract and the tokens if they are missing. Raises `DevChainError`.
 
-        The buyer stays the same. `anew` deploys even if they are there.
+        The buyer stays the same. `anew` deploys them even if they exist.
         """
         folder = self._folder / slug
         async with open_chain(self.url(slug)) as chain:
@@ -125,7 +125,7 @@ class DevChains:
         return stored
 
     def url(self, slug: str) -> str:
-        """Give the URL of a chain's JSON-RPC."""
+        """Return the URL of a chain's JSON-RPC."""
         return f"http://127.0.0.1:{self._ports[slug]}"
 
     async def _wait_awake(self, slug: str, stop: asyncio.Event) -> None:
@@ -140,7 +140,7 @@ class DevChains:
 
 
 async def instance(chain: DevChainRpc) -> str:
-    """Return the id of the running anvil. It changes with every start, but not by a reorg."""
+    """Return the id of the running anvil. It changes with every start, but not with a reorg."""
     return (await chain.ask("anvil_metadata"))["instanceId"]
 
 
@@ -166,7 +166,7 @@ class ChainsOwner:
 
 
 def lock_folder(folder: Path, owner: str) -> TextIO:
-    """Lock the chains of a folder until the file is closed (ChainsBusyError)."""
+    """Lock a folder's chains until the file is closed. Raises `ChainsBusyError`."""
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / "lock").open("a+")
     try:
@@ -181,7 +181,7 @@ def lock_folder(folder: Path, owner: str) -> TextIO:
 
 
 def find_owner(folder: Path) -> ChainsOwner | None:
-    """Give the process that runs the chains of a folder; None if none does."""
+    """Return the process that is running a folder's chains, or None."""
     try:
         with (folder / "lock").open("r") as file:
             try:
@@ -189,17 +189,17 @@ def find_owner(folder: Path) -> ChainsOwner | None:
             except BlockingIOError:
                 pid, owner = file.read().split()
                 return ChainsOwner(int(pid), owner)
-    except (FileNotFoundError, ValueError):  # ValueError: the owner is just writing it
+    except (FileNotFoundError, ValueError):  # ValueError: the owner is writing the file
         pass
     return None
 
 
 async def fetch_anvil(stop: asyncio.Event) -> None:
-    """Fetch anvil if there is none; returns early if `stop` is set (AnvilError)."""
+    """Fetch anvil if it is missing; return early if `stop` is set. Raises `AnvilError`."""
     if await asyncio.to_thread(find) is not None:
         return
     print("fetching anvil for the dev chains, this once", flush=True)
-    # In a process, which can be killed at any time: npm may take minutes to give up.
+    # In a separate process, which can be killed at any time, because npm may retry for minutes.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", _FETCHER),
         stdin=asyncio.subprocess.DEVNULL,

@@ -31,16 +31,19 @@ from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.private_files import write_private
 
 T = TypeVar("T")
-READY_TIMEOUT_S = 600.0  # the first time anvil is fetched
+READY_TIMEOUT_S = 600.0  # the first time, anvil is fetched
 STOP_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
-_READY = "devchain.json"  # `up` writes it, like the whole sandbox `dev.json`
+_READY = "devchain.json"  # written by `up`, like the whole sandbox's `dev.json`
 _OWNER = "devchain"
 _HINT = "start `make dev` or `payintent devchain up`"
 
 
 def start(*, foreground: bool) -> None:
-    """Run the chains: in this terminal, or in a process of their own, until they are ready."""
+    """Run the chains in this terminal, or start them in the background.
+
+    Return once they are ready.
+    """
     var_dir, ports = _var_dir(), _ports()
     if find_owner(var_dir / "chains"):
         _fail("the chains run already: by `payintent devchain up`, or by `make dev`")
@@ -56,7 +59,7 @@ def start(*, foreground: bool) -> None:
 
 
 def stop() -> None:
-    """End the process of the chains, and wait until it has ended."""
+    """Stop the process that runs the chains, and wait until it has exited."""
     var_dir = _var_dir()
     running = find_owner(var_dir / "chains")
     if running is None:
@@ -139,7 +142,7 @@ async def _run(var_dir: Path, ports: Ports) -> int:
 
 async def _mine(chain: DevChain, dev_chains: DevChains) -> None:
     async def is_busy() -> bool:
-        return False  # blocks are made for unsettled transactions alone
+        return False  # blocks are mined only for unsettled transactions
 
     async def redeploy() -> str:
         return (await dev_chains.make_ready(chain.slug)).instance

@@ -1,4 +1,4 @@
-"""Make blocks on a development chain while they are needed, and restore it after a restart."""
+"""Mine blocks on a development chain while they are needed, and restore it after a restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,25 +26,25 @@ class Miner:
     restore: Callable[[], Awaitable[str]]
 
     async def run(self) -> None:
-        """Run until cancelled; an unreachable chain or database is tried again."""
+        """Run until cancelled. Errors of an unreachable chain or database are retried."""
         while True:
             try:
                 await self.mine_once()
             except (DevChainError, StorageUnavailableError, LockTimeoutError):
-                pass  # its supervisor reports it
+                pass  # the supervisor reports it
             except RefusedError as refused:
                 print(f"dev chain at {self.chain.url}: {refused.message}", flush=True)
             await asyncio.sleep(INTERVAL_S)
 
     async def mine_once(self) -> None:
-        """Mine a block if it is needed."""
+        """Mine a block if one is needed."""
         if await instance(self.chain) != self.instance_id:
             self.instance_id = await self.restore()
         if await self._unsettled() or await self.busy():
             await self.chain.ask("evm_mine")
 
     async def _unsettled(self) -> bool:
-        """Tell whether a transaction of any sender is not final yet."""
+        """Return whether any sender has a transaction that is not final yet."""
         head = await self.chain.number("eth_blockNumber")
         for number in range(max(0, head - FINAL_DEPTH + 1), head + 1):
             block = await self.chain.ask("eth_getBlockByNumber", hex(number), False)

@@ -35,7 +35,7 @@ class ChainRegistration:
     actor: Actor
 
     async def settle(self, dev_chains: DevChains, slug: str, merchants: Sequence[int]) -> DevChain:
-        """Make a chain ready that was restarted while it was watched (DevChainError).
+        """Prepare a chain that was restarted while it was watched. Raises `DevChainError`.
 
         Its cursor is reset before anything is deployed: a watcher halts the chain if the blocks
         that it has read have changed.
@@ -46,7 +46,7 @@ class ChainRegistration:
     async def take(
         self, dev_chains: DevChains, chain: DevChain, merchants: Sequence[int]
     ) -> DevChain:
-        """Take payments on a chain, and add its tokens as methods of these merchants.
+        """Accept payments on a chain, and add its tokens to these merchants' methods.
 
         A retired contract cannot be added again: if a new chain has one at the same address,
         a new contract is deployed.
@@ -65,12 +65,12 @@ class ChainRegistration:
         return chain
 
     async def busy(self, slug: str) -> bool:
-        """Tell whether the service needs a chain's blocks; not those of a halted chain."""
+        """Return whether the service needs a chain's blocks; False for a halted chain."""
         cursor = await chain_store.get_cursor(self.service.database, slug)
         if cursor is not None and cursor.halted:
             return False
         if await chain_watch_store.is_unwatched(self.service.database, slug):
-            return True  # it is not offered to buyers until its watcher has read it
+            return True  # its methods are not offered until the watcher has read the chain
         return await chain_watch_store.is_busy(self.service.database, slug)
 
     async def _view(self, slug: str) -> ChainView:

@@ -16,7 +16,7 @@ POLL_S = 0.02
 
 
 class DevChainError(Exception):
-    """A development chain cannot be reached or refuses; the message is a single line."""
+    """A development chain is unreachable or rejects a call. The message is a single line."""
 
 
 class DevChainRpc:
@@ -28,8 +28,8 @@ class DevChainRpc:
         self._ids = itertools.count(1)
 
     async def ask(self, method: str, *params: Any) -> Any:
-        """Call a method and give its result (DevChainError)."""
-        import aiohttp  # imported when used: most commands call no chain
+        """Call a method and return its result. Raises `DevChainError`."""
+        import aiohttp  # imported on use, because most commands do not call a chain
 
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         try:
@@ -42,13 +42,13 @@ class DevChainRpc:
         return content.get("result")
 
     async def number(self, method: str, *params: Any) -> int:
-        """Call a method with a hexadecimal number as its result."""
+        """Call a method whose result is a hexadecimal number."""
         return int(await self.ask(method, *params), 16)
 
     async def send(
         self, sender: str, to: str | None, data: str = "0x", value: int = 0
     ) -> dict[str, Any]:
-        """Send a transaction of an unlocked account, and give its receipt once it is mined."""
+        """Send a transaction from an unlocked account, and return its receipt once it is mined."""
         transaction = {"from": sender, "to": to, "data": data, "value": hex(value)}
         tx_hash = await self.ask("eth_sendTransaction", transaction)
         receipt = await self.receipt(tx_hash)
@@ -58,7 +58,7 @@ class DevChainRpc:
         return receipt
 
     async def receipt(self, tx_hash: str) -> dict[str, Any]:
-        """Wait for a receipt: a transaction is mined after the call that sends it."""
+        """Wait for a receipt, because a transaction is mined after the call that sends it."""
         deadline = time.monotonic() + MINED_TIMEOUT_S
         while time.monotonic() < deadline:
             receipt = await self.ask("eth_getTransactionReceipt", tx_hash)

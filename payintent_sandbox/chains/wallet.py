@@ -17,7 +17,7 @@ class Wallet:
     private_key: str = field(repr=False)
 
     async def send(self, to: str, data: str, value: int = 0) -> dict[str, Any]:
-        """Send a transaction and give its receipt, whether it succeeded or not (DevChainError)."""
+        """Send a transaction; return its receipt even if it failed. Raises `DevChainError`."""
         transaction = {
             "chainId": await self.chain.number("eth_chainId"),
             "nonce": await self.chain.number("eth_getTransactionCount", self.address, "pending"),
@@ -31,7 +31,7 @@ class Wallet:
         return await self.chain.receipt(await self.chain.ask("eth_sendRawTransaction", signed))
 
     async def ask(self, to: str, data: str) -> int:
-        """Ask a contract for a number (DevChainError)."""
+        """Call a contract function that returns a number. Raises `DevChainError`."""
         answer = await self.chain.ask("eth_call", {"to": to, "data": data}, "latest")
         if answer == "0x":
             raise DevChainError(f"no contract is at {to}")
@@ -39,7 +39,7 @@ class Wallet:
 
 
 def sign(transaction: dict[str, Any], private_key: str) -> str:
-    """Sign a transaction for its `chainId` (EIP-155); gives its bytes as hex digits with 0x."""
-    from eth_account import Account  # imported when used: it takes a second of CPU
+    """Sign a transaction for its `chainId` (EIP-155); return its bytes as hex digits with 0x."""
+    from eth_account import Account  # imported on use, because it takes a second
 
     return Account.sign_transaction(transaction, private_key).raw_transaction.to_0x_hex()

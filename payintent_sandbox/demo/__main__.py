@@ -32,7 +32,7 @@ from payintent_sandbox.demo.stage import (
 )
 from payintent_sandbox.demo.tokens import pay_in_tokens, pay_otherwise
 
-LATE_CALLBACK_S = 60.0  # the simulator's delay, before its time scale
+LATE_CALLBACK_S = 60.0  # the simulator's delay, before time scaling
 EXPIRES_IN_S = 2
 
 APPROVED = "4242424242424242"
@@ -43,7 +43,7 @@ _INTERRUPTED = 130
 
 
 async def pay_by_card(stage: DemoStage) -> None:
-    """Play a payment that is paid by card."""
+    """Demonstrate a payment that is paid by card."""
     payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
     quotes = await stage.quotes(payment)
     await stage.pay(await stage.select(payment, quotes[0]), APPROVED)
@@ -53,7 +53,7 @@ async def pay_by_card(stage: DemoStage) -> None:
 
 
 async def decline(stage: DemoStage) -> None:
-    """Play a card that is declined."""
+    """Demonstrate a declined card."""
     payment = await stage.create("49.90", "USD", "A Field Guide to Ledgers")
     quotes = await stage.quotes(payment)
     await stage.pay(await stage.select(payment, quotes[0]), DECLINED)
@@ -63,7 +63,7 @@ async def decline(stage: DemoStage) -> None:
 
 
 async def change_method(stage: DemoStage) -> None:
-    """Play money that arrives by a method which the buyer has replaced."""
+    """Demonstrate money that arrives through a method that the buyer has replaced."""
     payment = await stage.create("2400", "JPY", "One Hundred Mornings in Kyoto")
     quotes = await stage.quotes(payment)
     left, taken = quotes[0], quotes[-1]
@@ -83,7 +83,7 @@ async def change_method(stage: DemoStage) -> None:
 
 
 async def _late_callback(stage: DemoStage, session_id: str) -> None:
-    """Wait until the gateway has reported the replaced session and has an answer."""
+    """Wait until the gateway has reported the replaced session and received a response."""
     delay_s = LATE_CALLBACK_S / stage.sandbox.sim_time_scale
 
     async def answered() -> list[Fields]:
@@ -115,7 +115,7 @@ async def cancel(stage: DemoStage) -> None:
 
 
 async def expire(stage: DemoStage) -> None:
-    """Play a payment that no buyer pays."""
+    """Demonstrate a payment that no buyer pays."""
     payment = await stage.create(
         "49.90", "USD", "A Field Guide to Ledgers", expires_in=EXPIRES_IN_S
     )
@@ -149,7 +149,7 @@ TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
 
 
 async def play(sandbox: RunningSandbox, console: Console) -> bool:
-    """Play every flow, even after a failure; return whether all succeeded."""
+    """Run every flow, even after a failure; return whether all succeeded."""
     flows = [*FLOWS, *(TOKEN_FLOWS if sandbox.chains else ()), *GATEWAY_FLOWS]
     passed = 0
     timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
@@ -193,7 +193,7 @@ async def _went_well(console: Console, act: Awaitable[None]) -> bool:
 
 
 def main() -> None:
-    """Play the demo in this terminal; the exit status is 1 if any step failed."""
+    """Run the demo in this terminal. The exit status is 1 if any step failed."""
     configure_standard_streams()
     console = Console(highlight=False, soft_wrap=True)
     try:

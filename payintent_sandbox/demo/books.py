@@ -1,4 +1,4 @@
-"""The demo's books: a dispute that is lost, a payout, and the statement of the day."""
+"""The demo's bookkeeping: a lost dispute, a payout, and the day's statement."""
 
 from decimal import Decimal
 from uuid import uuid4
@@ -49,7 +49,7 @@ async def pay_out(stage: DemoStage) -> None:
 
 
 async def state_the_day(stage: DemoStage) -> None:
-    """Play the end of the merchant's day: each currency that moved has a statement."""
+    """Demonstrate the end of the merchant's day, with a statement for each currency that moved."""
     await end_day(stage.sandbox.database_url, stage.sandbox.merchants[0].id)
     response = await stage.call("GET", "/statements?limit=100", keyed=True)
     [last, *_] = response["data"]
@@ -77,7 +77,7 @@ async def _owed(stage: DemoStage, currency: str) -> Decimal:
 
 
 async def _at_bank(stage: DemoStage, path: str, **fields: str) -> Fields:
-    """Open or decide a dispute at the emulator of Stripe, as the bank does."""
+    """Open or decide a dispute at the Stripe emulator, as the bank does."""
     url = f"{stage.sandbox.gateways['stripe'].url}/_sandbox/disputes{path}"
     async with stage.http.post(url, json=fields) as answer:
         content: Fields = await answer.json()
@@ -87,7 +87,7 @@ async def _at_bank(stage: DemoStage, path: str, **fields: str) -> Fields:
 
 
 async def _disputed(stage: DemoStage, payment: Fields, state: str) -> None:
-    """Wait until the merchant's list has the payment's dispute in a state."""
+    """Wait until the merchant's list shows the payment's dispute in a state."""
 
     async def listed() -> list[Fields]:
         response = await stage.call("GET", "/disputes?status=ALL&limit=100", keyed=True)

@@ -1,4 +1,4 @@
-"""The demo's buyers: the HTTP requests of a browser at each gateway's page."""
+"""The demo's buyers: a browser's HTTP requests to each gateway's pages."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -88,7 +88,7 @@ async def pay_in_element(stage: DemoStage, payment: Fields, selected: Fields, ca
 
 
 async def confirm(stage: DemoStage, selected: Fields, card: str) -> Fields:
-    """Press the element's button once; gives its answer, possibly with an `error`."""
+    """Press the element's button once; return its response, possibly with an `error`."""
     element = selected["next_action"]["embedded_card"]
     body = {
         "key": element["publishable_key"],

@@ -10,7 +10,7 @@ from payintent.accounting.close_statements import close_day
 from payintent.db.database import Database, Tx
 from payintent.runtime.settings import Settings
 
-_UNUSED = base64.b64encode(bytes(32)).decode()  # a key; a closing reads no secret
+_UNUSED = base64.b64encode(bytes(32)).decode()  # a key, because closing a day does not read secrets
 
 
 async def end_day(database_url: str, merchant_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The demo's outage: the shop is away while a payment ends, and heals by the feed of events."""
+"""The demo's outage: an unreachable shop misses an event, and recovers with the event feed."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -6,13 +6,13 @@ from urllib.parse import urlencode
 
 from payintent_sandbox.demo.stage import ACCEPTED, DemoStage, Fields, StepError, expect
 
-NOBODY = "http://127.0.0.1:9/webhooks"  # the port of `discard`: nobody listens there
+NOBODY = "http://127.0.0.1:9/webhooks"  # the `discard` port, on which nothing listens
 WAIT_S = 25
 PAGE = 100
 
 
 async def heal_an_outage(stage: DemoStage) -> None:
-    """Play a shop with an unreachable endpoint: it reads the missed events, then gets them."""
+    """Demonstrate an unreachable shop that reads missed events from the feed."""
     place = await _end_of_feed(stage)
     async with _away(stage):
         payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
@@ -31,7 +31,7 @@ async def heal_an_outage(stage: DemoStage) -> None:
 
 
 async def _end_of_feed(stage: DemoStage) -> str:
-    """Read the feed to its end, as a shop does that has handled everything."""
+    """Read the feed to its end, like a shop that has handled all events."""
     page = await _page(stage, limit=PAGE)
     while page["has_more"]:
         page = await _page(stage, limit=PAGE, after=page["after"])
@@ -39,7 +39,7 @@ async def _end_of_feed(stage: DemoStage) -> str:
 
 
 async def _missed(stage: DemoStage, place: str, payment: Fields) -> Fields:
-    """Wait for the payment's event in the feed, behind a place."""
+    """Wait for the payment's event in the feed after a cursor."""
     page = await _page(stage, after=place, wait=WAIT_S)
     for entry in page["data"]:
         if entry["event"]["data"]["payment"]["id"] == payment["id"]:

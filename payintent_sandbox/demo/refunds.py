@@ -1,4 +1,4 @@
-"""The demo's refunds: of a payment at each gateway, and refunds that do not succeed at once."""
+"""The demo's refunds: a payment at each gateway, and refunds that do not succeed immediately."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ DECLINED = "4000000000000002"
 REFUND_PENDING = "4000009900000160"
 REFUND_REFUSED = "4000009900000178"
 REFUND_UNANSWERED = "4000009900000186"
-PENDING_S = 60.0  # of the simulator, before its time scale
+PENDING_S = 60.0  # of the simulator, before time scaling
 PATIENCE_S = 60.0  # for the end of a refund
 PART_IN_TOKENS = "10.00"
 
@@ -75,7 +75,7 @@ PURCHASES = (SIMULATOR, STRIPE, ECPAY, TWOC2P)
 
 
 async def refund_with_each(stage: DemoStage) -> None:
-    """Play a payment at each gateway that is refunded in two parts."""
+    """Demonstrate a payment at each gateway that is refunded in two parts."""
     providers = {"simulator", *stage.sandbox.gateways}
     acts: dict[str, Act] = {
         purchase.provider: _act(purchase)
@@ -88,7 +88,7 @@ async def refund_with_each(stage: DemoStage) -> None:
 
 
 async def decline_three_times(stage: DemoStage) -> None:
-    """Play three declined cards at a gateway that lets the buyer try again."""
+    """Demonstrate three declined cards at a gateway that lets the buyer retry."""
     if "stripe" in stage.sandbox.gateways:
         await together(stage, "three declined cards", {"stripe": _declined})
     else:
@@ -96,7 +96,7 @@ async def decline_three_times(stage: DemoStage) -> None:
 
 
 async def refund_otherwise(stage: DemoStage) -> None:
-    """Play refunds that end later, fail, or get no answer."""
+    """Demonstrate refunds that end later, fail, or get no response."""
     acts: dict[str, Act] = {
         "pending": _pending,
         "refused": _refused,
@@ -175,7 +175,7 @@ async def _refused(stage: DemoStage) -> str:
 
 
 async def _unanswered(stage: DemoStage) -> str:
-    """Play an outage: the refund stays reserved, and succeeds once the gateway answers again."""
+    """Demonstrate an outage: the refund stays reserved, and succeeds after the gateway recovers."""
     payment = await _paid(stage, SIMULATOR, REFUND_UNANSWERED)
     requested = await _request(stage, payment)
     await _tried(stage, requested)
@@ -204,7 +204,7 @@ async def pay(stage: DemoStage, purchase: DemoPurchase, payment: Fields, selecte
 
 
 async def select_quote(stage: DemoStage, purchase: DemoPurchase) -> tuple[Fields, Fields]:
-    """Create a payment, and select its first quote of a gateway; gives both."""
+    """Create a payment, and select its first quote of a gateway; return both."""
     payment = await stage.create(
         purchase.amount, purchase.currency, f"Sold through {purchase.provider}"
     )
@@ -214,7 +214,7 @@ async def select_quote(stage: DemoStage, purchase: DemoPurchase) -> tuple[Fields
 
 
 async def _request(stage: DemoStage, payment: Fields, amount: str = "") -> Fields:
-    """Request a refund as the merchant; without an amount, of all that is left."""
+    """Request a refund as the merchant. The default amount is the remainder."""
     body = {"amount": amount} if amount else {}
     path = f"/payments/{payment['id']}/refunds"
     refund = await stage.call("POST", path, CREATED, keyed=True, reason="shown in a demo", **body)
@@ -234,7 +234,7 @@ async def _ended(stage: DemoStage, requested: Fields, patience_s: float = PATIEN
 
 
 async def _tried(stage: DemoStage, refund: Fields) -> None:
-    """Wait until the simulator has answered a refund with 503."""
+    """Wait until the simulator has responded to a refund with 503."""
 
     async def answered() -> list[Fields]:
         async with stage.http.get(f"{stage.sandbox.simulator_url}/_sim/log") as answer:

@@ -33,7 +33,7 @@ class StepError(Exception):
     """A step had an unexpected result; the message names it."""
 
 
-#: The expected errors of a step; any further exception is a bug of the demo.
+#: The expected errors of a step; any other exception is a bug in the demo.
 FAILURES = (StepError, DevChainError, aiohttp.ClientError, TimeoutError, KeyError, ValueError)
 
 
@@ -73,7 +73,7 @@ class DemoOperator:
 
 @dataclass(frozen=True, slots=True)
 class DemoGateway:
-    """A gateway beside the simulator."""
+    """A gateway other than the simulator."""
 
     url: str
 
@@ -97,7 +97,7 @@ class RunningSandbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoStage:
-    """The sandbox, an HTTP client and a terminal, with the steps that flows consist of."""
+    """The sandbox, an HTTP client and a terminal, with the steps of the flows."""
 
     sandbox: RunningSandbox
     http: aiohttp.ClientSession
@@ -111,7 +111,7 @@ class DemoStage:
     async def call(
         self, method: str, path: str, expected: int = OK, *, keyed: bool = False, **body: Any
     ) -> Fields:
-        """Call the API: as the merchant if `keyed`, else as the buyer's browser."""
+        """Call the API: as the merchant if `keyed`, otherwise as the buyer's browser."""
         headers: dict[str, str] = {}
         if keyed:
             headers["Authorization"] = f"Bearer {self.sandbox.merchants[0].api_key}"
@@ -128,7 +128,7 @@ class DemoStage:
     async def operate(
         self, method: str, path: str, body: Fields | None = None, expected: int = OK
     ) -> Fields:
-        """Run an operation as the operator; a change has `make demo` as its reason.
+        """Run an operation as the operator; the reason for changes is `make demo`.
 
         A second admin approves it if needed.
         """
@@ -231,7 +231,7 @@ class DemoStage:
         return [delivery for delivery in deliveries if not delivery["duplicate"]]
 
     async def shows(self, payment: Fields, status: str, *names: str) -> Fields:
-        """Read the payment as the merchant; expect this status and these fields."""
+        """Read the payment as the merchant, and check its status and these fields."""
         result = await self.call("GET", f"/payments/{payment['id']}", keyed=True)
         expect("status", result["status"], status)
         missing = [name for name in names if name not in result]
@@ -259,7 +259,7 @@ class DemoStage:
     async def until(
         self, what: str, ask: Callable[[], Awaitable[list[Fields]]], patience_s: float = PATIENCE_S
     ) -> list[Fields]:
-        """Call `ask` until it gives something; StepError after `patience_s`."""
+        """Call `ask` until it returns a value. Raises StepError after `patience_s` seconds."""
         deadline = time.monotonic() + patience_s
         with self.console.status(f"waiting for {what}, {patience_s:.0f} s at most"):
             while not (result := await ask()):
@@ -273,7 +273,7 @@ Act = Callable[[DemoStage], Awaitable[str]]
 
 
 async def together(stage: DemoStage, what: str, acts: Mapping[str, Act]) -> None:
-    """Run acts concurrently, and print the name and result of each.
+    """Run actions concurrently, and print the name and result of each.
 
     Raises StepError after all have ended, if any failed.
     """
@@ -318,12 +318,12 @@ def seconds_since(began: float) -> str:
 
 
 def masked(text: str) -> str:
-    """Hide most of every checkout id, which is a capability to pay and to cancel."""
+    """Mask every checkout id, because whoever has it can pay or cancel."""
     return _CHECKOUT_ID.sub(r"\1…", text)
 
 
 def read_sandbox(path: Path) -> RunningSandbox:
-    """Read `dev.json`; StepError if no sandbox has written it."""
+    """Read `dev.json`. Raises StepError if no sandbox has written it."""
     try:
         sandbox = msgspec.json.decode(path.read_bytes(), type=RunningSandbox)
     except OSError:

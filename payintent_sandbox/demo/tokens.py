@@ -1,4 +1,4 @@
-"""The demo's payments in tokens, on every development chain, and transfers that do not match."""
+"""The demo's token payments on every development chain, and transfers that do not match."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ AMOUNT = "25.50"
 EXPIRES_IN_S = 8  # enough to send a transaction that does not match
 EXPIRES_SOON_S = 4
 
-_FAR = 2**40  # a deadline that is never over
+_FAR = 2**40  # a deadline that never passes
 _PAST = 1
 _DONE, _REVERTED = "0x1", "0x0"
 
@@ -32,16 +32,16 @@ class TokenPurchase:
 
     @property
     def amount(self) -> int:
-        """Give the amount to pay, in the token's smallest unit."""
+        """The amount to pay, in the token's smallest unit."""
         return int(self.session["amount_smallest_unit"])
 
     @property
     def token(self) -> str:
-        """Give the address of the token to pay in."""
+        """The address of the token to pay with."""
         return self.session["token"]["address"] or NATIVE
 
     async def pay(self) -> None:
-        """Send the transactions of the session's steps, as a wallet does."""
+        """Send the session's transactions, as a wallet does."""
         for step in self.session["steps"]:
             if await self._is_needed(step):
                 receipt = await self._send(step["to"], step["data"], int(step["value"], 16))
@@ -52,7 +52,7 @@ class TokenPurchase:
     async def pay_otherwise(
         self, *, token: str = "", amount: int = 0, deadline: int = 0, status: str = _DONE
     ) -> str:
-        """Pay something else than the session expects; gives the transaction's hash."""
+        """Pay something other than what the session expects; return the transaction hash."""
         token, amount = token or self.token, amount or self.amount
         contract = self.session["contract_address"]
         if token != NATIVE:
@@ -65,7 +65,7 @@ class TokenPurchase:
         return receipt["transactionHash"]
 
     async def post(self, tx_hash: str) -> None:
-        """Post a transaction's hash to the checkout, as its page does."""
+        """Post a transaction hash to the checkout, as its page does."""
         path = f"/onchain/sessions/{self.session['id']}/transactions"
         await self.stage.call("POST", path, ACCEPTED, tx_hash=tx_hash, step="pay")
 
@@ -85,7 +85,7 @@ class TokenPurchase:
 
 
 async def pay_in_tokens(stage: DemoStage) -> None:
-    """Play a payment in every token, each on its chain."""
+    """Demonstrate a payment in every token, each on its chain."""
     purchases = [await select(stage, slug, symbol) for slug, symbol in PAID_IN]
     for purchase in purchases:
         await purchase.pay()
@@ -96,7 +96,7 @@ async def pay_in_tokens(stage: DemoStage) -> None:
 
 
 async def pay_otherwise(stage: DemoStage) -> None:
-    """Play transfers that do not match their session; the money of each is refunded."""
+    """Demonstrate transfers that do not match their session. Each is refunded."""
     late = await select(stage, "native", "USDT", expires_in=EXPIRES_SOON_S)
     reverted = await select(stage, "bsc", "USDT")
     await reverted.post(await reverted.pay_otherwise(deadline=_PAST, status=_REVERTED))
@@ -120,7 +120,7 @@ async def select(
     expires_in: int = 600,
     provider: str = "gateway_contract",
 ) -> TokenPurchase:
-    """Create a payment and select a token for it; gives both with the buyer's wallet."""
+    """Create a payment and select a token for it; return both with the buyer's wallet."""
     chain = stage.sandbox.chains[slug]
     wallet = Wallet(
         DevChainRpc(chain.rpc_url, stage.http), chain.buyer.address, chain.buyer.private_key

@@ -1,1 +1,1 @@
-"""Emulators of the gateways, each a process that imports nothing of payintent."""
+"""Gateway emulators. Each is a separate process that does not import payintent."""

@@ -1,4 +1,4 @@
-"""Time of an emulator: waits that a scale shortens, and the background tasks that wait."""
+"""An emulator's time: delays that can be shortened, and the background tasks that use them."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class ScaledClock:
-    """Waits divided by a scale, and background tasks that end with the emulator."""
+    """Divides delays by a scale, and runs background tasks that stop with the emulator."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self._scale = scale
@@ -19,7 +19,7 @@ class ScaledClock:
         await _wait_until(time.monotonic, time.monotonic() + delay_s / self._scale)
 
     async def wait_until(self, moment: datetime) -> None:
-        """Wait for a moment of the real clock; the scale does not apply."""
+        """Wait until a time on the real clock, without the scale."""
         await _wait_until(time.time, moment.timestamp())
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,7 @@ from yarl import URL
 
 from payintent_sandbox.emulators.clock import ScaledClock
 
-ATTEMPT_TIMEOUT_S = 10  # of real time: a merchant does not answer faster in scaled time
+ATTEMPT_TIMEOUT_S = 10  # in real time, because merchants do not respond faster in scaled time
 RESPONSE_BYTES_MAX = 16 * 1024
 
 #: Sends an attempt, numbered from 1, and returns whether it was acknowledged.
@@ -26,12 +26,15 @@ class MerchantAnswer:
 
     @property
     def is_success(self) -> bool:
-        """Tell whether the status is 2xx."""
+        """Return whether the status is 2xx."""
         return self.status // 100 == 2  # noqa: PLR2004
 
 
 class Notifier:
-    """Sends while `running`. The gateway's attempt decides whether it was acknowledged."""
+    """Sends notifications while `running`.
+
+    The gateway's attempt returns whether it was acknowledged.
+    """
 
     def __init__(self, clock: ScaledClock, retry_waits_s: Sequence[float]) -> None:
         self.clock = clock
@@ -40,7 +43,10 @@ class Notifier:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hold the connections; at the end, cancel the clock's tasks and close them."""
+        """Keep the connections open.
+
+        On exit, cancel the clock's tasks and close the connections.
+        """
         timeout = aiohttp.ClientTimeout(total=ATTEMPT_TIMEOUT_S)
         async with aiohttp.ClientSession(
             timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()

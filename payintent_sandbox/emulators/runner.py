@@ -12,15 +12,15 @@ from typing import TypeVar
 import msgspec
 from starlette.applications import Starlette
 
-SHUTDOWN_S = 2  # how long an unfinished answer may delay the end
-KEEP_ALIVE_S = 30  # longer than clients keep a connection, so that they close it first
+SHUTDOWN_S = 2  # how long an unfinished response may delay the shutdown
+KEEP_ALIVE_S = 30  # longer than clients keep idle connections, so that clients close them first
 
 App = TypeVar("App")
 Account = TypeVar("Account")
 
 
 def make_parser(module: str, description: str, *, port: int) -> argparse.ArgumentParser:
-    """Make the parser of `python -m MODULE`, with the address to listen on."""
+    """Create the argument parser of `python -m MODULE`, with the listen address."""
     for stream in (sys.stdout, sys.stderr):  # for characters that the terminal's encoding lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -60,7 +60,7 @@ def run_asgi(
 def read_accounts(
     kind: type[Account], key: str, *, variable: str, path: Path | None = None
 ) -> list[Account]:
-    """Read the accounts from a file or the environment; `key` is the field that tells them apart.
+    """Read the accounts from a file or the environment; `key` is the field that identifies them.
 
     They never come from the command line, which every process can see.
     """
@@ -75,7 +75,7 @@ def read_accounts(
 
 
 def read_time_scale(default: str = "1") -> float:
-    """Read SIM_TIME_SCALE: how many times faster than real time the emulator runs."""
+    """Read SIM_TIME_SCALE, the emulator's speed relative to real time."""
     try:
         scale = float(os.environ.get("SIM_TIME_SCALE") or default)
     except ValueError:

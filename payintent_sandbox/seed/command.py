@@ -1,4 +1,4 @@
-"""`payintent seed`, once it is typed."""
+"""The implementation of `payintent seed`."""
 
 import time
 

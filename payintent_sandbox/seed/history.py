@@ -8,13 +8,13 @@ from payintent.db.driver import Connection, connect, transaction
 from payintent.service import Service
 from payintent_sandbox.seed.merchants import prepare_merchants
 
-#: Payments that a transaction writes: some seconds of work.
+#: Payments per transaction, which takes a few seconds.
 _BATCH = 20_000
 _OPEN_MAX = 2_000
 _OPEN_SHARE = 50  # one payment in this many is open, up to the maximum
 _NO_TIMEOUT = "SET statement_timeout = 0"
 _BEGIN_BATCH = "INSERT INTO seed_batch VALUES ($1, $2, $3, $4, $5, $6)"
-#: The worker counts the figures of the hours that are kept, from the first payment on.
+#: The worker computes the hourly figures from the first payment onwards.
 _COUNT_FIGURES = """
 UPDATE figure_mark
 SET closed_until = least(closed_until, since), counted_until = least(counted_until, since)
@@ -39,7 +39,7 @@ async def seed(service: Service, payments: int, days: int, advance: Callable[[in
     `NotASandboxError` outside a sandbox.
     """
     if not service.settings.sandbox:
-        raise NotASandboxError("this is no sandbox: PAYINTENT_SANDBOX is not set")
+        raise NotASandboxError("this is not a sandbox: PAYINTENT_SANDBOX is not set")
     connection = await connect(service.settings.database_url)
     try:
         await connection.execute(_NO_TIMEOUT)

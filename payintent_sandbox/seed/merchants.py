@@ -10,8 +10,8 @@ from payintent.service import Service
 
 ACTOR = Actor("seed", "a history of payments for measurements")
 _PROVIDER = "simulator"
-#: Of a hundred payments, how many are each merchant's. The last two have no webhook; nobody answers
-#: at the others'.
+#: Each merchant's share of the payments, in percent. The last two merchants have no webhook URL,
+#: and the other URLs do not respond.
 _SHARES = (50, 20, 12, 8, 5, 3, 1, 1)
 _WITH_WEBHOOK = 6
 _CARDS = """

@@ -31,7 +31,7 @@ _FIELDS_MAX = 10
 _POLL_EVERY_S = 60
 _UNAVAILABLE = 502
 _REFUND_REFUSED = {"REFUND_EXCEEDS_REMAINING", "INVALID_PAYMENT_STATE"}
-#: How the browser SDK can open the checkout; the shop has a page for each.
+#: The ways in which the browser SDK can open the checkout. The shop has a page for each.
 _WAYS = {
     "redirect": "The checkout takes the place of this page.",
     "popup": "The checkout opens in a window, and this page waits.",
@@ -140,7 +140,7 @@ async def buy(request: Request) -> Response:
 
 
 async def buy_json(request: Request) -> Response:
-    """`POST /buy.json`: the same for a script of our pages; the server sets the price here too."""
+    """`POST /buy.json`: the same for scripts on our pages. The server sets the price here too."""
     order, url = await _bought(request)
     fields = {"order_id": order.id, "checkoutUrl": url}
     return JSONResponse(fields, 201, {"cache-control": "no-store"})
@@ -226,7 +226,7 @@ async def poll(request: Request) -> Response:
 
 
 async def show_graded_order(request: Request) -> Response:
-    """`GET /graded/{order_id}`: its status, how often its goods were handed out, and refunds.
+    """`GET /graded/{order_id}`: its status, the number of deliveries, and refunds.
 
     The service reports the refunded amount: the operator can refund too, and refunds can fail.
     """
@@ -263,7 +263,7 @@ async def healthz(_: Request) -> Response:
 
 
 async def _bought(request: Request) -> tuple[Order, str]:
-    """Place the order of a form; give it with the URL of the buyer's next page."""
+    """Place the order of a form; return it with the URL of the buyer's next page."""
     form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
     product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
     return await _shop(request).attempts.buy(_cart(form.get("cart")), product, quantity)

@@ -1,4 +1,4 @@
-"""The payments of orders: created, repeated after an unpaid end, and read."""
+"""Create, repeat and read the payments of orders."""
 
 import logging
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from .payments import PaymentApi, PaymentApiError
 _log = logging.getLogger(__name__)
 _OPEN = {"PENDING", "PROCESSING"}
 _ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
-#: The buyer's money may have arrived: a person looks at these payments.
+#: The buyer's money may have arrived, so these payments need manual review.
 _REVIEWED = {"AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"}
 _IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
-#: What the order page says for each status of the payment, and the label of its button.
+#: The order page's message and button label for each payment status.
 _TEXTS = {
     "PENDING": ("We are waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
@@ -27,7 +27,7 @@ _TEXTS = {
 
 
 class Attempts:
-    """One attempt to pay after another, at most one of them open for each order."""
+    """Creates payments for orders, with at most one open payment per order."""
 
     def __init__(self, orders: Orders, payments: PaymentApi, public_url: str) -> None:
         self._orders = orders
@@ -35,9 +35,10 @@ class Attempts:
         self._public_url = public_url
 
     async def buy(self, cart: UUID, product: Product, quantity: int) -> tuple[Order, str]:
-        """Return the cart's order and the URL of the buyer's next page (PaymentApiError).
+        """Return the cart's order and the URL of the buyer's next page.
 
-        Another click on the same page has the same order, key and payment.
+        Another click on the same page has the same order, key and payment. Raises
+        `PaymentApiError`.
         """
         order_cart = uuid5(cart, f"{product.sku} {quantity}")
         order_id = self._orders.id_for(order_cart)
@@ -59,9 +60,9 @@ class Attempts:
     async def pay_again(self, order: Order) -> tuple[Order, str]:
         """Return the order and its checkout, or its own page if there is nothing to pay.
 
-        If the payment has ended unpaid, this begins the next attempt (PaymentApiError). The
-        payment is read, because a buyer who cancels on the checkout page causes no event, and
-        because events can be late.
+        If the payment has ended unpaid, this begins the next attempt. Raises `PaymentApiError`. The
+        payment is read, because a cancellation on the checkout page sends no event, and because
+        events can be late.
         """
         if order.state is State.PAID:
             return order, self.page(order)
@@ -69,7 +70,7 @@ class Attempts:
         if payment.get("status") in _OPEN:
             return order, order.checkout_url
         if payment.get("status") not in _ENDED_UNPAID or _is_reviewed(payment):
-            return order, self.page(order)  # there is or may be money
+            return order, self.page(order)  # the money has or may have arrived
         order = await self._create_payment(
             replace(order, attempt=order.attempt + 1, state=State.WAITING, failure_reason=None)
         )
@@ -78,7 +79,7 @@ class Attempts:
     async def refresh(self, order: Order) -> tuple[Order, str, str]:
         """Read the payment of an order, and apply it.
 
-        Return the order as it is now, what its page says, and the label of the page's button.
+        Return the updated order, the message of its page, and the label of the page's button.
         """
         try:
             payment = {} if order.state is State.PAID else await self._read(order)

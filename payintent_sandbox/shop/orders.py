@@ -59,10 +59,10 @@ class Order:
     state: State = State.WAITING
     receipt_id: str | None = None
     failure_reason: str | None = None
-    handed_out: int = 0  # how often; the grader of shops counts it
+    handed_out: int = 0  # how often; checked by the shop grader
 
     def is_paid_by(self, payment: Mapping[str, Any]) -> bool:
-        """Tell whether a payment is of the order's amount and currency."""
+        """Return whether a payment has the order's amount and currency."""
         try:
             amount = Decimal(str(payment.get("amount")))
         except InvalidOperation:
@@ -70,7 +70,7 @@ class Order:
         return (amount, payment.get("currency")) == (Decimal(self.amount), self.product.currency)
 
     def view(self) -> dict[str, Any]:
-        """Give the order as JSON shows it; the checkout's address is the buyer's alone."""
+        """Return the order's JSON, without the checkout's URL, which is only for the buyer."""
         return {
             "order_id": self.id,
             "product": self.product.name,
@@ -97,7 +97,7 @@ class Delivery:
     duplicate: bool
 
     def view(self) -> dict[str, Any]:
-        """Give the delivery as JSON shows it."""
+        """Return the delivery's JSON."""
         return {
             "received_at": self.received_at.isoformat(timespec="milliseconds"),
             "headers": self.headers,
@@ -137,7 +137,7 @@ class Orders:
             self._by_payment.pop(oldest.payment_id, None)
         self._orders[order.id] = order
         self._by_payment[order.payment_id] = order.id
-        # The webhook of a payment can arrive before the answer to its creation.
+        # A payment's webhook can arrive before the response to its creation.
         for early in self.deliveries(order.payment_id):
             self._apply(early)
         return self._orders[order.id]
@@ -147,15 +147,15 @@ class Orders:
         return self._orders.get(order_id)
 
     def waiting(self) -> list[Order]:
-        """List the orders whose payment is still open, as far as the shop knows."""
+        """Return the orders whose payment is still open, as far as the shop knows."""
         return [order for order in self._orders.values() if order.state is State.WAITING]
 
     def newest(self) -> list[Order]:
-        """List the orders, the newest first."""
+        """Return the orders, newest first."""
         return list(reversed(self._orders.values()))
 
     def deliveries(self, payment_id: str | None) -> list[Delivery]:
-        """List the received webhooks of a payment, or all, oldest first."""
+        """Return the received webhooks of a payment, or all webhooks, oldest first."""
         return [
             delivery
             for delivery in self._deliveries
@@ -163,7 +163,10 @@ class Orders:
         ]
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Store a verified webhook; a duplicate changes no order (ValueError if unreadable)."""
+        """Store a verified webhook.
+
+        A duplicate does not change an order. Raises ValueError if it is malformed.
+        """
         kind, payment = _read(body)
         webhook_id = headers["webhook-id"]
         delivery = Delivery(
@@ -190,13 +193,13 @@ class Orders:
             self.settle({**delivery.payment, "status": status})
 
     def settle(self, payment: Mapping[str, Any]) -> None:
-        """Apply the status of a payment to its order, unless that has ended."""
+        """Apply the status of a payment to its order, unless the order has ended."""
         order = self._orders.get(self._by_payment.get(str(payment.get("id")), ""))
         state = _STATES.get(str(payment.get("status")))
         if order is None or state is None or order.state is not State.WAITING:
             return
         if state is State.PAID and not order.is_paid_by(payment):
-            return  # a person looks at it
+            return  # needs manual review
         self._orders[order.id] = replace(
             order,
             state=state,
@@ -211,5 +214,5 @@ def _read(body: bytes) -> tuple[str, dict[str, Any]]:
         event = json.loads(body)
         kind, payment = str(event["type"]), dict[str, Any](event["data"]["payment"])
     except (KeyError, TypeError) as error:
-        raise ValueError("this is no event") from error
+        raise ValueError("this is not an event") from error
     return kind, payment

@@ -21,7 +21,7 @@ def read_secret(text: str) -> bytes:
 
 
 def verify(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
-    """Tell whether a webhook was signed with our key, over exactly these bytes, just now."""
+    """Return whether a webhook was signed with our key, over exactly these bytes, just now."""
     webhook_id = headers.get("webhook-id", "")
     timestamp = headers.get("webhook-timestamp", "")
     if not (timestamp.isdecimal() and len(timestamp) <= _EPOCH_DIGITS_MAX):

@@ -72,7 +72,7 @@ async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configur
     [
         ({"PAYINTENT_API_KEY": "sk_live_x"}, "PAYINTENT_API_KEY is not a test key"),
         ({"PAYINTENT_API_KEY": ""}, "set PAYINTENT_API_KEY: the merchant's test key"),
-        ({"PAYINTENT_WEBHOOK_PORT": "x"}, "PAYINTENT_WEBHOOK_PORT is no port: x"),
+        ({"PAYINTENT_WEBHOOK_PORT": "x"}, "PAYINTENT_WEBHOOK_PORT is not a port: x"),
     ],
 )
 def test_fixtures_take_no_live_key_and_say_what_is_missing(

@@ -1,1 +1,1 @@
-"""An emulator of ECPay's card payments: its API, its refusals and its payment page."""
+"""An emulator of ECPay's card payments: its API, its error responses and its payment page."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Notification(StrEnum):
-    """Which result notifications the merchant gets."""
+    """The result notifications that the merchant receives."""
 
     ONCE = "once"
     TWICE = "twice"  # again with a different message, despite the acknowledgement
@@ -23,7 +23,7 @@ class Card:
     title: str  # shown on the payment page
     code: str = "1"  # RtnCode
     message: str = "交易成功"
-    extra: int = 0  # whole dollars taken beyond the order
+    extra: int = 0  # whole dollars charged above the order's amount
     notification: Notification = Notification.ONCE
     refundable: bool = True
     stage: int = 0  # instalments that the buyer has chosen
@@ -68,7 +68,7 @@ INSTALMENTS_FROM = 1_000  # whole dollars
 
 
 def offered_cards(order: Mapping[str, str]) -> list[Card]:
-    """Return the cards that ECPay's page takes for an order, by its amount and `UnionPay`."""
+    """Return the cards that ECPay's page accepts for an order, by its amount and `UnionPay`."""
     union_pay = order.get("UnionPay") or "0"
     return [
         card

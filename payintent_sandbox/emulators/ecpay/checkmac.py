@@ -1,4 +1,4 @@
-"""CheckMacValue by ECPay's table, byte by byte; written independently of the adapter."""
+"""CheckMacValue by ECPay's table, byte by byte, independent of the adapter's implementation."""
 
 import hashlib
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ def compute(pairs: Pairs, hash_key: str, hash_iv: str) -> str:
 
 
 def attach(fields: dict[str, str], hash_key: str, hash_iv: str) -> dict[str, str]:
-    """Sign the fields of an answer; the value is the last field, as ECPay has it."""
+    """Sign the fields of a response. As at ECPay, the value is the last field."""
     return fields | {NAME: compute(fields.items(), hash_key, hash_iv)}
 
 
 def fits(fields: dict[str, str], hash_key: str, hash_iv: str) -> bool:
-    """Tell whether a received form has the right value."""
+    """Return whether a received form has the right value."""
     return fields.get(NAME, "") == compute(fields.items(), hash_key, hash_iv)
 
 

@@ -16,7 +16,7 @@ _REFUSED = "10200041"
 
 
 def act(trade: Trade | None, fields: dict[str, str]) -> None:
-    """Run an action on a paid trade; refuse it if the closing status does not allow it."""
+    """Run an action on a paid trade; reject it if the closing status does not allow it."""
     action, amount = fields.get("Action", ""), fields.get("TotalAmount", "")
     if trade is None or trade.credit is None:
         raise RefusalError(_REFUSED, "error_nopay")
@@ -41,7 +41,7 @@ def close_day(credit: Credit) -> None:
 
 
 def detail(credit: Credit) -> dict[str, Any]:
-    """Give a card payment as the answer to a detail inquiry; amounts are strings there."""
+    """Return a card payment as the response to a detail inquiry, with amounts as strings."""
     return {
         "TradeID": credit.number,
         "amount": str(credit.amount),

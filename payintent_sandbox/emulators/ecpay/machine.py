@@ -34,7 +34,7 @@ _FIRST_NUMBER = 10_000_000
 
 
 class EcpayEmulator:
-    """All trades of the emulator; a change of state never awaits."""
+    """All trades of the emulator. State changes never await."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
         self._clock = ScaledClock(time_scale)
@@ -81,7 +81,10 @@ class EcpayEmulator:
         return self._pages.get(page_id)
 
     def pay(self, trade: Trade, card: Card) -> tuple[str, str] | None:
-        """Accept the buyer's only attempt; gives code and message, None for a second attempt."""
+        """Accept the buyer's only attempt.
+
+        Return the code and message, or None for a second attempt.
+        """
         if trade.tried:
             return None
         if card.notification is Notification.SIMULATED:
@@ -112,7 +115,7 @@ class EcpayEmulator:
         return checkmac.attach(content, account.hash_key, account.hash_iv)
 
     def act(self, fields: dict[str, str]) -> dict[str, str]:
-        """Run an action on a card payment; the answer is unsigned, like ECPay's."""
+        """Run an action on a card payment. The response is unsigned, like ECPay's."""
         account = self.account(fields)
         named = {name: fields.get(name, "") for name in ("MerchantTradeNo", "TradeNo")}
         trade = self._trades.get((account.merchant_id, named["MerchantTradeNo"]))
@@ -124,7 +127,7 @@ class EcpayEmulator:
         return {"MerchantID": account.merchant_id, **named, "RtnCode": code, "RtnMsg": message}
 
     def detail(self, fields: dict[str, str]) -> dict[str, Any]:
-        """Show the details of a card payment, found by the number of its authorisation (`gwsr`)."""
+        """Return the details of a card payment, found by its authorisation number (`gwsr`)."""
         account = self.account(fields)
         if fields.get("CreditCheckCode") != account.credit_check_code:
             return {"RtnMsg": "error", "RtnValue": None}

@@ -24,7 +24,7 @@ class Account:
 
 
 class RefusalError(Exception):
-    """A request is refused, with ECPay's code and message."""
+    """A request is rejected, with ECPay's code and message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code} {message}")
@@ -33,7 +33,7 @@ class RefusalError(Exception):
 
 
 class TradeStatus(StrEnum):
-    """`TradeStatus` in the answer to an inquiry."""
+    """`TradeStatus` in the response to an inquiry."""
 
     UNPAID = "0"
     PAID = "1"
@@ -73,14 +73,14 @@ class Credit:
 
     @property
     def given_back(self) -> int:
-        """Sum up the refunds; all of it once the authorisation is cancelled."""
+        """The sum of the refunds, or the full amount once the authorisation is cancelled."""
         if self.status is Closing.CANCELLED:
             return self.amount
         return -sum(row.amount for row in self.rows if row.amount < 0)
 
     @property
     def closed(self) -> int:
-        """Sum up the closed entries, refunds as negative amounts."""
+        """The sum of the closed entries, with refunds as negative amounts."""
         return sum(row.amount for row in self.rows if row.status is Closing.CLOSED)
 
 
@@ -91,7 +91,7 @@ class Trade:
     account: Account
     order: dict[str, str]
     trade_no: str
-    page_id: str  # a capability: it allows to pay
+    page_id: str  # a capability: whoever has it can pay
     begun_at: datetime
     status: TradeStatus = TradeStatus.UNPAID
     tried: bool = False  # the only attempt is used up
@@ -102,10 +102,10 @@ class Trade:
 
 
 def taipei(moment: datetime | None) -> str:
-    """Format a time as ECPay does; an empty text for None."""
+    """Format a time as ECPay does; None becomes an empty string."""
     return moment.astimezone(TAIPEI).strftime("%Y/%m/%d %H:%M:%S") if moment else ""
 
 
 def utc_now() -> datetime:
-    """Give the current time, in UTC."""
+    """Return the current time, in UTC."""
     return datetime.now(UTC)

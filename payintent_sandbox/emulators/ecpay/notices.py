@@ -1,4 +1,4 @@
-"""Result notifications: repeated until the merchant's server answers `1|OK`."""
+"""Result notifications: repeated until the merchant's server responds with `1|OK`."""
 
 from collections import deque
 from typing import Any
@@ -17,7 +17,7 @@ _HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class Notices:
-    """The notifications of an emulator, and a log of the latest."""
+    """An emulator's notifications, and a log of the latest notifications."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
@@ -71,7 +71,7 @@ def result(trade: Trade, code: str, message: str, *, simulated: bool = False) ->
 
 
 def extra(trade: Trade) -> dict[str, str]:
-    """Give the card fields of an order with `NeedExtraPaidInfo=Y`."""
+    """Return the card fields of an order with `NeedExtraPaidInfo=Y`."""
     credit = trade.credit
     return {
         "amount": str(credit.amount) if credit else "",

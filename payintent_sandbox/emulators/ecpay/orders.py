@@ -19,7 +19,7 @@ _REQUIRED = (
     "EncryptType",
     "CheckMacValue",
 )
-#: The maximum length of each field; a field that is not listed is refused.
+#: The maximum length of each field. A field that is not listed is rejected.
 _LENGTHS = {
     "MerchantID": 10,
     "MerchantTradeNo": 20,
@@ -69,7 +69,7 @@ _DATE = "%Y/%m/%d %H:%M:%S"
 
 
 def check_order(fields: dict[str, str]) -> None:
-    """Refuse an order that breaks a limit; the amount must be in whole dollars."""
+    """Reject an order that exceeds a limit. The amount must be in whole dollars."""
     for name in _REQUIRED:
         if not fields.get(name):
             raise RefusalError(_PARAMETER, f"{name} is required.")

@@ -1,1 +1,1 @@
-"""A payment gateway of its own, for trying and testing: own process, state and wire format."""
+"""A payment gateway for tests, with its own process, state and wire format."""

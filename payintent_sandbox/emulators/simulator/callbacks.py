@@ -38,9 +38,9 @@ class Callbacks:
         self._journal = journal
 
     async def send(self, session: Session, calling: Calling = Calling.ONCE) -> None:
-        """Report a session to the merchant; returns after the first attempt.
+        """Report a session to the merchant, and return after the first attempt.
 
-        The event holds the session as it is now, even if it is delivered later.
+        The event contains the current session, even if it is delivered later.
         """
         notice = _of_session(session)
         if calling is Calling.NEVER:
@@ -50,11 +50,11 @@ class Callbacks:
         encodings = _encodings(notice.event)
         bodies = encodings if calling is Calling.THRICE else encodings[:1]
         flawed = calling is Calling.BADLY_SIGNED
-        # All at the same time: the receiver must handle the race.
+        # Sent concurrently, because the receiver must handle the race.
         await asyncio.gather(*(self._deliver(notice, body, flawed=flawed) for body in bodies))
 
     async def send_refund(self, refund: Refund) -> None:
-        """Report a refund's result to the merchant; returns after the first attempt."""
+        """Report a refund's result to the merchant, and return after the first attempt."""
         notice = _of_refund(refund)
         await self._deliver(notice, _encodings(notice.event)[0], flawed=False)
 

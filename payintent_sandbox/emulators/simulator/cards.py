@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Calling(StrEnum):
-    """How many callbacks report a capture, and when."""
+    """The number and the timing of the callbacks that report a capture."""
 
     ONCE = "once"
     LATE = "late"
@@ -18,13 +18,13 @@ class Refunding(StrEnum):
     """The result of refunds of a capture."""
 
     AT_ONCE = "at_once"
-    PENDING = "pending"  # for a minute, then done
+    PENDING = "pending"  # pending for a minute, then successful
     REFUSED = "refused"
     OUT_OF_ORDER = "out_of_order"  # 503 until the rule `refunds_work` ends it
 
 
 class Late(StrEnum):
-    """When a capture happens that should not happen any more."""
+    """When an unexpected late capture happens."""
 
     AFTER_CLOSE = "after_close"
     AFTER_EXPIRY = "after_expiry"  # or after the close, whichever comes first

@@ -1,4 +1,4 @@
-"""The simulator's log: requests to it and callbacks to merchants, each with its answer."""
+"""The simulator's log: requests to it and callbacks to merchants, each with its response."""
 
 from collections import deque
 from typing import Any
@@ -10,17 +10,17 @@ BODY_CHARS_MAX = 2_048
 
 
 class Journal:
-    """The last entries, oldest first; they hold no keys and no secrets."""
+    """The latest entries, oldest first. They contain no keys or secrets."""
 
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=ENTRIES_MAX)
 
     def add_request(self, method: str, path: str, body: bytes) -> dict[str, Any]:
-        """Add a request; the caller sets the `status` of its answer."""
+        """Add a request. The caller sets the `status` of its response."""
         return self._add(kind="request", method=method, path=path, body=_text(body))
 
     def add_callback(self, event: dict[str, Any], body: bytes, **facts: Any) -> dict[str, Any]:
-        """Add a callback; the caller sets the `status` of its answer, or the `error`."""
+        """Add a callback. The caller sets the `status` of its response, or the `error`."""
         head = {"kind": "callback", "id": event["id"], "type": event["type"]}
         return self._add(**head, **facts, body=_text(body))
 

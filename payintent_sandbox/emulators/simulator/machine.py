@@ -28,7 +28,7 @@ HANG_S = 35
 
 
 class SimulatorEmulator:
-    """All sessions of the simulator; a change of state never awaits."""
+    """All sessions of the simulator. State changes never await."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
         self.rules = Rules()
@@ -89,7 +89,7 @@ class SimulatorEmulator:
         return _fresh(session)
 
     def close(self, session: Session) -> bool:
-        """Close a session for the merchant; False if it is paid or in its challenge."""
+        """Close a session for the merchant; return False if it is paid or in its challenge."""
         if session.status in {Status.PAID, Status.AUTHORISING}:
             return False
         if session.status is Status.OPEN:
@@ -99,7 +99,7 @@ class SimulatorEmulator:
         return True
 
     def pay(self, session: Session, card: Card) -> bool:
-        """Accept the buyer's only card; False if the session takes none any more."""
+        """Accept the buyer's only card; return False if the session no longer accepts a card."""
         if not session.payable:
             return False
         session.card = card
@@ -116,7 +116,7 @@ class SimulatorEmulator:
         return True
 
     def answer_challenge(self, session: Session, *, approved: bool) -> bool:
-        """End the challenge with the buyer's answer; False if there is none."""
+        """End the challenge with the buyer's answer; return False if there is no challenge."""
         if session.status is not Status.AUTHORISING:
             return False
         if approved:
@@ -127,7 +127,7 @@ class SimulatorEmulator:
         return True
 
     def give_up(self, session: Session) -> bool:
-        """Cancel a session for the buyer; False if it has ended or has a card."""
+        """Cancel a session for the buyer; return False if it has ended or has a card."""
         if not session.payable:
             return False
         session.status = Status.CANCELLED
@@ -135,7 +135,7 @@ class SimulatorEmulator:
         return True
 
     async def pay_before_answer(self, session: Session) -> None:
-        """Capture and call back before the merchant has the answer to its creation."""
+        """Capture and call back before the merchant receives the creation response."""
         if session.payable:
             self._capture(session)
             await self._callbacks.send(session)

@@ -10,9 +10,9 @@ from msgspec import Meta, Struct
 
 from payintent_sandbox.emulators.simulator.cards import Card
 
-#: Decimals of the currencies that this gateway takes.
+#: Decimals of the currencies that this gateway accepts.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
-_REFERENCE = r"^(?!ps_|re_)[0-9A-Za-z_-]{1,64}\Z"  # cannot be taken for an id of the simulator
+_REFERENCE = r"^(?!ps_|re_)[0-9A-Za-z_-]{1,64}\Z"  # cannot be confused with a simulator id
 
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
 Reference = Annotated[str, Meta(pattern=_REFERENCE)]
@@ -39,7 +39,7 @@ class RefundStatus(StrEnum):
 
 
 class RefusalError(Exception):
-    """A request is refused, with an HTTP status and a reason."""
+    """A request is rejected, with an HTTP status and a reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -89,7 +89,7 @@ class Refund:
     reason: str | None = None
 
     def view(self) -> dict[str, Any]:
-        """Give the JSON that the merchant reads."""
+        """Return the JSON that the merchant reads."""
         fields: dict[str, Any] = {
             "id": self.id,
             "reference": self.order.reference,
@@ -113,7 +113,7 @@ class Capture:
 
     @property
     def refunded_minor(self) -> int:
-        """Sum up the refunds that succeeded or are pending."""
+        """The sum of successful and pending refunds."""
         counted = [refund for refund in self.refunds if refund.status is not RefundStatus.REFUSED]
         return sum(refund.order.amount_minor for refund in counted)
 
@@ -133,16 +133,16 @@ class Session:
 
     @property
     def live(self) -> bool:
-        """Tell whether the session has not ended."""
+        """Whether the session has not ended."""
         return self.status in {Status.OPEN, Status.AUTHORISING}
 
     @property
     def payable(self) -> bool:
-        """Tell whether the session waits for a card."""
+        """Whether the session accepts a card."""
         return self.status is Status.OPEN and self.card is None
 
     def view(self) -> dict[str, Any]:
-        """Give the JSON that the merchant reads."""
+        """Return the JSON that the merchant reads."""
         fields: dict[str, Any] = {
             "id": self.id,
             "reference": self.order.reference,
@@ -165,7 +165,7 @@ class Session:
 
 
 def utc_now() -> datetime:
-    """Give the current time, in UTC."""
+    """Return the current time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -182,7 +182,7 @@ def amount_text(amount_minor: int, currency: str) -> str:
 
 
 def is_amount(text: str, amount_minor: int, currency: str) -> bool:
-    """Tell whether a plain decimal text is this amount."""
+    """Return whether a plain decimal equals this amount."""
     whole, _, fraction = text.partition(".")
     decimals = DECIMALS[currency]
     if not re.fullmatch(r"[0-9]{1,18}", whole) or not re.fullmatch(r"[0-9]{0,18}", fraction):

@@ -1,4 +1,4 @@
-"""Refunds of captures: done at once, done later, or refused."""
+"""Refunds of captures, which succeed immediately, succeed later, or fail."""
 
 import secrets
 from typing import Literal
@@ -28,7 +28,7 @@ _BEGINS = {
 
 
 class Settled(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tester's decision of a pending refund."""
+    """A tester's decision on a pending refund."""
 
     status: Literal["succeeded", "refused"]
 
@@ -45,7 +45,7 @@ class Refunds:
     def create(
         self, account: Account, order: RefundOrder, session: Session | None, *, is_mended: bool
     ) -> tuple[Refund, bool]:
-        """Refund money of a session, or return the existing refund with this reference.
+        """Refund a session, or return the existing refund with this reference.
 
         The flag is True for a new refund. `is_mended` ends a card's outage.
         """
@@ -100,7 +100,7 @@ class Refunds:
 
     async def _succeed_later(self, refund: Refund) -> None:
         await self._clock.wait(PENDING_S)
-        if refund.status is RefundStatus.PENDING:  # a tester may have decided meanwhile
+        if refund.status is RefundStatus.PENDING:  # a tester may have decided in the meantime
             self._end(refund, RefundStatus.SUCCEEDED)
 
     def _end(self, refund: Refund, status: RefundStatus) -> None:

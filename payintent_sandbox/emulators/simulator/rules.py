@@ -1,4 +1,4 @@
-"""Rules for faults of API calls and pages: which call goes wrong, and how."""
+"""Rules that inject faults into API calls and pages."""
 
 import re
 from collections.abc import Collection
@@ -50,7 +50,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     reference: str | None = None
 
     def fits(self, names: Collection[str], order: Order | None) -> bool:
-        """Tell whether a session matches; without an order only the names are compared."""
+        """Return whether a session matches. Without an order, only the names are compared."""
         if self.reference is not None and self.reference not in names:
             return False
         if self.amount is None:
@@ -70,7 +70,7 @@ class Rules:
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
-        self._left: dict[int, int] = {}  # how often a counted rule still applies, by its index
+        self._left: dict[int, int] = {}  # remaining applications of each counted rule, by index
 
     def replace(self, body: bytes) -> list[Rule]:
         """Replace all rules by a JSON list of rules."""

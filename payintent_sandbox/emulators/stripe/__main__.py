@@ -41,14 +41,14 @@ def _build(arguments: argparse.Namespace) -> web.Application:
 
 
 def _url_host(address: str) -> str:
-    """Format a host for a URL; refuse an address that remote machines can reach."""
+    """Format a host for a URL; reject an address that remote machines can reach."""
     if not ipaddress.ip_address(address).is_loopback:
         raise ValueError("--host must be of the loopback interface: there is no security here")
     return f"[{address}]" if ":" in address else address
 
 
 def _accounts() -> tuple[Keys, ...]:
-    """Read the keys; they never come from the command line, which every process can see."""
+    """Read the keys, but never from the command line, which every process can see."""
     listed = os.environ.get("STRIPE_KEYS", "").split(",")
     pairs = [pair.strip().partition(":") for pair in listed if pair.strip()]
     if any(not (a.startswith("sk_") and b.startswith("pk_")) for a, _, b in pairs):

@@ -1,4 +1,4 @@
-"""HTTP application of the Stripe emulator: localstripe's, with our middleware and routes."""
+"""The Stripe emulator's HTTP application: localstripe with our middleware and routes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -53,7 +53,7 @@ class StripeEmulator:
             self._set_endpoint(endpoint)
 
     async def run(self, _: web.Application) -> AsyncGenerator[None]:
-        """Hold the connections while the application runs."""
+        """Keep the connections open while the application runs."""
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with (
             aiohttp.ClientSession(timeout=timeout) as self.element.http,
@@ -75,19 +75,19 @@ class StripeEmulator:
         return await self.element.retrieve(query.get("key", ""), query.get("client_secret", ""))
 
     async def confirm(self, request: web.Request) -> Json:
-        """Pay with a card number: the element's button."""
+        """Pay with a card number, as the element's button does."""
         fields = await _read_fields(request)
         return await self.element.confirm(fields["key"], fields["client_secret"], fields["number"])
 
     async def authenticate(self, request: web.Request) -> Json:
-        """Finish 3-D Secure: the two buttons of its page."""
+        """Finish 3-D Secure, with one of the two buttons on its page."""
         fields = await _read_fields(request)
         return await self.element.authenticate(
             fields["key"], fields["client_secret"], success=fields["success"] == "true"
         )
 
     async def leave(self, request: web.Request) -> Json:
-        """Leave the page of a bank or wallet without paying: its button for that."""
+        """Leave the page of a bank or wallet without paying."""
         fields = await _read_fields(request)
         return await self.element.leave(fields["key"], fields["client_secret"])
 
@@ -133,7 +133,7 @@ class StripeEmulator:
         return self.balance.pay_out(fields["secret_key"], fields["currency"])
 
     async def fail_payout(self, request: web.Request) -> Json:
-        """Let a payout come back."""
+        """Fail a payout."""
         return self.balance.fail(request.match_info["id"])
 
     def _set_endpoint(self, endpoint: Endpoint) -> None:
@@ -143,7 +143,10 @@ class StripeEmulator:
 
 
 def make_app(emulator: StripeEmulator) -> web.Application:
-    """Add the emulator to localstripe's application; only once per process: the store is global."""
+    """Add the emulator to localstripe's application.
+
+    Only once per process, as its store is global.
+    """
     keep_in_memory()
     app = server.app
     for path, (name, kind) in _FILES.items():
@@ -172,7 +175,7 @@ def _outermost(emulator: StripeEmulator) -> Middleware:
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if request.path == "/v1/balance_transactions":  # localstripe has an older shape of it
+            if request.path == "/v1/balance_transactions":  # localstripe uses an older format
                 return web.json_response(emulator.balance_transactions(request))
             if request.path.startswith(("/v1/", "/_config/")):
                 return await emulator.front.pass_on(request, handler)

@@ -1,4 +1,4 @@
-"""Balance transactions at the Stripe emulator: localstripe's, with fees, disputes and payouts."""
+"""The Stripe emulator's balance transactions, with fees, disputes and payouts."""
 
 import secrets
 import time
@@ -15,8 +15,8 @@ from payintent_sandbox.emulators.stripe.model import (
 )
 
 _LIMIT, _LIMIT_MAX = 10, 100
-_FEE_THOUSANDTHS, _FEE_FIXED = 29, 30  # of a charge, as Stripe takes for many cards
-_FEE_DISPUTE = 1_500  # taken with the disputed money, and not given back
+_FEE_THOUSANDTHS, _FEE_FIXED = 29, 30  # per charge; Stripe's fee for many cards
+_FEE_DISPUTE = 1_500  # charged with the disputed money, and never returned
 _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
@@ -31,7 +31,7 @@ class Balance:
         self._paid_out: dict[str, str] = {}  # the payout, by transaction
 
     def list_transactions(self, secret: str, query: dict[str, str]) -> Json:
-        """List an account's transactions, the newest first, a page at a time."""
+        """Return a page of an account's transactions, newest first."""
         self._records.check(secret)
         matches = [txn for txn in self._of(secret) if self._matches(txn, query)]
         matches.sort(key=lambda txn: (txn["created"], txn["id"]), reverse=True)
@@ -52,7 +52,7 @@ class Balance:
         }
 
     def pay_out(self, secret: str, currency: str) -> Json:
-        """Pay out all of an account's balance in a currency that was not, as Stripe does daily."""
+        """Pay out an account's remaining balance in a currency, as Stripe does daily."""
         self._records.check(secret)
         settled = [
             txn
@@ -79,7 +79,7 @@ class Balance:
         return payout
 
     def fail(self, payout_id: str) -> Json:
-        """Let a payout come back, as a bank does days later."""
+        """Fail a payout, as a bank may do days later."""
         payout = self._payouts.get(payout_id)
         if payout is None:
             raise missing(payout_id)
@@ -97,7 +97,7 @@ class Balance:
         return payout
 
     def _of(self, secret: str) -> list[Json]:
-        """Give the transactions of an account, all of them."""
+        """Return all transactions of an account."""
         of_disputes = [
             _transaction(
                 amount,

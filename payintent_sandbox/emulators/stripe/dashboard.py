@@ -1,4 +1,4 @@
-"""Actions in Stripe's Dashboard, and reports of card issuers to Stripe."""
+"""Actions in Stripe's Dashboard, and card issuers' reports to Stripe."""
 
 import secrets
 import time
@@ -17,7 +17,7 @@ _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and i
 
 
 class Dashboard:
-    """Refunds, cancellations and fraud warnings that no request to the API caused."""
+    """Refunds, cancellations and fraud warnings that are not caused by API requests."""
 
     def __init__(self, records: AccountRecords, events: Events, disputes: Disputes) -> None:
         self._records = records
@@ -25,7 +25,7 @@ class Dashboard:
         self._disputes = disputes
 
     def refund(self, intent_id: str, fields: dict[str, str]) -> Json:
-        """Refund a payment, all that is left without `amount`: no metadata name it."""
+        """Refund a payment without metadata. The default amount is the remainder."""
         _intent(intent_id)
         order = {"payment_intent": intent_id} | fields
         left = check_refund(self._records, self._disputes, order)

@@ -1,4 +1,4 @@
-"""Disputes at the Stripe emulator: a tester raises and decides them, as banks do."""
+"""Disputes in the Stripe emulator. A tester opens and decides them, as banks do."""
 
 import secrets
 import time
@@ -15,7 +15,7 @@ _DECIDED = {"won", "lost"}
 _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
-#: A name of its own, the dispute, the reporting category, amount, currency and time.
+#: Its own id, the dispute, the reporting category, the amount, the currency and the time.
 Movement = tuple[str, str, str, int, str, int]
 
 
@@ -28,7 +28,7 @@ class Disputes:
         self._movements: list[Movement] = []
 
     def open(self, fields: dict[str, str]) -> Json:
-        """Dispute a payment intent that was paid: the money is withdrawn at once."""
+        """Dispute a paid payment intent. The money is withdrawn immediately."""
         intent = _objects.get(f"payment_intent:{fields['payment_intent']}")
         if intent is None:
             raise missing(fields["payment_intent"])
@@ -79,7 +79,7 @@ class Disputes:
         self._movements.append((name, dispute["id"], category, amount, dispute["currency"], at))
 
     def holds(self, intent_id: str) -> bool:
-        """Tell whether an intent has a dispute that forbids refunds."""
+        """Return whether an intent has a dispute that forbids refunds."""
         return any(
             dispute["payment_intent"] == intent_id and dispute["status"] in _HOLDING
             for dispute in self._disputes.values()

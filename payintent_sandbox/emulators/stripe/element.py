@@ -37,7 +37,7 @@ class Element:
     http: aiohttp.ClientSession | None = None  # while the application runs
 
     async def retrieve(self, publishable: str, client_secret: str) -> Json:
-        """Give the fields of an intent that its buyer may see."""
+        """Return the fields of an intent that its buyer may see."""
         return shown(await self._intent(publishable, client_secret))
 
     async def confirm(self, publishable: str, client_secret: str, number: str) -> Json:
@@ -126,7 +126,7 @@ class Element:
 
 
 def shown(intent: Json) -> Json:
-    """Give the fields of an intent that its buyer may see."""
+    """Return the fields of an intent that its buyer may see."""
     return {name: intent[name] for name in _SHOWN}
 
 

@@ -57,7 +57,7 @@ class Events:
 
 
 def signature(secret: str, body: bytes, timestamp: int) -> str:
-    """Give the value of the header `Stripe-Signature`."""
+    """Return the value of the `Stripe-Signature` header."""
     content = f"{timestamp}.".encode() + body
     digest = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"

@@ -1,4 +1,4 @@
-"""Middleware before localstripe: API keys, idempotency, the limits of refunds, more events."""
+"""Middleware in front of localstripe: API keys, idempotency, refund limits and more events."""
 
 import base64
 import binascii
@@ -26,7 +26,10 @@ _objects = cast("dict[str, Any]", store)  # the objects of localstripe, by kind 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The request and answer of an idempotency key; without an answer while it runs."""
+    """The request and response of an idempotency key.
+
+    The response is missing during the request.
+    """
 
     order: bytes
     answer: web.Response | None = None
@@ -34,7 +37,7 @@ class _Done:
 
 @dataclass(slots=True)
 class ApiFront:
-    """Handles every request to the API before localstripe, and its answer afterwards."""
+    """Handles every API request before localstripe, and its response afterwards."""
 
     records: AccountRecords
     events: Events
@@ -101,12 +104,12 @@ class ApiFront:
 
     def _refunded(self, refund: Json, left: int) -> web.Response:
         stored = _objects[f"refund:{refund['id']}"]
-        # Without an amount localstripe refunds the whole payment, not the rest.
+        # Without an amount, localstripe refunds the whole payment instead of the remainder.
         stored.amount = min(refund["amount"], left)
         return web.json_response(announce_refund(self.records, self.events, stored))
 
     def decide(self, refund_id: str, status: str) -> Json:
-        """Decide a refund, as a bank does later, and send both of Stripe's events."""
+        """Decide a refund as a bank does later, and send both of Stripe's events."""
         refund = _objects.get(f"refund:{refund_id}")
         if refund is None:
             raise missing(refund_id)

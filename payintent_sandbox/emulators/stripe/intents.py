@@ -39,7 +39,7 @@ def store_details(intent: Json, details: dict[str, Any]) -> web.Response:
 
 def _check_amount(amount: str, currency: str) -> None:
     if not (amount.isascii() and amount.isdecimal()):
-        return  # localstripe refuses it
+        return  # localstripe rejects it
     if len(amount.lstrip("0")) > DIGITS_MAX.get(currency, _DIGITS_MAX):
         raise RefusalError(400, "Amount is too large.", code="amount_too_large", param="amount")
     if int(amount) < MINIMUMS.get(currency, 1):

@@ -1,4 +1,4 @@
-"""Data of the Stripe emulator beside localstripe's: keys, owners of objects, test cards."""
+"""Data that localstripe lacks: account keys, object owners and test cards."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +36,7 @@ CARDS = {
         Card("4000000000000069", "has expired", "expired_card"),
         Card("4000000000000127", "has another CVC", "incorrect_cvc"),
         Card("4000000000000119", "meets an error", "processing_error"),
-        Card("4000002500003155", "asks for 3-D Secure"),
+        Card("4000002500003155", "requires 3-D Secure"),
         Card("4000000000007726", "pays; refunds stay pending", pending_refunds=True),
         Card("4000000000000259", "pays, and is disputed: no refunds", disputed=True),
     )
@@ -44,7 +44,7 @@ CARDS = {
 
 
 class RefusalError(Exception):
-    """A request is refused, with an HTTP status and Stripe's error object."""
+    """A request is rejected, with an HTTP status and Stripe's error object."""
 
     def __init__(self, status: int, message: str, **words: Any) -> None:
         super().__init__(message)
@@ -59,14 +59,14 @@ def missing(name: str) -> RefusalError:
 
 @dataclass(slots=True)
 class AccountRecords:
-    """The accounts, and which of them owns which object."""
+    """The accounts and the objects that they own."""
 
     accounts: tuple[Keys, ...]  # if empty, any secret key is accepted, as in localstripe
     owners: dict[str, str] = field(default_factory=dict[str, str])  # secret keys, by object
     paid_with: dict[str, Card] = field(default_factory=dict[str, Card])  # by payment intent
 
     def check(self, secret: str) -> None:
-        """Refuse a secret key that belongs to no account."""
+        """Reject a secret key that does not belong to any account."""
         secrets = {keys.secret for keys in self.accounts}
         if not secret or (secrets and secret not in secrets):
             raise RefusalError(401, "Invalid API Key provided")

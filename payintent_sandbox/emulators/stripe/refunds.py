@@ -1,4 +1,4 @@
-"""Refunds at the Stripe emulator: their limits, and the events that each of them sends."""
+"""Refunds in the Stripe emulator: their limits and their events."""
 
 from typing import Any, cast
 
@@ -12,10 +12,10 @@ _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and i
 
 
 def check_refund(records: AccountRecords, disputes: Disputes, order: dict[str, Any]) -> int:
-    """Give the amount that is left for a refund; refuse a larger refund."""
+    """Return the remaining refundable amount; reject a larger refund."""
     intent = _objects.get(f"payment_intent:{order.get('payment_intent')}")
     if intent is None:
-        return 0  # localstripe answers with its own error
+        return 0  # localstripe responds with its own error
     card = records.paid_with.get(intent.id)
     if (card and card.disputed) or disputes.holds(intent.id):
         raise RefusalError(400, "This charge has been charged back.", code="charge_disputed")
@@ -29,7 +29,7 @@ def check_refund(records: AccountRecords, disputes: Disputes, order: dict[str, A
 
 
 def announce_refund(records: AccountRecords, events: Events, refund: Any) -> Json:
-    """Send the events of a new refund; return it as they have it."""
+    """Send the events of a new refund; return the refund as in the events."""
     card = records.paid_with.get(refund.payment_intent)
     if card and card.pending_refunds:
         refund.status = "pending"
@@ -43,7 +43,7 @@ def announce_refund(records: AccountRecords, events: Events, refund: Any) -> Jso
 
 
 def refunded(intent_id: str) -> int:
-    """Sum up the refunds of an intent that did not fail."""
+    """Return the sum of an intent's refunds, except failed refunds."""
     refunds = [stored for name, stored in _objects.items() if name.startswith("refund:")]
     return sum(
         refund.amount

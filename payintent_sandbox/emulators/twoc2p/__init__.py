@@ -1,1 +1,1 @@
-"""An emulator of 2C2P's hosted page and maintenance API, for tests; in a process of its own."""
+"""An emulator of 2C2P's hosted page and maintenance API, for tests, in a separate process."""

@@ -35,7 +35,7 @@ _PAGE_HEADERS = {
 
 Handler = Callable[["Gateway", Request, bytes], Awaitable[Response]]
 
-#: The answer about an invoice that nobody tried to pay: unset fields are null.
+#: The response for an invoice without a payment attempt. Unset fields are null.
 _UNKNOWN_INVOICE: dict[str, Any] = {
     **dict.fromkeys(("merchantID", "invoiceNo", "amount", "currencyCode", "tranRef")),
     "respCode": "2002",
@@ -70,7 +70,7 @@ class _PortalRefund(msgspec.Struct):
 
 
 class Gateway:
-    """The state that every route works with."""
+    """The state shared by all routes."""
 
     def __init__(
         self, emulator: TwoC2pEmulator, key: RSAPrivateKey, public_url: str | None
@@ -87,7 +87,7 @@ def make_app(
     time_scale: float = 1.0,
     public_url: str | None = None,
 ) -> Starlette:
-    """Build the emulator's application; `public_url` is its address for buyers, if it differs."""
+    """Build the emulator's application. `public_url` is its URL for buyers, if it differs."""
     gateway = Gateway(TwoC2pEmulator(accounts, time_scale), key, public_url)
 
     @asynccontextmanager
@@ -156,7 +156,7 @@ async def _payment_inquiry(gateway: Gateway, _: Request, body: bytes) -> Respons
 
 
 async def _action(gateway: Gateway, _: Request, body: bytes) -> Response:
-    """Try every merchant's key: the encrypted request does not name its merchant."""
+    """Try every merchant's key, because the encrypted request does not name its merchant."""
     for account in gateway.emulator.accounts:
         if not account.merchant_public_key:
             continue

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 APPROVED, IN_PROGRESS, CANCELLED = "0000", "2001", "5010"
 PAID_MORE, PAID_LESS, PAID_LATE = "5015", "5016", "5017"
-#: With these the merchant has money.
+#: Outcomes in which the merchant receives money.
 PAID = frozenset({APPROVED, PAID_MORE, PAID_LESS, PAID_LATE})
 
 
@@ -46,7 +46,7 @@ WORDS = {
     IN_PROGRESS: "Transaction in progress",
     "2002": "Transaction not found",
     "4130": "Chargeback",
-    "4131": "Chargeback Rejected",  # nothing published was found of it
+    "4131": "Chargeback Rejected",  # not documented by 2C2P
     "4005": "Do not honor",
     "4051": "Insufficient Funds",
     "4054": "Expired Card",

@@ -22,7 +22,7 @@ _PSS = PSS(mgf=MGF1(_SHA256), salt_length=_SHA256.digest_size)
 
 
 class InvalidEnvelopeError(Exception):
-    """An envelope is not signed by the merchant, or cannot be read."""
+    """An envelope is not signed by the merchant, or is malformed."""
 
 
 def sign(content: bytes, secret: str) -> str:
@@ -32,7 +32,7 @@ def sign(content: bytes, secret: str) -> str:
 
 
 def verify(token: str, secret: str) -> bytes:
-    """Give the JSON of a JWT that a merchant signed."""
+    """Return the JSON of a JWT that is signed by a merchant."""
     try:
         return jws.deserialize_compact(token, OctKey.import_key(secret.encode()), ["HS256"]).payload
     except (JoseError, ValueError):
@@ -40,7 +40,7 @@ def verify(token: str, secret: str) -> bytes:
 
 
 def peek(token: str) -> bytes:
-    """Give the JSON of a JWT without verifying it; it names the merchant."""
+    """Return the JSON of a JWT without verifying it; it names the merchant."""
     parts = token.split(".")
     return _decode(parts[1]) if len(parts) > 1 else b""
 
@@ -90,4 +90,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     except (binascii.Error, UnicodeEncodeError):
-        raise InvalidEnvelopeError("this is no base64url") from None
+        raise InvalidEnvelopeError("this is not base64url") from None

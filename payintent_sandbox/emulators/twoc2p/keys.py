@@ -17,33 +17,33 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 EXPONENT, BITS = 65_537, 2_048
-_PAIRS_MAX = 100  # private keys that are kept as they were read
+_PAIRS_MAX = 100  # number of parsed private keys in the cache
 
 
 def make_pair() -> tuple[str, str]:
-    """Make an RSA key pair; gives the private and the public key as PEM."""
+    """Generate an RSA key pair; return the private and the public key as PEM."""
     key = generate_private_key(EXPONENT, BITS)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return private.decode(), public_pem(key)
 
 
 def public_pem(key: RSAPrivateKey) -> str:
-    """Give the public half of a key as PEM."""
+    """Return the public half of a key as PEM."""
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-@lru_cache(maxsize=_PAIRS_MAX)  # parsing a key takes longer than the rest of a callback
+@lru_cache(maxsize=_PAIRS_MAX)  # parsing a key takes longer than the rest of the callback
 def read_private(pem: str) -> RSAPrivateKey:
-    """Read a private key; ValueError for anything else."""
+    """Parse a private key. Raises ValueError for anything else."""
     key = load_pem_private_key(pem.encode(), None)
     if not isinstance(key, RSAPrivateKey):
-        raise ValueError("this is no RSA key")  # noqa: TRY004 - the text is invalid
+        raise ValueError("this is not an RSA key")  # noqa: TRY004 - the text is invalid
     return key
 
 
 def read_public(pem: str) -> RSAPublicKey:
-    """Read a public key; ValueError for anything else."""
+    """Parse a public key. Raises ValueError for anything else."""
     key = load_pem_public_key(pem.encode())
     if not isinstance(key, RSAPublicKey):
-        raise ValueError("this is no RSA key")  # noqa: TRY004 - the text is invalid
+        raise ValueError("this is not an RSA key")  # noqa: TRY004 - the text is invalid
     return key

@@ -1,4 +1,4 @@
-"""The state of the 2C2P emulator: invoices are ordered, paid and inquired about."""
+"""The state of the 2C2P emulator, and the requests that create, pay and query invoices."""
 
 import secrets
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ CHARGEBACKS = frozenset({"4130", "4131"})
 
 
 class TwoC2pEmulator:
-    """All invoices of the emulator; a change of state never awaits."""
+    """All invoices of the emulator. State changes never await."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
-        self.refund_status = "RF"  # the status of refunds of payments from now on
+        self.refund_status = "RF"  # the status of refunds of later payments
         self._accounts = {account.merchant_id: account for account in accounts}
         self._invoices: dict[tuple[str, str], Invoice] = {}
         self._by_token: dict[str, Invoice] = {}
@@ -42,14 +42,17 @@ class TwoC2pEmulator:
         return list(self._accounts.values())
 
     def account(self, merchant_id: str) -> Account:
-        """Find a merchant by its id; refuse an unknown id."""
+        """Find a merchant by its id; reject an unknown id."""
         account = self._accounts.get(merchant_id)
         if account is None:
             raise RefusalError("9007")
         return account
 
     def order(self, account: Account, order: Order, pages_url: str) -> Invoice:
-        """Order an invoice, once; the same order with an `idempotencyID` gives the same token."""
+        """Create an invoice once.
+
+        Repeating the order with an `idempotencyID` returns the same token.
+        """
         existing = self.find(account, order.invoiceNo)
         if existing and existing.order == order and order.idempotencyID:
             return existing
@@ -71,7 +74,7 @@ class TwoC2pEmulator:
         return self._by_token.get(token)
 
     def pay(self, invoice: Invoice, card: Card) -> bool:
-        """Accept the buyer's only card; False if the invoice takes none any more."""
+        """Accept the buyer's only card; return False if the invoice no longer accepts a card."""
         if not invoice.payable:
             return False
         invoice.card = card
@@ -81,18 +84,18 @@ class TwoC2pEmulator:
         return True
 
     def give_up(self, invoice: Invoice) -> bool:
-        """Cancel the invoice for the buyer; False if it is decided or expired."""
+        """Cancel the invoice for the buyer; return False if it is decided or expired."""
         if not invoice.payable:
             return False
         self._decide(invoice, CANCELLED)
         return True
 
     def report(self, invoice: Invoice, code: str) -> None:
-        """Give an invoice any code, documented or not, and notify its merchant."""
+        """Set any response code on an invoice, documented or not, and notify its merchant."""
         self._decide(invoice, code)
 
     def charge_back(self, invoice: Invoice, code: str) -> None:
-        """Set a chargeback or its rejection; refuse it for an invoice that was not paid."""
+        """Record a chargeback or its rejection. The invoice must have been paid."""
         if code not in CHARGEBACKS or not invoice.status:
             raise RefusalError("9004")
         invoice.code = code

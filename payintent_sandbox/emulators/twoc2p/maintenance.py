@@ -27,14 +27,15 @@ _CODES = {"RF": "00", "RP": "42", "RR": "44"}
 
 
 def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
-    """Run the process of a request. Raises ValueError if it is not XML.
+    """Run the process that a request names.
 
-    A repeated `idempotencyID` gets the first response again, even for a different process.
+    A repeated `idempotencyID` gets the first response again, even for a different process. Raises
+    ValueError if the request is not XML.
     """
     try:
         root = ET.fromstring(content)  # noqa: S314 - an emulator for tests, and signed by them
     except ET.ParseError:
-        raise ValueError("this is no XML") from None
+        raise ValueError("this is not XML") from None
     fields = {child.tag: child.text or "" for child in root}
     key = account.merchant_id, fields.get("idempotencyID", "")
     if key in emulator.first_answers:
@@ -46,7 +47,7 @@ def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
 
 
 def refund_in_portal(invoice: Invoice, amount: str) -> bool:
-    """Refund for a person in the merchant portal; False if it is refused."""
+    """Refund as a person in the merchant portal does; return False if the refund is rejected."""
     return _refund(invoice, {"actionAmount": amount})[1] is not None
 
 

@@ -15,7 +15,10 @@ MASK = re.compile(r"(?<=^.{6}).{6}")
 
 
 class RefusalError(Exception):
-    """A request is refused with a response code; the answer is signed if its merchant is known."""
+    """A request is rejected with a response code.
+
+    The response is signed if the merchant is known.
+    """
 
     def __init__(self, code: str, *, signed_for: "Account | None" = None) -> None:
         super().__init__(WORDS.get(code, code))
@@ -57,12 +60,12 @@ class Refund:
     amount: Decimal
     status: str  # RF, RP or RR
     reference: str
-    name: str  # the merchant's own
+    name: str  # assigned by the merchant
     at: datetime
 
     @property
     def counts(self) -> bool:
-        """Tell whether it reduces the amount that is left."""
+        """Whether the refund reduces the remaining amount."""
         return self.status in {"RF", "RP"}
 
 
@@ -85,20 +88,20 @@ class Invoice:
 
     @property
     def payable(self) -> bool:
-        """Tell whether the invoice waits for a card."""
+        """Whether the invoice accepts a card."""
         return self.code is None and self.ends_at > utc_now()
 
     @property
     def refunded(self) -> Decimal:
-        """Sum up the refunds that are done or pending."""
+        """The sum of completed and pending refunds."""
         if self.status == "V":
             return self.order.amount
         return sum((refund.amount for refund in self.refunds if refund.counts), Decimal(0))
 
     def view(self, *, notified: bool = False) -> dict[str, Any]:
-        """Give the transaction as the merchant reads it; a notification pads the amount.
+        """Return the transaction as the merchant receives it.
 
-        Missing values are null.
+        Notifications pad the amount with zeros. Missing values are null.
         """
         assert self.code is not None  # noqa: S101 - there is a transaction
         amount = self.order.amount
@@ -120,7 +123,7 @@ class Invoice:
 
 
 def utc_now() -> datetime:
-    """Give the current time, in UTC."""
+    """Return the current time, in UTC."""
     return datetime.now(UTC)
 
 

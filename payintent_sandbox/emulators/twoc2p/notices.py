@@ -1,4 +1,4 @@
-"""Backend notifications: signed JWTs, repeated until a merchant answers 200."""
+"""Backend notifications: signed JWTs, repeated until the merchant responds with 200."""
 
 import json
 
@@ -12,7 +12,7 @@ _OK = 200
 
 
 async def send_notice(notifier: Notifier, invoice: Invoice) -> None:
-    """Notify the merchant of an invoice's state; every attempt has the same bytes."""
+    """Notify the merchant of an invoice's state. Every attempt sends the same bytes."""
     content = json.dumps(invoice.view(notified=True)).encode()
     body = json.dumps({"payload": sign(content, invoice.account.secret_key)}).encode()
 

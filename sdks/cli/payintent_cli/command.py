@@ -45,7 +45,7 @@ def run(words: Sequence[str] | None = None) -> None:
         print(f"payintent-cli: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except Exception as error:
-        from payintent_sdk.errors import PayintentError  # late: it imports for a while
+        from payintent_sdk.errors import PayintentError  # imported late, because the import is slow
 
         if not isinstance(error, PayintentError):
             raise

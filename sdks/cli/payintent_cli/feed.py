@@ -23,7 +23,7 @@ from payintent_cli.keys import Access
 _PAGE = 20
 _TIMEOUT_S = 10.0
 _TRIES = 5  # of a page, before the end of the feed is known
-_AGAIN_S = 2.0  # after an answer that does not say when
+_AGAIN_S = 2.0  # after a response without Retry-After
 _AGAIN_MAX_S = 60.0
 _BUSY, _BROKEN = 429, 500
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -131,7 +131,7 @@ def pause_s(error: ApiError | NoAnswerError) -> float | None:
 
 
 def events_of(answer: str) -> Iterator[bytes]:
-    """Give each event of an answer of the feed as it is written there."""
+    """Return each event of an answer of the feed as it is written there."""
     for name, start, _ in _members(answer, _skip(answer, 0)):
         if name == "data":
             for item in _items(answer, start):
@@ -141,7 +141,7 @@ def events_of(answer: str) -> Iterator[bytes]:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
-    """Give the name, the start and the end of each member of the object at `at`."""
+    """Return the name, the start and the end of each member of the object at `at`."""
     at = _skip(text, at + 1)
     while text[at] != "}":
         name, at = _value_at(text, at)

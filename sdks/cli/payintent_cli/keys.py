@@ -42,7 +42,7 @@ def find_access(*, live: bool, base_url: str | None) -> Access:
 
 def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
     """Return the service's URL: the argument, the environment's value, or `otherwise`."""
-    from payintent_sdk.credentials import read_base_url  # late: it imports for a while
+    from payintent_sdk.credentials import read_base_url  # imported late, because the import is slow
 
     url = base_url or _environment("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or otherwise
     try:
@@ -54,7 +54,7 @@ def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
 def check_key(text: str, *, live: bool) -> str:
     """Return a key without the white space around it.
 
-    Raises `UsageError` if the key is not valid, or live although nobody asked for a live key.
+    Raises `UsageError` if the key is invalid, or live without `--live`.
     """
     from payintent_sdk.credentials import read_api_key
 
@@ -76,7 +76,7 @@ def keep(key: str, *, live: bool, base_url: str | None) -> str:
         try:
             keyring.set_password(_SERVICE, _name(live=live), text)
         except _KEYRING_FAILED:
-            pass  # there is the package and no keyring: a server, for example
+            pass  # the package is installed without a keyring, such as on a server
         else:
             return "the keyring"
     path = _file()
@@ -92,7 +92,7 @@ def forget(*, live: bool) -> None:
             keyring.delete_password(_SERVICE, _name(live=live))
         except _KEYRING_FAILED:
             pass
-        except Exception as error:  # its class is the keyring's own: nothing was stored
+        except Exception as error:  # the class depends on the keyring; nothing was stored
             if type(error).__name__ != "PasswordDeleteError":
                 raise
     left = _read_file()
@@ -119,7 +119,7 @@ def _stored(*, live: bool) -> Access | None:
 
 
 def _environment(*names: str) -> str:
-    """Return the first of the variables that is set; the later names are older."""
+    """Return the first variable that is set. Later names are older."""
     values = (os.environ.get(name, "").strip() for name in names)
     return next(filter(None, values), "")
 
@@ -145,7 +145,7 @@ def _read_privately(path: Path) -> str:
 
 
 def write_privately(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -86,7 +86,7 @@ class _Forwarder:
         print(f"{_now()}  {_line(entry)}  given up after {self._wanted.tries} tries", flush=True)
 
     def _send(self, entry: Entry) -> int | str:
-        """Send an event once; return the status, or the reason why there is none."""
+        """Send an event once; return the status, or the reason why it is missing."""
         headers = signed_headers(self._key, entry.id, int(time.time()), entry.body)
         try:
             url = self._wanted.forward_to

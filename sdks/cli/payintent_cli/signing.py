@@ -1,4 +1,4 @@
-"""Signatures as the service makes them: Standard Webhooks v1."""
+"""Signatures in the format of the service: Standard Webhooks v1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY_BYTES = 32
 
 
 def new_secret() -> str:
-    """Generate a secret as merchants have them."""
+    """Generate a secret in the format that merchants receive."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Servers of a merchant that commands call: their URLs, and the certificates that they show."""
+"""The merchant's servers that commands call: their URLs and certificates."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def read_url(text: str, option: str) -> str:
 
 
 def tls_context(*, insecure: bool) -> ssl.SSLContext:
-    """Return how certificates of a server are checked: not at all if that is insecure."""
+    """Return the TLS context for a server. If it is insecure, certificates are not checked."""
     return httpx.create_ssl_context(verify=not insecure)
 
 
 def is_untrusted(error: httpx.TransportError) -> bool:
-    """Tell whether a server was not called because its certificate is not trusted."""
+    """Return whether a server was not called because its certificate is not trusted."""
     return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 

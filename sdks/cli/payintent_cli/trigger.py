@@ -1,4 +1,4 @@
-"""`payintent-cli trigger`: a test payment that ends as an event tells; nothing is made up."""
+"""`payintent-cli trigger`: a real test payment that ends with the requested event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAYER = "payintent-trigger"
 def trigger(access: Access, kind: str, *, amount: str, currency: str) -> None:
     """Create a payment and have it end as an event of this kind tells; prints its id.
 
-    The clock that lets it expire is that of the whole test merchant.
+    To let it expire, the clock of the whole test merchant is advanced.
     """
     with Client(access.key, access.base_url) as client:
         payment = client.payments.create(
@@ -29,7 +29,7 @@ def _cancel(client: Client, payment: CreatedPayment) -> None:
 
 
 def _expire(client: Client, payment: CreatedPayment) -> None:
-    del payment  # its time is over with everybody's
+    del payment  # expires together with all other payments
     client.test_clock.advance(_LIFE_S + 1)
 
 

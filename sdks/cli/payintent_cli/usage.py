@@ -11,7 +11,7 @@ from typing import NoReturn
 
 
 class UsageError(Exception):
-    """The command cannot run like this; the message says why."""
+    """The command cannot run like this. The message gives the reason."""
 
 
 def write_any_text() -> None:
@@ -34,7 +34,7 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def stop_at_signals() -> None:
-    """Let SIGTERM end a command as Ctrl-C does."""
+    """Let SIGTERM stop a command as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _stop)
 
 

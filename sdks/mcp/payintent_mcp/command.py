@@ -24,7 +24,7 @@ _BASE_URL = "http://127.0.0.1:8080"
 
 
 class UsageError(Exception):
-    """The command cannot run; the message has the reason."""
+    """The command cannot run. The message gives the reason."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> None:
         base_url = _read_base_url(wanted.base_url)
     except UsageError as error:
         parser.error(str(error))
-    from payintent_mcp.server import serve  # after the arguments: it imports for a while
+    from payintent_mcp.server import serve  # a slow import
 
     asyncio.run(serve(key, base_url, write=wanted.write))
 
@@ -72,7 +72,7 @@ def _read_base_url(text: str) -> str:
 
 
 def _first(environment: os._Environ[str], *names: str) -> str:
-    """Return the first of the variables that is set; the later names are older."""
+    """Return the first variable that is set. Later names are older."""
     values = (environment.get(name, "").strip() for name in names)
     return next(filter(None, values), "")
 
@@ -90,12 +90,12 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="payintent-mcp", description="The merchant's API as tools for agents."
     )
-    parser.add_argument("--write", action="store_true", help="also tools that change something")
+    parser.add_argument("--write", action="store_true", help="also enable tools that change data")
     parser.add_argument("--live", action="store_true", help="allow a live key, with real money")
     parser.add_argument(
         "--base-url",
         default=_first(os.environ, "PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or _BASE_URL,
-        help="where the service is, without /v1 (PAYINTENT_URL)",
+        help="URL of the service, without /v1 (PAYINTENT_URL)",
     )
     return parser
 

@@ -397,7 +397,7 @@ def _list(path: str, kind: type[T], query: Mapping[str, str]) -> Call[Page[T]]:
     def read(answer: Any) -> Page[T]:
         page = as_object(answer)
         if not isinstance(page.get("data"), list):
-            raise UnreadableAnswerError("no list: there is no data")
+            raise UnreadableAnswerError("the response is not a list: `data` is missing")
         data = [decode(kind, item) for item in page["data"]]
         return Page(data=data, next_cursor=page.get("next_cursor"))
 
@@ -416,7 +416,7 @@ def _amount(amount: object) -> str:
         return amount
     if isinstance(amount, Decimal):
         return f"{amount:f}"
-    raise TypeError("an amount is a str or a Decimal: a float is not exact")
+    raise TypeError("an amount must be a str or a Decimal, because a float is not exact")
 
 
 def _body(**fields: Any) -> bytes:

@@ -36,7 +36,7 @@ class _Tries:
         self._began = time.monotonic()
         self._tried = 0
         self._timeout_s = timeout_s
-        self.whole_s = timeout_s + call.wait_s  # of each try
+        self.whole_s = timeout_s + call.wait_s  # of each attempt
 
     def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         self._tried += 1
@@ -329,10 +329,10 @@ class _AsyncCatalog(_AsyncResource):
 
 
 class Client:
-    """A client that blocks; use it with `with`, or call `close`.
+    """A blocking client.
 
-    It may be shared by threads, and used on both sides of a fork.
-    `timeout_s` is for each try: to connect, to send, and to wait for the whole answer.
+    Use it with `with`, or call `close`. It can be shared by threads, and used on both sides of a
+    fork. `timeout_s` limits each attempt: to connect, to send, and to receive the whole response.
     """
 
     def __init__(
@@ -385,9 +385,10 @@ class Client:
 
 
 class AsyncClient:
-    """The same for asyncio; use it with `async with`, or await `close`.
+    """The client for asyncio.
 
-    It may be used in several event loops. `close` closes the running loop's connections.
+    Use it with `async with`, or await `close`. It can be used in several event loops. `close`
+    closes the running loop's connections.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ After a fork, parent and child share their sockets, and each could read the resp
 other's request. Connections work only in the event loop that opened them.
 
 The first request of a `Client` imports nothing. If a process forks while a thread imports a module,
-the import's lock stays held in the child, and the child waits for it for ever.
+the import's lock stays held in the child, and the child waits for it forever.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Connections:
         http = self._by_process.get(process)
         if http is not None:
             return http
-        # No lock: a thread that the fork has stopped would hold it for ever.
+        # No lock, because a thread stopped by the fork would hold it forever.
         opened = httpx.Client(**self._settings)
         http = self._by_process.setdefault(process, opened)
         if http is not opened:
@@ -97,6 +97,6 @@ def _settings(api_key: str, base_url: str, user_agent: str) -> dict[str, Any]:
     return {
         "base_url": read_base_url(base_url),
         "headers": {"Authorization": f"Bearer {read_api_key(api_key)}", "User-Agent": user_agent},
-        "follow_redirects": False,  # a key goes nowhere else
-        "verify": httpx.create_ssl_context(),  # takes long to make; holds no connection
+        "follow_redirects": False,  # the key is not sent anywhere else
+        "verify": httpx.create_ssl_context(),  # slow to create; holds no connection
     }

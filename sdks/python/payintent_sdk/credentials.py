@@ -1,7 +1,7 @@
 """API keys, webhook secrets and URLs as they come from files and environments.
 
-Such values often end in a line feed, or start with a byte order mark. No message repeats a key or
-a secret: messages end up in logs.
+Such values often end in a line feed, or start with a byte order mark. No message repeats a key or a
+secret, because messages end up in logs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _API_KEY = re.compile(r"sk_[A-Za-z0-9._~+/=-]+", re.ASCII)
 #: A key within a string, but not `sk_test_` alone, which messages name.
 _KEY_IN_TEXT = re.compile(r"(?<!\w)sk_(?!(?:test|live)_(?!\w))[A-Za-z0-9._~+/=-]+", re.ASCII)
 _SECRET = re.compile(r"(?:whsec_)?([A-Za-z0-9+/]+={0,2})", re.ASCII)
-_GROUP = 4  # characters that base64 writes at once
+_GROUP = 4  # characters per base64 group
 
 
 def read_api_key(text: str) -> str:
@@ -23,7 +23,7 @@ def read_api_key(text: str) -> str:
     if not key.startswith("sk_"):
         raise ValueError("an API key begins with sk_")
     if not _API_KEY.fullmatch(key):
-        raise ValueError("the API key is empty after sk_, or contains a character that no key has")
+        raise ValueError("the API key is empty after sk_, or contains an invalid character")
     return key
 
 
@@ -38,7 +38,7 @@ def read_base_url(text: str) -> str:
 def read_webhook_secret(text: str) -> bytes:
     """Return the key of a webhook secret; `ValueError` if the secret is not valid."""
     match = _SECRET.fullmatch(_strip(text, "a webhook secret"))
-    if match is None or len(match[1]) % _GROUP:  # anybody can sign with an empty key
+    if match is None or len(match[1]) % _GROUP:  # anyone could sign with an empty key
         raise ValueError("a webhook secret is whsec_ and base64")
     return base64.b64decode(match[1])
 

@@ -1,4 +1,4 @@
-"""Decode JSON into dataclasses by their type hints; additions of a newer service are ignored."""
+"""Decode JSON into dataclasses by their type hints; fields added by a newer service are ignored."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _decode(kind: Any, value: Any) -> Any:
 
 def _decode_object(kind: Any, value: Any) -> Any:
     if not isinstance(value, dict):
-        raise TypeError("something else where an object belongs")
+        raise TypeError("expected an object")
     hints = _hints(kind)
     return kind(
         **{name: _decode(hint, value[name]) for name, hint in hints.items() if name in value}

@@ -37,7 +37,7 @@ class FraudDecision:
 
 @dataclass(frozen=True, kw_only=True)
 class CreatedPayment:
-    """A payment as it was created; send the buyer to `checkout_url`."""
+    """A payment as it was created. Redirect the buyer to `checkout_url`."""
 
     id: str
     checkout_id: str
@@ -61,7 +61,7 @@ class CreatedPayment:
 
 @dataclass(frozen=True, kw_only=True)
 class Payment:
-    """A payment as it is now."""
+    """The current state of a payment."""
 
     id: str
     checkout_id: str
@@ -99,14 +99,14 @@ class Payment:
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """The answer to a cancellation."""
+    """The response to a cancellation."""
 
     status: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refund:
-    """A refund; there is no webhook for it, so ask or list until it has ended."""
+    """A refund. Refunds have no webhooks, so poll until it has ended."""
 
     id: str
     payment_id: str
@@ -132,7 +132,7 @@ class CaseDispute:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Money or a contradiction that the operator looks at."""
+    """Money or a contradiction that needs manual review."""
 
     id: str
     kind: str
@@ -188,7 +188,7 @@ class Catalog:
 
 @dataclass(frozen=True, kw_only=True)
 class MovedTimes:
-    """How many of a test merchant's rows a clock has moved."""
+    """The number of rows whose times the test clock has advanced."""
 
     payments: int
     sessions: int
@@ -298,7 +298,7 @@ class StatementWithLines:
 
 @dataclass(frozen=True, kw_only=True)
 class TestClock:
-    """How far a test merchant's clock was advanced in all."""
+    """The total advance of a test merchant's clock."""
 
     __test__ = False  # no test of pytest's
 

@@ -19,15 +19,15 @@ _TEST_KEY = "sk_test_"
 #: Earlier names of settings, which still work.
 _OLDER_NAMES = {"payintent_url": "payintent_api_base_url", "payintent_api_key": "payintent_key"}
 _SETTINGS = {
-    "payintent_url": "where the Payment Intent Service is",
+    "payintent_url": "the URL of the Payment Intent Service",
     "payintent_api_key": "the merchant's test key: sk_test_…",
     "payintent_webhook_secret": "the test merchant's callback secret; separate several with spaces",
-    "payintent_webhook_port": "where webhooks are received on 127.0.0.1; 0: any port that is free",
+    "payintent_webhook_port": "the port for webhooks on 127.0.0.1; 0 selects any free port",
 }
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the settings that may stand in pytest's configuration."""
+    """Declare the settings that pytest's configuration may contain."""
     for name, meaning in _SETTINGS.items():
         parser.addini(name, meaning, default="")
     for name in _OLDER_NAMES.values():
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def payintent_client(pytestconfig: pytest.Config) -> Iterator[Client]:
-    """Give a client with the test key."""
+    """Return a client with the test key."""
     key = _required(pytestconfig, "payintent_api_key")
     if not key.startswith(_TEST_KEY):
         pytest.fail("PAYINTENT_API_KEY is not a test key (sk_test_…); tests may use only test keys")
@@ -46,7 +46,7 @@ def payintent_client(pytestconfig: pytest.Config) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def payintent(payintent_client: Client) -> TestSide:
-    """Give the test merchant: make payments, pay, decline, dispute, and move its clock on."""
+    """Return the test merchant, to create and end payments, and to advance its clock."""
     return TestSide(payintent_client)
 
 
@@ -56,7 +56,7 @@ def payintent_webhooks(pytestconfig: pytest.Config) -> Iterator[WebhookReceiver]
     secrets = _required(pytestconfig, "payintent_webhook_secret").split()
     port = _setting(pytestconfig, "payintent_webhook_port") or "0"
     if not port.isdecimal():
-        pytest.fail(f"PAYINTENT_WEBHOOK_PORT is no port: {port}")
+        pytest.fail(f"PAYINTENT_WEBHOOK_PORT is not a port: {port}")
     with WebhookReceiver(secrets, int(port)) as receiver:
         yield receiver
 

@@ -25,7 +25,7 @@ class RetryPolicy:
     """Number of attempts, and delays between them in seconds."""
 
     tries: int = 4
-    first_wait_s: float = 0.25  # doubled with each try; half of it is chance
+    first_wait_s: float = 0.25  # doubled with each attempt; up to half is random
     wait_max_s: float = 8.0
     total_s: float = 60.0  # no attempt starts later than this after the first
     chance: Callable[[], float] = random.random
@@ -42,7 +42,7 @@ class RetryPolicy:
 def may_retry_answer(call: Call[Any], status: int, headers: Mapping[str, str]) -> bool:
     """Return whether the request may be sent again after this response."""
     if status == _RATE_LIMITED:
-        return True  # it was not done
+        return True  # it was not executed
     if status == _BUSY:
         return call.can_repeat and "retry-after" in headers
     return status in _AWAY and call.can_repeat

@@ -30,7 +30,7 @@ _WITHOUT_HEADERS = (
 
 
 def no_answer(message: str, error: httpx.RequestError) -> NoAnswerError:
-    """Return the error of a request that failed; it repeats no header."""
+    """Return the error of a failed request, without any headers."""
     is_safe = isinstance(error, _WITHOUT_HEADERS)
     reason = (str(error) if is_safe else "") or type(error).__name__
     failure = NoAnswerError(f"{message}: {reason}")
@@ -104,8 +104,10 @@ def _check_request_id(request: httpx.Request, answer: httpx.Response) -> None:
     """Reject the response to a different request. A proxy's own response may have no id."""
     request_id = answer.headers.get(_REQUEST_ID)
     if request_id is not None and request_id != request.headers[_REQUEST_ID]:
-        raise AnswerMismatchError("the answer belongs to another request", request=request)
+        raise AnswerMismatchError("the response belongs to a different request", request=request)
 
 
 def _too_slow(request: httpx.Request, whole_s: float) -> httpx.ReadTimeout:
-    return httpx.ReadTimeout(f"the whole answer took longer than {whole_s:g} s", request=request)
+    return httpx.ReadTimeout(
+        f"the complete response took longer than {whole_s:g} s", request=request
+    )

@@ -84,13 +84,13 @@ class ReceivedWebhook:
 class WebhookReceiver:
     """A loopback server that stores each verified webhook once.
 
-    Use it with `with`, or call `close`. `port` 0 is any that is free.
+    Use it with `with`, or call `close`. `port` 0 selects any free port.
     """
 
     def __init__(self, secrets: str | Iterable[str], port: int = 0) -> None:
         self._secrets = [secrets] if isinstance(secrets, str) else list(secrets)
         for secret in self._secrets:
-            read_webhook_secret(secret)  # refused now, not with the first webhook
+            read_webhook_secret(secret)  # rejected now instead of with the first webhook
         self._changed = threading.Condition()
         self._received: dict[str, ReceivedWebhook] = {}
         self._refused: list[str] = []

@@ -41,7 +41,7 @@ def verify(
     `id`; handle it only once.
     """
     if isinstance(body, str):
-        raise TypeError("the body must be the bytes that came")
+        raise TypeError("the body must be the raw bytes of the request")
     keys = [
         read_webhook_secret(secret)
         for secret in ([secrets] if isinstance(secrets, str) else secrets)
@@ -51,10 +51,10 @@ def verify(
         _header(lower, name) for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
     )
     if not _SECONDS.fullmatch(sent):
-        raise WebhookHeaderError("webhook-timestamp is no number of seconds")
+        raise WebhookHeaderError("webhook-timestamp is not a number of seconds")
     signed = b".".join([message_id.encode(), sent.encode(), body])
     if not _is_signed(signed, signatures, keys):
-        raise WebhookSignatureError("no signature is of one of the secrets")
+        raise WebhookSignatureError("no signature matches any of the secrets")
     if abs((time.time() if now_s is None else now_s) - int(sent)) > tolerance_s:
         raise WebhookTimeError("webhook-timestamp is too far from now")
     try:

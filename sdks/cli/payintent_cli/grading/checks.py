@@ -1,4 +1,4 @@
-"""Every check, in the order in which they are tried."""
+"""All checks, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        """Tell whether it passed every check."""
+        """Whether the shop passed every check."""
         return self.stopped is None and all(outcome.passed for outcome in self.outcomes)
 
 

@@ -1,4 +1,4 @@
-"""The webhooks that a shop is sent: made up, and signed as the service signs."""
+"""The webhooks that are sent to a shop: invented events with the service's signatures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """An order that the shop has placed for the grader, and the newest payment of it."""
+    """An order that the shop has placed for the grader, and its newest payment."""
 
     id: str
     cart_id: str
@@ -23,17 +23,17 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """A webhook to send, and how it is signed."""
+    """A webhook to send, and its signatures."""
 
     body: bytes
     id: str
-    at_s: int  # when it is said to be sent; the same webhook is sent with the same bytes
+    at_s: int  # the claimed sending time; the bytes of a webhook do not change
     secret: bytes | None = None  # a secret that is not the shop's
     other_first: bool = False  # a signature with a foreign secret precedes the valid signature
 
 
 def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **changes: Any) -> Webhook:
-    """Write the event of an order's payment, `ago_s` seconds old.
+    """Build the event of an order's payment, `ago_s` seconds old.
 
     `changes` are fields of the payment.
     """
@@ -56,5 +56,5 @@ def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **chang
 
 
 def signed_before(webhook: Webhook, age_s: int) -> Webhook:
-    """Write the same event as it was sent `age_s` seconds ago."""
+    """Build the same event as sent `age_s` seconds ago."""
     return replace(webhook, at_s=webhook.at_s - age_s)

@@ -25,7 +25,7 @@ class Check:
 
 
 def said(status: int | None) -> str:
-    """Write down an answer."""
+    """Describe a response."""
     return "no response" if status is None else f"responded {status}"
 
 
@@ -53,7 +53,7 @@ def one_order(first: Order, second: Order) -> Verdict:
 
 
 def refused(shop: Shop, order: Order, status: int | None) -> Verdict:
-    """Tell whether it answered no 2xx and handed out nothing."""
+    """Return whether the shop did not respond with 2xx and did not deliver."""
     now = shop.look(order, expect_paid=False)
     return status not in ACCEPTED and now.handed_out == 0, f"{said(status)}; {now}"
 

@@ -13,7 +13,7 @@ _SERVER_ERROR = 500
 
 
 def forged_return(service: Service, shop: Shop, order: Order) -> Verdict:
-    """Return without having paid, with a query that says otherwise."""
+    """Return without having paid, with a query that claims otherwise."""
     return _return_unpaid(service, shop, order, order.payment_id)
 
 

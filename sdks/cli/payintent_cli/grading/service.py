@@ -1,4 +1,4 @@
-"""The payment service that the shop's payments are at, reached with the shop's test key."""
+"""The payment service of the shop, accessed with the shop's test key."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Service:
             return self._client.payments.get(order.payment_id)
         except NotFoundError:
             raise UsageError(
-                f"{order.payment_id} of the shop is no payment of this key: "
-                "the shop's key and the grader's must be of one test merchant"
+                f"{order.payment_id} of the shop is not a payment of this key: "
+                "the shop's key and the grader's must belong to the same test merchant"
             ) from None
 
     def return_urls(self, order: Order) -> list[str]:
@@ -71,42 +71,45 @@ class Service:
             raise UsageError(f"{order.payment_id} cannot be cancelled: {answer.status_code}")
 
     def let_expire(self, order: Order) -> None:
-        """Move the clock of the whole test merchant on until the order's payment has expired."""
+        """Advance the clock of the whole test merchant until the order's payment has expired."""
         self.pass_time(self.lifetime_s(order) + 1)
         self._wait(
             lambda: self.find(order).status == "EXPIRED" or None, f"end of {order.payment_id}"
         )
 
     def event(self, order: Order, kind: str = "payment.completed") -> Webhook:
-        """Wait for the event of the order's payment; gives its own webhook."""
+        """Wait for the event of the order's payment; return its webhook."""
         name = (order.payment_id, kind)
         entry = self._wait(lambda: self._read_on(name), f"{kind} of {order.payment_id}")
         return Webhook(body=entry.body, id=entry.id, at_s=int(time.time()))
 
     def lifetime_s(self, order: Order) -> int:
-        """Return how long the order's payment, which is new, lives; by the service's own clock."""
+        """Return the lifetime of the order's new payment, by the service's clock."""
         real = self.find(order)
         if real.expires_at is None:
-            raise UsageError(f"{order.payment_id} is not open any more")
+            raise UsageError(f"{order.payment_id} is no longer open")
         return int((real.expires_at - real.created_at).total_seconds())
 
     def pass_time(self, seconds: int) -> None:
-        """Move the clock of the whole test merchant on."""
+        """Advance the clock of the whole test merchant."""
         self._client.test_clock.advance(max(1, seconds))
 
     def wait_for_case(self, order: Order) -> None:
-        """Wait until money has come that the order's payment cannot own."""
+        """Wait until money has arrived that cannot be credited to the order's payment."""
         self._wait(
             lambda: self._client.cases.list(payment_id=order.payment_id).data or None,
             f"case of {order.payment_id}",
         )
 
     def refund(self, order: Order, amount: Decimal) -> None:
-        """Refund as somebody else of the same merchant; it may still be under way then."""
+        """Refund as another client of the same merchant.
+
+        The refund may still be pending afterwards.
+        """
         self._client.refunds.create(order.payment_id, amount=amount)
 
     def given_back(self, order: Order) -> Decimal:
-        """Return the refunded amount, once no refund of the order's payment is pending."""
+        """Return the refunded amount once no refund of the order's payment is pending."""
         self._wait(
             lambda: self._refunds_ended(order) or None, f"end of refunds of {order.payment_id}"
         )
@@ -127,7 +130,7 @@ class Service:
         end = time.monotonic() + _PATIENCE_S
         while (found := look()) is None:
             if time.monotonic() > end:
-                raise UsageError(f"no {what} in {_PATIENCE_S:.0f} seconds: do the workers run?")
+                raise UsageError(f"no {what} in {_PATIENCE_S:.0f} seconds: workers running?")
             time.sleep(_LOOK_S)
         return found
 

@@ -1,4 +1,4 @@
-"""The shop that is graded: its orders, and its receiver of webhooks."""
+"""The shop that is graded: its orders and its webhook receiver."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from payintent_cli.usage import UsageError
 _TIMEOUT_S = 15.0  # the service's webhook timeout
 _HUNG_UP_S = 3.0  # for work that a shop does after the response timeout
 _LOOK_S = 0.05
-_TRIES = 3  # of a webhook that is answered with an error
+_TRIES = 3  # of a webhook that gets an error response
 #: Statuses of a shop for unsupported requests.
 REFUSED = 409
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """How an order stands: its status, and how often its goods were handed out."""
+    """An order's status, and the number of times that its goods were delivered."""
 
     status: str
     handed_out: int
@@ -43,7 +43,7 @@ class Standing:
 
 
 class Shop:
-    """A shop by its two URLs; use it with `with`."""
+    """A shop with its two URLs. Use it with `with`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Shop:
             return list(clicks.map(self._buy, [cart_id, cart_id]))
 
     def buy_again(self, order: Order) -> Order | int:
-        """Click on Buy for the same cart once more; gives the status if the shop refuses."""
+        """Click on Buy for the same cart once more; return the status if the shop refuses."""
         body = {"cart_id": order.cart_id}
         answer = self._request("POST", self._orders_url, body)
         if not answer.is_success:
@@ -92,11 +92,14 @@ class Shop:
         return self._ask_for(order, "change")
 
     def poll(self) -> None:
-        """Run the shop's scheduled poll; a shop without this route heals in its own time."""
+        """Run the shop's scheduled poll; a shop without this route recovers on its own schedule."""
         self._request("POST", f"{self._orders_url}/poll", None)
 
     def visit(self, return_url: str, payment_id: str) -> int:
-        """Return to the shop, with a query that says that a payment is paid; gives the status."""
+        """Return to the shop, with a query that claims that a payment is paid.
+
+        Return the status.
+        """
         query = {"payment_id": payment_id, "status": "PAID"}
         url = str(httpx.URL(return_url).copy_merge_params(query))
         return self._request("GET", url, None).status_code
@@ -107,7 +110,7 @@ class Shop:
         return str(uuid.uuid4())
 
     def refund(self, order: Order, return_id: str, amount: Decimal) -> int:
-        """Ask for money back for a return, as a click of the shop's people; gives the status."""
+        """Request a refund for a return, as the shop's staff would; return the status."""
         url = f"{self._orders_url}/{order.id}/refund"
         body = {"return_id": return_id, "amount": str(amount)}
         return self._request("POST", url, body).status_code
@@ -115,20 +118,20 @@ class Shop:
     def refund_at_once(
         self, order: Order, returns: Sequence[tuple[str, Decimal]]
     ) -> list[int | None]:
-        """Ask for money back for several clicks at the same time."""
+        """Request refunds with several concurrent clicks."""
         with ThreadPoolExecutor(len(returns)) as clicks:
             calls = [clicks.submit(self.refund, order, *each) for each in returns]
         return [call.result() for call in calls]
 
     def look_refunded(self, order: Order, expected: Decimal) -> Decimal:
-        """Return the refunded amount that the shop shows, after it had time to learn of it."""
+        """Return the refunded amount that the shop shows, after time to update it."""
         end = time.monotonic() + (_TIMEOUT_S if self._settle_s else 0)
         while (shown := self._refunded(order)) != expected and time.monotonic() < end:
             time.sleep(_LOOK_S)
         return shown
 
     def look(self, order: Order, *, expect_paid: bool) -> Standing:
-        """Return how an order stands, when the shop has had time for its slow work."""
+        """Return an order's status, after the shop has had time for its slow work."""
         now = self._wait_for_goods(order, _TIMEOUT_S if expect_paid and self._settle_s else 0)
         if self._settle_s:
             time.sleep(self._settle_s)  # for excess work
@@ -150,12 +153,12 @@ class Shop:
             return None
 
     def send_at_once(self, webhooks: Sequence[Webhook]) -> list[int | None]:
-        """Deliver webhooks at the same time."""
+        """Deliver webhooks concurrently."""
         with ThreadPoolExecutor(len(webhooks)) as senders:
             return list(senders.map(self.send, webhooks))
 
     def send_again(self, webhook: Webhook) -> int | None:
-        """Deliver a webhook as the service tries again: until it is answered 2xx, a few times."""
+        """Deliver a webhook with a few retries, until the response is 2xx."""
         for _ in range(_TRIES - 1):
             status = self.send(webhook)
             if status is not None and httpx.codes.is_success(status):
@@ -163,7 +166,7 @@ class Shop:
         return self.send(webhook)
 
     def send_and_hang_up(self, webhook: Webhook, order: Order) -> None:
-        """Deliver a webhook, and close the connection without reading the answer."""
+        """Deliver a webhook, and close the connection without reading the response."""
         request = self._http.build_request(
             "POST", self._webhook_url, content=webhook.body, headers=self._signed(webhook)
         )
