@@ -80,8 +80,10 @@ async def post_link_page(request: Request) -> Response:
     visit = await _read_visit(request)
     form = await forms.read_form_fields(request)
     forms.check_request_origin(request, parse_web_origin(_full_url(visit)))
+    context = visit.context
+    context.address_limiter.take_link_token(context.viewers.get_viewer_address(request))
     try:
-        payment = await visit.context.link_payments.open_payment(_read_order(visit, form))
+        payment = await context.link_payments.open_payment(_read_order(visit, form))
     except LinkClosedError as error:
         return _render(visit, error.state, status=409)
     except FraudDeniedError:

@@ -29,6 +29,7 @@ _SMALL_DIVISOR = 10  # the limits of lookups and of links are a tenth of the cre
 _SMALL_BURST_MIN = 10
 _CHANGE_KIND = "portal"  # for changes that members make to the test side
 _CHANGE_LIMIT = RateLimit(per_s=1, burst=30)
+_LINK_ADDRESS_LIMIT = RateLimit(per_s=1, burst=30)
 _ROUNDING_TOLERANCE = 1e-6  # tolerance for floating-point sums
 
 
@@ -170,14 +171,28 @@ class AddressRateLimiter:
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
+        link_limit = _LINK_ADDRESS_LIMIT if limit.per_s else limit
         self._buckets = AddressBuckets(limit, monotonic)
+        self._link_buckets = AddressBuckets(link_limit, monotonic)
 
     def take_token(self, address: str | None) -> None:
         """Take a token for an address; raises `RATE_LIMITED` if its bucket is empty."""
-        wait_s = self._buckets.get_wait_s(address)
-        if wait_s:
-            raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
-        self._buckets.spend_token(address)
+        _take_address_token(self._buckets, address)
+
+    def take_link_token(self, address: str | None) -> None:
+        """Take a token for a payment that an address creates with a payment link.
+
+        Its bucket is small, because each payment is stored and holds a use of the link. Raises
+        `RATE_LIMITED`.
+        """
+        _take_address_token(self._link_buckets, address)
+
+
+def _take_address_token(buckets: AddressBuckets, address: str | None) -> None:
+    wait_s = buckets.get_wait_s(address)
+    if wait_s:
+        raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
+    buckets.spend_token(address)
 
 
 def make_limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:

@@ -331,6 +331,21 @@ def test_an_address_has_its_burst_to_the_last_and_then_its_rate(
     assert sum(_spends(limiter, "192.0.2.1") for _ in range(per_s + burst)) == min(per_s, burst)
 
 
+def test_payments_with_links_have_a_small_bucket_of_their_own(settings: Settings) -> None:
+    now = [0.0]
+    limiter = addresses(settings, 20, 100, now)
+    for tokens in (30, 1):
+        for _ in range(tokens):
+            limiter.take_link_token("192.0.2.1")
+        with pytest.raises(RefusedError, match="too many requests"):
+            limiter.take_link_token("192.0.2.1")
+        now[0] += 1
+    assert _spends(limiter, "192.0.2.1")
+    unlimited = addresses(settings, 0, 1, now)
+    for _ in range(40):
+        unlimited.take_link_token("192.0.2.1")
+
+
 def test_no_address_and_no_limit_are_never_refused(settings: Settings) -> None:
     now = [0.0]
     assert all(_spends(addresses(settings, 1, 1, now), None) for _ in range(3))
