@@ -15,6 +15,7 @@ from payintent.merchants.call_log import CallLog, CallLogWriter
 from payintent.refunds.create import CreateRefundRequest
 from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
+from tests.payment_links.linking import make_link
 from tests.portal.arrange import close_a_day
 from tests.refunds.requests import send
 from tests.support.fakes import captured
@@ -29,6 +30,8 @@ PAGES = {
     "bad-filter": "payments?created_from=yesterday",
     "payment": "payments/{payment}",
     "refunds": "refunds",
+    "payment-links": "payment-links",
+    "payment-link": "payment-links/{link}",
     "cases": "cases",
     "statements": "statements",
     "statement": "statements/{statement}",
@@ -54,9 +57,12 @@ class PortalScene:
     payment: str
     event: str
     statement: str
+    link: str
 
     def address(self, name: str) -> str:
-        path = PAGES[name].format(payment=self.payment, event=self.event, statement=self.statement)
+        path = PAGES[name].format(
+            payment=self.payment, event=self.event, statement=self.statement, link=self.link
+        )
         return f"{self.base}/{path}"
 
 
@@ -104,8 +110,27 @@ async def arrange_portal(world: World) -> PortalScene:
     base = world.service.settings.portal_address
     statement = await close_a_day(world)
     return PortalScene(
-        world, base, ids.format_id(ids.PAYMENT, payment.id), str(row["id"]), statement
+        world=world,
+        base=base,
+        payment=ids.format_id(ids.PAYMENT, payment.id),
+        event=str(row["id"]),
+        statement=statement,
+        link=await _links(world),
     )
+
+
+async def _links(world: World) -> str:
+    """Create links of each sort, and return the ID of one with all that a page shows."""
+    await make_link(world, title="Donation", amount=None, amount_min="20", amount_max="500")
+    link = await make_link(
+        world,
+        title="A weekend on the river",
+        description="Two days with a guide, a boat and all meals",
+        order_id="A-1009",
+        max_uses=12,
+        expires_at="2099-12-31T00:00:00Z",
+    )
+    return ids.format_id(ids.PAYMENT_LINK, link.id)
 
 
 async def sign_in_by_link(
