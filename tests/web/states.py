@@ -15,13 +15,13 @@ from payintent.refunds.model import RefundStatus
 from tests.support.fakes import captured, declined
 from tests.support.patience import until
 from tests.support.world import World
-from tests.web import deposit_states
+from tests.web import deposit_states, link_states
 from tests.web.gallery import BANNED, PRODUCT, Gallery
 from tests.web.state_registry import STATES, Visit, state
 from tests.web.state_registry import embedded as _embedded
 from tests.web.state_registry import visit_of as _of
 
-__all__ = ["MAIN", "STATES", "Visit", "deposit_states"]
+__all__ = ["MAIN", "STATES", "Visit", "deposit_states", "link_states"]
 
 _LEASE_S = 60.0
 _EMAIL = "mai@example.com"
@@ -41,7 +41,7 @@ _LONG = json.dumps(
 #: Those that are looked at in every language and direction as well.
 MAIN = (
     *("choose-shop", "choose-taxed", "redirect", "wallet-none", "deposit-partial", "paid-shop"),
-    *("refund-address-invalid", "receipt"),
+    *("refund-address-invalid", "receipt", "link-open-amount"),
 )
 
 
@@ -302,7 +302,7 @@ async def refunded(gallery: Gallery) -> Visit:
 
 @state
 async def receipt(gallery: Gallery) -> Visit:
-    return _of(await _paid_at_shop(gallery), "/receipt", texts=("receipt", "total"))
+    return _of(await _paid_at_shop(gallery), "/receipt", texts=("receipt", "receipt_payment"))
 
 
 @state

@@ -34,7 +34,7 @@ async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserConte
 #: A state of each template; the fullest, since what it lacks is not looked at.
 _ONE_OF_EACH = (
     "choose-everything", "problem", "redirect-taxed", "card", "wallet-found", "deposit-partial",
-    "time-over", "refund-address-invalid",
+    "time-over", "refund-address-invalid", "link-invalid-amount",
     "paid-shop", "failed-declined", "receipt-refunded", "not-found",
 )  # fmt: skip
 

@@ -44,7 +44,7 @@ async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, l
             async with client.get(url, headers=visit.headers) as answer:
                 status, page = answer.status, await answer.text()
             if visit.posts:
-                form = {"address": visit.entry}
+                form = {"address": visit.entry, "amount": visit.entry, "form": "1"}
                 target = url
                 if choice := _CHOICE.search(page):
                     form = {"method": html.unescape(choice[1])}

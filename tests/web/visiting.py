@@ -80,7 +80,7 @@ async def _go(page: Page, url: str, visit: Visit) -> None:
             answer = await page.goto(url)
             if visit.posts:
                 if visit.entry:
-                    await page.fill("main textarea", visit.entry)
+                    await page.fill("main textarea, main [name=amount]", visit.entry)
                 async with page.expect_navigation() as posted:
                     await page.click(visit.posts)
                 answer = await posted.value
