@@ -147,7 +147,7 @@ async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord)
 async def check_search_range(
     reader: RpcChainReader, name: str, chain: ChainRecord, contracts: Sequence[bytes], poll_s: float
 ) -> CheckResult:
-    """Check that an endpoint can search the blocks between two polls at once."""
+    """Check that an endpoint can search the blocks between two polls in one query."""
     needed = math.ceil(poll_s * 1000 / chain.block_time_ms)
     subject = f"{name}: a search for logs"
     try:

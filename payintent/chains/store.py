@@ -40,10 +40,10 @@ class ChainRecord:
     refund_approval_above: Decimal  # in tokens; refunds above it need approval
     auto_refund_gas: int  # per UTC day
     sweeper: bytes | None  # sends sweeps of deposits
-    sweep_count: int  # deposits that are swept at once, however young they are
+    sweep_count: int  # deposits that are swept immediately, regardless of age
     sweep_after_s: int  # the age at which a deposit is swept
     sweep_gas_price_max: Decimal  # in gwei; 0: no limit
-    sweep_now_at: datetime | None  # deposits that were final then are swept at once
+    sweep_now_at: datetime | None  # deposits that were final then are swept immediately
     transfer_fee_usd: Decimal  # usual network fee of a token transfer; 0: buyers are not told
     updated_at: datetime
 
@@ -65,7 +65,7 @@ class TokenRecord:
     minimum: Decimal  # in the smallest unit
     enabled: bool
     auto_refund_from: Decimal  # in tokens; smaller amounts are not refunded automatically
-    sweep_value: Decimal = Decimal(0)  # in tokens; unswept deposits of this value are swept at once
+    sweep_value: Decimal = Decimal(0)  # in tokens; this unswept value triggers a sweep
     sweep_minimum: Decimal = Decimal(0)  # in tokens; smaller amounts at an address are not swept
     surplus_from: Decimal = Decimal(0)  # in tokens; a smaller surplus does not open a case
 

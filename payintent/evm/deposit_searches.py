@@ -128,7 +128,7 @@ class SweepSearchResult:
 
 
 def make_transfer_proof(logs: Sequence[TransferLog], recipients_max: int) -> "Proof[TransferLog]":
-    """Build searches for the logs in each of their blocks, for so many recipients at a time."""
+    """Build searches for the logs in each of their blocks, for this many recipients at a time."""
     recipients: dict[BlockId, set[bytes]] = {}
     for log in logs:
         block = BlockId(log.block_number, log.block_hash)

@@ -60,7 +60,7 @@ class LogSource(Protocol[Log, Fact]):
     ) -> Reading[Log, Fact]: ...
 
     async def confirm(self, name: str, facts: Mapping[Log, Fact]) -> bool:
-        """Return whether searches of the logs' blocks alone find all logs too."""
+        """Return whether searches of only the logs' blocks also find all logs."""
         ...
 
 

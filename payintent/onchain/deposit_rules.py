@@ -66,7 +66,7 @@ def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
     """Return the captures that the final transfers now amount to, in the order to apply them.
 
     A session that can still be paid collects transfers until they reach the amount or its deadline
-    is final. A session that cannot be paid any more reports its transfers as they arrive. They are
+    is final. A session that can no longer be paid reports its transfers as they arrive. They are
     added up per token, so that many small transfers cannot open as many cases.
     """
     if not evidence.is_current:

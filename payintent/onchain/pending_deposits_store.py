@@ -177,7 +177,7 @@ async def sum_session_transfers(
 
 
 async def list_test_transfers(database: Executor, session_id: UUID) -> list[SessionTransfer]:
-    """List the transfers of a test session, which are final at once."""
+    """List the transfers of a test session, which are final immediately."""
     rows = await database.fetch(
         """
         SELECT r.tx_hash, t.address AS token, r.amount, r.id AS block

@@ -34,7 +34,7 @@ class UnsweptAddress:
 class SweepPolicy:
     count: int
     after: timedelta
-    requested_at: datetime | None  # deposits that were final then are swept at once
+    requested_at: datetime | None  # deposits that were final then are swept immediately
 
 
 @dataclass(frozen=True, slots=True)

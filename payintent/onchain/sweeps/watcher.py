@@ -172,7 +172,7 @@ def match_transfers(
     receivers: Mapping[bytes, bytes],
     tokens: Collection[bytes],
 ) -> tuple[list[FinalSweep], list[TransferLog]]:
-    """Return the sweeps with the received amounts, and the transfers that belong to no sweep.
+    """Return the sweeps with the received amounts, and the transfers without a sweep.
 
     The receiver gets less than a sweep's amount if the token takes a fee. The transfers of a sweep
     are the last before its log, up to its amount: a contract can flush and sweep in a transaction.

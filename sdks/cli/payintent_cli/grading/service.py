@@ -130,7 +130,7 @@ class Service:
         end = time.monotonic() + _PATIENCE_S
         while (found := look()) is None:
             if time.monotonic() > end:
-                raise UsageError(f"no {what} in {_PATIENCE_S:.0f} seconds: workers running?")
+                raise UsageError(f"no {what} in {_PATIENCE_S:.0f} seconds: are the workers up?")
             time.sleep(_LOOK_S)
         return found
 
