@@ -142,7 +142,7 @@ async def _find_previous_payment(
 
 def _read_order(visit: _LinkVisit, form: dict[str, str]) -> LinkOrder:
     form_id = form.get("form", "")
-    if not 0 < len(form_id) <= _FORM_ID_CHARS_MAX or not form_id.isascii():
+    if len(form_id) > _FORM_ID_CHARS_MAX or not (form_id.isascii() and form_id.isalnum()):
         raise BadRequestError("reload the page and try again")
     return LinkOrder(
         link=visit.link,
