@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from starlette.routing import Route
 
 import payintent
+from payintent.core.ids import PAYMENT_LINK, format_id
+from tests.payment_links.linking import make_link
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import HOSTILE, counted, filled, hostile
 from tests.support.world import Api
@@ -92,6 +94,7 @@ async def test_no_hostile_body_costs_more_than_its_length(api: Api, method: str,
 async def _named(api: Api) -> dict[str, str]:
     """What the routes name."""
     created = (await api.create()).json
+    link = await make_link(api.world)
     return {
         "payment_id": created["id"],
         "checkout_id": created["checkout_id"],
@@ -100,6 +103,8 @@ async def _named(api: Api) -> dict[str, str]:
         "provider": "fake",
         "code": "A" * 44,  # of no refund
         "account_id": str(api.world.account_id),
+        "link_id": format_id(PAYMENT_LINK, link.id),
+        "token": link.token,
     }
 
 

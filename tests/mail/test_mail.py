@@ -396,7 +396,8 @@ async def test_a_mail_that_cannot_be_written_holds_up_no_other(
     }
     left = await _waiting(world)
     assert [row["payment_id"] for row in left] == ([payments[1]] if is_kept else [])
-    assert [round(row["waits"].total_seconds()) for row in left] == ([60] if is_kept else [])
+    # The query runs a moment after the delay began.
+    assert [50 < row["waits"].total_seconds() <= 60 for row in left] == [True] * is_kept
 
 
 def test_names_and_subjects_of_others_add_no_header() -> None:

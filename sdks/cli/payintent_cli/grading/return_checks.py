@@ -51,8 +51,7 @@ def paid_again(service: Service, shop: Shop, order: Order) -> Verdict:
 
 def _return_unpaid(service: Service, shop: Shop, order: Order, payment_id: str) -> Verdict:
     urls = service.return_urls(order)
-    if not urls:
-        return True, _NO_RETURN_URL
+    saw = _NO_RETURN_URL
     for url in urls:
         status = shop.visit(url, payment_id)
         good, saw = kept(shop, order)
