@@ -14,7 +14,11 @@ from payintent.accounting.close_statements import close_due_days
 from payintent.callbacks import store as callback_store
 from payintent.callbacks.receive import apply_deferred_callbacks
 from payintent.chains.checks import open_configured_reader
-from payintent.checkout.buyer_mails import compose_receipt, compose_refund_address
+from payintent.checkout.buyer_mails import (
+    compose_payment_link,
+    compose_receipt,
+    compose_refund_address,
+)
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.database import Database
 from payintent.db.locks import STEP_FAILURES, LeasedTaskRunner
@@ -185,6 +189,11 @@ def open_mail_sender(service: Service, smtp: SmtpClient) -> MailSender:
                 compose_refund_address,
                 service.database,
                 RefundAddressLinks(service.encryption, service.settings.pages_base),
+            ),
+        },
+        {
+            MailKind.PAYMENT_LINK: partial(
+                compose_payment_link, service.database, service.settings.pages_base
             ),
         },
     )

@@ -42,6 +42,8 @@ GRANT SELECT, INSERT ON payment_link TO payintent_api;
 GRANT UPDATE (expires_at, deactivated_at, deactivated_by) ON payment_link TO payintent_api;
 GRANT SELECT, INSERT ON payment_link_use TO payintent_api;
 GRANT UPDATE (payment_id) ON payment_link_use TO payintent_api;
+-- Workers compose the mail with a link.
+GRANT SELECT ON payment_link, payment_link_use TO payintent_worker;
 
 -- Payouts to merchants. A trigger rejects all changes except a reversal.
 GRANT SELECT, INSERT ON payout TO payintent_api;

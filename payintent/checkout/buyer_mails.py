@@ -1,15 +1,21 @@
-"""E-mails to buyers: receipts, and links to enter the address for a refund."""
+"""E-mails to buyers: receipts, payment links, and links to enter the address for a refund."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from payintent.checkout.fields import checkout_fields, fee_and_tax_lines
 from payintent.checkout.languages import Language, load_language, negotiate_language
 from payintent.checkout.methods.names import method_name
-from payintent.db.database import Database
+from payintent.db.database import Database, get_current_time
 from payintent.mail.message import Mail
 from payintent.merchants import store as merchant_store
 from payintent.merchants.model import Merchant
+from payintent.payment_links import store as link_store
+from payintent.payment_links.create import build_link_url
+from payintent.payment_links.mail_link import LinkMail
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments import store as payment_store
 from payintent.payments.store import PaymentSnapshot
@@ -72,6 +78,39 @@ async def compose_refund_address(
     )
 
 
+async def compose_payment_link(database: Database, pages_base: str, content: bytes) -> Mail | None:
+    """Compose a mail with a payment link. Returns None if the link has closed."""
+    order = msgspec.json.decode(content, type=LinkMail)
+    stored = await link_store.get(database, order.link_id)
+    if stored is None or stored.link.find_closed_state(await get_current_time(database)):
+        return None
+    link, terms = stored.link, stored.link.terms
+    merchant = await merchant_store.get(database, link.merchant_id)
+    if merchant is None:
+        return None
+    language = load_language(order.locale)
+    lines = [("item", terms.title), ("receipt_order", terms.order_id)]
+    if terms.amount_text is not None:
+        lines.append(("amount", language.money(terms.amount_text, terms.currency)))
+    open_amount = language.t("link_mail_open_amount", currency=terms.currency)
+    paragraphs = [
+        None if merchant.livemode else language.t("test"),
+        language.t("link_mail_from", merchant=_join_lines(merchant.name)),
+        _format_lines(lines, language),
+        open_amount if terms.amount_text is None else None,
+        language.t("link_mail_how"),
+        f"{build_link_url(pages_base, link.token)}?lang={language.locale}",
+        language.t("link_mail_unexpected"),
+        merchant.support_url,
+    ]
+    return Mail(
+        recipient=order.recipient,
+        subject=f"{language.t('link_mail')} · {merchant.name}",
+        text="\n\n".join(filter(None, paragraphs)) + "\n",
+        sender_name=merchant.name,
+    )
+
+
 def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Language) -> str:
     payment = snapshot.payment
     view = checkout_fields(payment, snapshot.session, merchant, snapshot.now, _NO_URLS)
@@ -87,14 +126,18 @@ def _compose_text(snapshot: PaymentSnapshot, merchant: Merchant, language: Langu
         ("paid_with", method_name(snapshot.session.quote, language)),
         ("payment", view["payment_id"]),
     ]
-    details = "\n".join(
+    details = _format_lines(lines, language)
+    thanks = language.t("receipt_thanks", merchant=_join_lines(merchant.name))
+    support = f"\n{merchant.support_url}\n" if merchant.support_url else ""
+    return f"{thanks}\n\n{details}\n{support}"
+
+
+def _format_lines(lines: Sequence[tuple[str, str | None]], language: Language) -> str:
+    return "\n".join(
         language.t("receipt_line", name=language.t(key), value=_join_lines(value))
         for key, value in lines
         if value
     )
-    thanks = language.t("receipt_thanks", merchant=_join_lines(merchant.name))
-    support = f"\n{merchant.support_url}\n" if merchant.support_url else ""
-    return f"{thanks}\n\n{details}\n{support}"
 
 
 def _amount_lines(quote: dict[str, Any], language: Language) -> list[tuple[str, str]]:

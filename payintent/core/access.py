@@ -109,7 +109,7 @@ class RateLimitClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    per_s: int
+    per_s: float
     burst: int
 
 

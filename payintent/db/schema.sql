@@ -1734,7 +1734,7 @@ ALTER TABLE public.mail
     ADD CONSTRAINT mail_content CHECK ((((kind = 'receipt'::text) = (payment_id IS NOT NULL)) AND ((kind = 'refund_address'::text) = (refund_id IS NOT NULL)) AND ((kind = ANY (ARRAY['receipt'::text, 'refund_address'::text])) = (sealed IS NULL)))) NOT VALID;
 
 ALTER TABLE public.mail
-    ADD CONSTRAINT mail_kind CHECK ((kind = ANY (ARRAY['invitation'::text, 'receipt'::text, 'refund_address'::text]))) NOT VALID;
+    ADD CONSTRAINT mail_kind CHECK ((kind = ANY (ARRAY['invitation'::text, 'receipt'::text, 'refund_address'::text, 'payment_link'::text]))) NOT VALID;
 
 ALTER TABLE ONLY public.mail
     ADD CONSTRAINT mail_pkey PRIMARY KEY (id);

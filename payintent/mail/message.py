@@ -22,6 +22,7 @@ _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_60
 
 class MailKind(StrEnum):
     INVITATION = "invitation"
+    PAYMENT_LINK = "payment_link"
     RECEIPT = "receipt"
     REFUND_ADDRESS = "refund_address"
 

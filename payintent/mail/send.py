@@ -22,6 +22,8 @@ _LEASE_S = 900  # enough for ten mails, each with at most four server round trip
 MAILS = Counter("payintent_mails_total", "Attempts to send a mail", ["kind", "outcome"])
 #: Composes the mail about a payment or refund. Returns None if there is no recipient.
 ComposeMail = Callable[[UUID], Awaitable[Mail | None]]
+#: Composes a mail from its decrypted content. Returns None if the mail must no longer be sent.
+ComposeSealedMail = Callable[[bytes], Awaitable[Mail | None]]
 
 
 class MailSender:
@@ -34,12 +36,14 @@ class MailSender:
         client: SmtpClient,
         sender: str,
         composers: Mapping[MailKind, ComposeMail],
+        sealed_composers: Mapping[MailKind, ComposeSealedMail],
     ) -> None:
         self._database = database
         self._encryption = encryption
         self._client = client
         self._sender = sender
         self._composers = composers
+        self._sealed_composers = sealed_composers
 
     async def step(self) -> bool:
         """Send a batch; return whether more mail may be due."""
@@ -79,6 +83,9 @@ class MailSender:
             return await self._composers[record.kind](subject_id)
         assert record.sealed is not None  # noqa: S101 - the constraint `mail_content`
         content = self._encryption.decrypt(record.sealed, make_mail_context(record.id))
+        compose_sealed = self._sealed_composers.get(record.kind)
+        if compose_sealed is not None:
+            return await compose_sealed(content)
         return msgspec.json.decode(content, type=Mail)
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
-from payintent.mail.message import RETENTION_DAYS, Mail, MailKind
+from payintent.mail.message import RETENTION_DAYS, MailKind
 from payintent.runtime.encryption import Encryption, make_mail_context
 
 
@@ -15,8 +15,8 @@ from payintent.runtime.encryption import Encryption, make_mail_context
 class MailRecord:
     """An unsent mail.
 
-    Mail to buyers is composed from its payment or refund when it is sent. Invitations have
-    encrypted content.
+    Receipts and mail about refunds are composed from their payment or refund when they are sent.
+    Other mail has encrypted content.
     """
 
     id: UUID
@@ -115,8 +115,11 @@ def _to_record(row: Row) -> MailRecord:
 
 
 async def add_mail(
-    tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, mail: Mail
+    tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, content: msgspec.Struct
 ) -> None:
-    """Store a mail, to be sent once the transaction has committed."""
-    sealed = encryption.encrypt(msgspec.json.encode(mail), make_mail_context(mail_id))
+    """Store a mail, to be sent once the transaction has committed.
+
+    `content` is a `Mail`, or the content from which a mail of this kind is composed.
+    """
+    sealed = encryption.encrypt(msgspec.json.encode(content), make_mail_context(mail_id))
     await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)

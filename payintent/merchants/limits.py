@@ -30,6 +30,8 @@ _SMALL_BURST_MIN = 10
 _CHANGE_KIND = "portal"  # for changes that members make to the test side
 _CHANGE_LIMIT = RateLimit(per_s=1, burst=30)
 _LINK_ADDRESS_LIMIT = RateLimit(per_s=1, burst=30)
+_LINK_MAIL_KIND = "link_mail"  # for payment links that members mail to buyers
+_LINK_MAIL_LIMIT = RateLimit(per_s=1 / 60, burst=20)
 _ROUNDING_TOLERANCE = 1e-6  # tolerance for floating-point sums
 
 
@@ -104,6 +106,10 @@ class MerchantRateLimiter:
         """Take a token for a change in the portal; raises `RateLimitExceededError`."""
         await self._spend_token(merchant_id, _CHANGE_KIND, _CHANGE_LIMIT)
 
+    async def take_link_mail_token(self, merchant_id: int) -> None:
+        """Take a token for a payment link's mail; raises `RateLimitExceededError`."""
+        await self._spend_token(merchant_id, _LINK_MAIL_KIND, _LINK_MAIL_LIMIT)
+
     async def _spend_token(
         self, merchant_id: int, kind: str, limit: RateLimit
     ) -> Mapping[str, str]:
@@ -148,7 +154,7 @@ class MerchantRateLimiter:
         if bucket.empty_until > now + _ROUNDING_TOLERANCE:
             raise RateLimitExceededError(kind, limit, bucket.empty_until - now)
         # At most half a burst, so that the bucket can refill while the batch is being used.
-        size = max(1, min(limit.per_s // _BATCHES_PER_S, limit.burst // 2))
+        size = max(1, min(int(limit.per_s) // _BATCHES_PER_S, limit.burst // 2))
         try:
             grant = await access_store.take_tokens(self._database, merchant_id, kind, limit, size)
         except (StorageUnavailableError, LockTimeoutError) as error:
@@ -198,8 +204,9 @@ def _take_address_token(buckets: AddressBuckets, address: str | None) -> None:
 def make_limit_headers(kind: str, limit: RateLimit, status: RateLimitStatus) -> Mapping[str, str]:
     """Build the response headers that draft-ietf-httpapi-ratelimit-headers defines."""
     full_in = round_up_s(status.full_in_s)
+    window_s = max(1, round(1 / limit.per_s))
     return {
-        "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',
+        "RateLimit-Policy": f'"{kind}";q={round(limit.per_s * window_s)};w={window_s}',
         "RateLimit": f'"{kind}";r={max(0, status.remaining)};t={full_in}',
     }
 

@@ -1,4 +1,4 @@
-"""Portal pages to list, create, show and deactivate payment links."""
+"""Portal pages to list, create, show, mail and deactivate payment links."""
 
 from collections.abc import Mapping
 from datetime import date, timedelta
@@ -9,10 +9,12 @@ from starlette.responses import Response
 
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ErrorCode, NotFoundError, RefusedError
+from payintent.core.languages import OWN_NAMES
 from payintent.core.money import CURRENCIES
 from payintent.http.errors import get_http_status
 from payintent.http.pagination import parse_number, read_id_cursor
 from payintent.members.model import MemberRight
+from payintent.merchants.store import require_merchant
 from payintent.payment_links import store as link_store
 from payintent.payment_links.create import (
     create_link,
@@ -20,7 +22,8 @@ from payintent.payment_links.create import (
     get_merchant_link,
     make_link_fields,
 )
-from payintent.payment_links.model import USES_MAX
+from payintent.payment_links.mail_link import mail_link
+from payintent.payment_links.model import USES_MAX, LinkState
 from payintent.payment_links.schemas import CreateLinkBody
 from payintent.payment_links.store import LinkWithUses
 from payintent.portal.visits import PAGE_ROWS, MemberVisit, format_next_query, member_page, redirect
@@ -65,7 +68,41 @@ async def post_payment_link(visit: MemberVisit) -> Response:
 
 @member_page(MemberRight.MANAGE_PAYMENT_LINKS)
 async def get_payment_link(visit: MemberVisit) -> Response:
+    return await _render_link(visit, await _load_link(visit))
+
+
+@member_page(MemberRight.MANAGE_PAYMENT_LINKS)
+async def post_payment_link_mail(visit: MemberVisit) -> Response:
+    context = visit.context
     stored = await _load_link(visit)
+    if not context.settings.sends_mail:
+        raise NotFoundError("Mail is not configured.")
+    try:
+        await mail_link(
+            context.database,
+            context.encryption,
+            context.limiter,
+            stored,
+            recipient=visit.form.get("email", "").strip(),
+            locale=visit.form.get("language", ""),
+            sender=visit.actor,
+        )
+    except RefusedError as refusal:
+        return await _render_link(visit, stored, refusal)
+    return redirect(f"{visit.request.url.path.removesuffix('/mail')}?mailed=1")
+
+
+@member_page(MemberRight.MANAGE_PAYMENT_LINKS)
+async def post_deactivate_payment_link(visit: MemberVisit) -> Response:
+    link_id = (await _load_link(visit)).link.id
+    await deactivate_link(visit.context.database, visit.merchant_id, link_id, visit.actor.name)
+    return redirect(visit.request.url.path.removesuffix("/deactivate"))
+
+
+async def _render_link(
+    visit: MemberVisit, stored: LinkWithUses, refusal: RefusedError | None = None
+) -> Response:
+    merchant = await require_merchant(visit.context.database, visit.merchant_id)
     link = {
         **dict.fromkeys(_OPTIONAL),
         **make_link_fields(stored, visit.context.settings.pages_base),
@@ -74,18 +111,18 @@ async def get_payment_link(visit: MemberVisit) -> Response:
     return visit.render(
         "payment_link.html",
         "Payment link",
+        status=get_http_status(refusal) if refusal else 200,
         link=link,
+        can_mail=visit.context.settings.sends_mail and stored.state is LinkState.OPEN,
+        is_mailed="mailed" in visit.request.query_params,
+        languages=OWN_NAMES,
+        language=visit.form.get("language") or merchant.locale,
+        email=visit.form.get("email", ""),
+        problem_text=refusal and refusal.message,
         created_at=stored.link.created_at,
         expires_at=stored.link.terms.expires_at,
         qr_code=code.svg_data_uri(border=2, dark="#000", light="#fff"),
     )
-
-
-@member_page(MemberRight.MANAGE_PAYMENT_LINKS)
-async def post_deactivate_payment_link(visit: MemberVisit) -> Response:
-    link_id = (await _load_link(visit)).link.id
-    await deactivate_link(visit.context.database, visit.merchant_id, link_id, visit.actor.name)
-    return redirect(visit.request.url.path.removesuffix("/deactivate"))
 
 
 async def _render_list(visit: MemberVisit, refusal: RefusedError | None = None) -> Response:

@@ -48,6 +48,7 @@ PORTAL_ROUTES: list[Route] = [
     _get("/merchant/payment-links", payment_links.get_payment_links),
     _post("/merchant/payment-links", payment_links.post_payment_link),
     _get("/merchant/payment-links/{link_id}", payment_links.get_payment_link),
+    _post("/merchant/payment-links/{link_id}/mail", payment_links.post_payment_link_mail),
     _post(
         "/merchant/payment-links/{link_id}/deactivate",
         payment_links.post_deactivate_payment_link,

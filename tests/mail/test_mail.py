@@ -387,7 +387,7 @@ async def test_a_mail_that_cannot_be_written_holds_up_no_other(
     service = world.service
     client = SmtpClient(service.settings)
     sender = MailSender(
-        service.database, service.encryption, client, _SENDER, {MailKind.RECEIPT: write}
+        service.database, service.encryption, client, _SENDER, {MailKind.RECEIPT: write}, {}
     )
     await sender.step()
     assert {mail.get_content().strip() for mail in server.mails} == {

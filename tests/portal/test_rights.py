@@ -46,6 +46,7 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
     ("GET", "/merchant/payment-links"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("POST", "/merchant/payment-links"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("GET", "/merchant/payment-links/{link_id}"): MemberRight.MANAGE_PAYMENT_LINKS,
+    ("POST", "/merchant/payment-links/{link_id}/mail"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("POST", "/merchant/payment-links/{link_id}/deactivate"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("GET", "/merchant/refunds"): None,
     ("GET", "/merchant/refunds/export.csv"): None,
