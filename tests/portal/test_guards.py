@@ -7,9 +7,11 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.routing import Route
 
+from payintent.core.ids import PAYMENT_LINK, format_id
 from payintent.members.model import MemberRole
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
+from tests.payment_links.linking import make_link
 from tests.portal.arrange import close_a_day
 from tests.portal.person import SIGN_IN, Person, form_token, invite, member
 from tests.support.world import Answer, Api
@@ -74,6 +76,7 @@ async def test_every_answer_is_kept_by_no_cache_tells_no_referrer_and_runs_nothi
         "payment_id": (await api.create()).json["id"],
         "statement_id": await close_a_day(api.world),
         "event_id": "00000000-0000-7000-8000-000000000001",
+        "link_id": format_id(PAYMENT_LINK, (await make_link(api.world)).id),
         "token": "A" * 43,
     }
     paths = [

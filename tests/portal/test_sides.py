@@ -8,10 +8,11 @@ import pytest
 from pytest_asyncio import fixture
 from starlette.routing import Route
 
-from payintent.core.ids import STATEMENT, format_id
+from payintent.core.ids import PAYMENT_LINK, STATEMENT, format_id
 from payintent.members.model import MemberRole
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.portal.routes import PORTAL_ROUTES
+from tests.payment_links.linking import make_link
 from tests.portal.person import Person, form_token, invite, member, words
 from tests.refunds.requests import paid
 from tests.support.other_side import test_world
@@ -45,6 +46,7 @@ async def _ids(api: Api) -> dict[str, str]:
         "event_id": str(event["id"]),
         "public_id": key.split("_")[2],
         "statement_id": format_id(STATEMENT, await add_statement(world)),
+        "link_id": format_id(PAYMENT_LINK, (await make_link(world)).id),
     }
 
 
@@ -64,7 +66,7 @@ async def test_no_page_of_a_side_shows_anything_of_the_other(
         foreign = {name: value for name, value in ids[other].items() if value in shown}
         own = {name for name, value in ids[side].items() if value in shown}
         assert foreign == {}
-        assert own >= {"payment_id", "event_id"}
+        assert own >= {"payment_id", "event_id", "link_id"}
         for path in _paths(ids[other]):
             if path not in _paths(ids[side]):
                 assert (await person.get(path)).status in {403, 404}, path
