@@ -11,14 +11,17 @@ import pytest
 from starlette.routing import Route
 
 from payintent.console.routes import CONSOLE_ROUTES
+from payintent.core.ids import PAYMENT_LINK, format_id
 from payintent.members.model import MemberRole
 from payintent.operations import OPERATIONS
 from payintent.operators.fields import list_fields
+from payintent.payment_links.model import PaymentLink
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.console.test_operations import is_read, page_of, typed
 from tests.console.visitor import Visitor, without_breaks
+from tests.payment_links.linking import make_link
 from tests.portal.person import Person, member
 from tests.support.hostile import ADDRESS, MARKUP, columns_on, harm_of, make_hostile
 from tests.support.stage import Stage
@@ -40,6 +43,7 @@ SHOWN = {
     *("provider_account.name", "provider_account.base_url", "fraud_rule.value", "api_key.name"),
     *("member.email", "payout.reference", "gateway_payout.reference", "chain_cursor.halted"),
     *("reconciliation_run.name", "reconciliation_run.problem", "api_call.request_id"),
+    *("payment_link.title", "payment_link.description"),
 }
 _ROWS = (
     """
@@ -102,15 +106,17 @@ async def test_no_text_of_anybody_becomes_markup_a_program_or_a_link(
     for rows in _ROWS:
         await stage.world.rows(rows, *([stage.world.account_id] if "$1" in rows else []))
     await stage.world.rows(_STEPS, json.dumps({"type": "redirect", "redirect": {"url": text}}))
+    link = await make_link(stage.world, description="A day by the sea")
     filled = await make_hostile(settings.database_url, text)
     assert filled >= SHOWN
     pages: dict[str, Answer] = {}
     for address in [*_console_addresses(stage), *_operation_addresses(stage, text)]:
         pages[address] = await ada.get(address)
     for role, person in people.items():
-        shown = await _portal_pages(person, stage)
+        shown = await _portal_pages(person, stage, link)
         pages |= {f"{role} {address}": page for address, page in shown.items()}
     pages |= await _checkout_pages(api)
+    pages["link"] = await api.send("GET", f"/c/link/{link.token}")
     pages = {
         address: page
         for address, page in pages.items()
@@ -161,8 +167,9 @@ def _operation_addresses(stage: Stage, text: str) -> list[str]:
     return reads + forms
 
 
-async def _portal_pages(person: Person, stage: Stage) -> dict[str, Answer]:
+async def _portal_pages(person: Person, stage: Stage, link: PaymentLink) -> dict[str, Answer]:
     known = {
+        "link_id": format_id(PAYMENT_LINK, link.id),
         "payment_id": stage.known["payment"],
         "event_id": stage.known["event"],
         "statement_id": stage.known["statement"],
