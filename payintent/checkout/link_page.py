@@ -27,8 +27,7 @@ from payintent.http.middleware import content_security_policy
 from payintent.http.pages import forms
 from payintent.merchants.model import Merchant, accepts_payments
 from payintent.payment_links import store as link_store
-from payintent.payment_links.create import build_link_url
-from payintent.payment_links.model import LinkClosedError, LinkState, PaymentLink
+from payintent.payment_links.model import LinkClosedError, LinkState, PaymentLink, build_link_url
 from payintent.payment_links.open_payment import LinkOrder
 from payintent.payments.model import OPEN, UNPAID, Payment
 

@@ -10,7 +10,7 @@ from payintent.core.money import CURRENCIES, format_amount
 from payintent.db.database import Database, get_current_time
 from payintent.merchants.access_store import AuthenticatedMerchant
 from payintent.payment_links import store as link_store
-from payintent.payment_links.model import LinkTerms
+from payintent.payment_links.model import LinkTerms, build_link_url
 from payintent.payment_links.schemas import (
     CreateLinkBody,
     check_link_body,
@@ -95,11 +95,6 @@ async def deactivate_link(
     async with database.transaction() as tx:
         await link_store.deactivate(tx, stored.link.id, deactivated_by)
     return await get_merchant_link(database, merchant_id, stored.link.id)
-
-
-def build_link_url(checkout_base: str, token: str) -> str:
-    """Return a link's URL; it is relative if the checkout has no URL of its own."""
-    return f"{checkout_base or '/c'}/link/{token}"
 
 
 def make_link_fields(stored: LinkWithUses, checkout_base: str) -> dict[str, Any]:

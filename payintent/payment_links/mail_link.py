@@ -1,9 +1,5 @@
 """Mail a payment link to a buyer."""
 
-from uuid import UUID
-
-from msgspec import Struct
-
 from payintent.core import ids
 from payintent.core.errors import BadRequestError
 from payintent.core.languages import LOCALES
@@ -14,19 +10,11 @@ from payintent.mail.store import add_mail
 from payintent.merchants.limits import MerchantRateLimiter
 from payintent.operators import audit_store
 from payintent.operators.operation import Actor
-from payintent.payment_links.model import LinkClosedError, LinkState
+from payintent.payment_links.model import LinkClosedError, LinkMail, LinkState
 from payintent.payment_links.store import LinkWithUses
 from payintent.runtime.encryption import Encryption
 
 _ADDRESS_CHARS_MAX = 320
-
-
-class LinkMail(Struct, frozen=True):
-    """The stored content of a mail. The text is composed when the mail is sent."""
-
-    link_id: UUID
-    recipient: str
-    locale: str
 
 
 async def mail_link(

@@ -27,7 +27,7 @@ async def scene(gallery: Gallery) -> PortalScene:
     world = gallery.plain
     merchant_id = (await world.other_merchant("Nimbus Atlases")).merchant.id
     base = world.service.settings.portal_address
-    return PortalScene(replace(world, merchant_id=merchant_id), base, "", "", "")
+    return PortalScene(replace(world, merchant_id=merchant_id), base, "", "", "", "")
 
 
 @fixture(loop_scope=LOOP)
