@@ -14,7 +14,8 @@ from payintent.mail.message import Mail
 from payintent.merchants import store as merchant_store
 from payintent.merchants.model import Merchant
 from payintent.payment_links import store as link_store
-from payintent.payment_links.model import LinkMail, build_link_url
+from payintent.payment_links.model import build_link_url
+from payintent.payment_links.store import LinkMail
 from payintent.payment_sessions.select_quote import ServiceUrls
 from payintent.payments import store as payment_store
 from payintent.payments.store import PaymentSnapshot

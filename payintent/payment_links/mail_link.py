@@ -10,8 +10,8 @@ from payintent.mail.store import add_mail
 from payintent.merchants.limits import MerchantRateLimiter
 from payintent.operators import audit_store
 from payintent.operators.operation import Actor
-from payintent.payment_links.model import LinkClosedError, LinkMail, LinkState
-from payintent.payment_links.store import LinkWithUses
+from payintent.payment_links.model import LinkClosedError, LinkState
+from payintent.payment_links.store import LinkMail, LinkWithUses
 from payintent.runtime.encryption import Encryption
 
 _ADDRESS_CHARS_MAX = 320

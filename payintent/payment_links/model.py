@@ -6,8 +6,6 @@ from decimal import Decimal
 from enum import StrEnum
 from uuid import UUID
 
-from msgspec import Struct
-
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import parse_amount
 
@@ -103,11 +101,3 @@ def choose_amount(
 def build_link_url(checkout_base: str, token: str) -> str:
     """Return a link's URL; it is relative if the checkout has no URL of its own."""
     return f"{checkout_base or '/c'}/link/{token}"
-
-
-class LinkMail(Struct, frozen=True):
-    """The stored content of a mail. The text is composed when the mail is sent."""
-
-    link_id: UUID
-    recipient: str
-    locale: str

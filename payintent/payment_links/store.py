@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import LiteralString
 from uuid import UUID
 
+from msgspec import Struct
+
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import LAST_ID, SCANNED_MAX, build
 from payintent.payment_links.model import AmountRange, LinkState, LinkTerms, PaymentLink
@@ -247,3 +249,11 @@ def _to_link_with_uses(row: Row) -> LinkWithUses:
 def _to_link(row: Row) -> PaymentLink:
     amount_range = AmountRange(row["amount_min"], row["amount_max"])
     return build(PaymentLink, row, terms=build(LinkTerms, row, amount_range=amount_range))
+
+
+class LinkMail(Struct, frozen=True):
+    """The stored content of a mail. The text is composed when the mail is sent."""
+
+    link_id: UUID
+    recipient: str
+    locale: str
