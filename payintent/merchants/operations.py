@@ -34,6 +34,7 @@ from payintent.operators.fields import (
     check_list_limit,
     check_name,
     check_origin,
+    check_shop_url,
     check_web_url,
     option,
     quote_input,
@@ -227,9 +228,11 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
             raise BadRequestError("mail_receipts requires a mail server: set PAYINTENT_SMTP_HOST")
         if self.name is not None:
             check_name("name", self.name, _NAME_CHARS_MAX)
-        for field in ("logo_url", "support_url", "terms_url", "return_url"):
+        for field in ("logo_url", "support_url", "terms_url"):
             if url := getattr(self, field):
                 check_web_url(field, url, sandbox=context.settings.sandbox)
+        if self.return_url:
+            check_shop_url("return_url", self.return_url, sandbox=context.settings.sandbox)
         if self.accent_colour:
             check_colour("accent_colour", self.accent_colour)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.core import ids
-from payintent.core.addresses import parse_web_origin
+from payintent.core.addresses import is_confidential, parse_web_origin
 from payintent.core.countries import COUNTRIES, TOR
 from payintent.core.errors import BadRequestError, NotFoundError, quote_input
 from payintent.core.money import TENDER
@@ -87,8 +87,14 @@ def check_rate(field: str, rate: Decimal) -> None:
 
 def check_web_url(field: str, url: str, *, sandbox: bool) -> None:
     """Check a URL. Outside the sandbox it must use https."""
-    if not _is_url(url, sandbox=sandbox):
+    if not _is_url(url, allows_http=sandbox):
         raise BadRequestError(f"{field} must be an https URL")
+
+
+def check_shop_url(field: str, url: str, *, sandbox: bool) -> None:
+    """Check a page of the shop. It may use http on a loopback host, for a developer's machine."""
+    if not _is_url(url, allows_http=sandbox or is_confidential(url)):
+        raise BadRequestError(f"{field} must be an https URL, or an http URL of localhost")
 
 
 def check_colour(field: str, colour: str) -> None:
@@ -97,8 +103,9 @@ def check_colour(field: str, colour: str) -> None:
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
-    """Check that `origin` is a scheme and a host, such as `https://shop.example.com`."""
-    if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
+    """Check an origin of the shop, such as `https://shop.example.com`; see `check_shop_url`."""
+    allows_http = sandbox or is_confidential(origin)
+    if not _is_url(origin, allows_http=allows_http) or set("/?#") & set(origin.partition("://")[2]):
         raise BadRequestError(f"{quote_input(origin)} is not an origin such as https://example.com")
 
 
@@ -150,7 +157,7 @@ def check_list_limit(limit: int) -> None:
         raise BadRequestError(f"limit must be from 1 to {LIST_LIMIT_MAX}")
 
 
-def _is_url(url: str, *, sandbox: bool) -> bool:
+def _is_url(url: str, *, allows_http: bool) -> bool:
     if len(url) > _URL_CHARS_MAX or not url.isprintable() or any(char in url for char in ' \\"<>'):
         return False
     try:
@@ -158,7 +165,7 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
         _ = parts.port  # raises if the port is invalid
     except ValueError:
         return False
-    schemes = {"https", "http"} if sandbox else {"https"}
+    schemes = {"https", "http"} if allows_http else {"https"}
     return parts.scheme in schemes and parse_web_origin(url) is not None
 
 

@@ -5,6 +5,7 @@ import pytest
 from payintent.merchants.operations import SetMerchantProfile
 from tests.support.arrange import refusal, select
 from tests.support.making import NO_WAY_BACK
+from tests.support.stage import out_of_the_sandbox
 from tests.support.world import Api
 
 _ORIGINS = ("", "https://shop.example.com", "HTTPS://SHOP.example.com:443", "https://-")
@@ -31,3 +32,16 @@ async def test_a_merchants_origins_are_kept_in_the_form_that_browsers_send(api: 
         merchant_id=api.world.merchant_id, allowed_origins=["HTTPS://Shop.Example.com:443"]
     )
     assert (await api.world.perform(profile)).allowed_origins == ("https://shop.example.com",)
+
+
+async def test_a_shop_on_the_developers_machine_can_be_returned_to(api: Api) -> None:
+    origins = ["http://localhost:3000", "http://127.0.0.1:3000"]
+    profile = SetMerchantProfile(
+        merchant_id=api.world.merchant_id,
+        return_url=f"{origins[0]}/orders",
+        allowed_origins=origins,
+    )
+    async with out_of_the_sandbox(api.world) as production:
+        await profile.check(production.operation_context)
+    assert (await api.world.perform(profile)).allowed_origins == tuple(origins)
+    assert (await api.create(return_url=f"{origins[1]}/orders/A-1")).status == 201
