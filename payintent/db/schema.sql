@@ -1097,6 +1097,7 @@ CREATE TABLE public.payment_link (
     CONSTRAINT payment_link_created_by CHECK ((created_by <> ''::text)),
     CONSTRAINT payment_link_deactivated CHECK ((((deactivated_at IS NULL) = (deactivated_by IS NULL)) AND (deactivated_by <> ''::text))),
     CONSTRAINT payment_link_description CHECK (((length(description) >= 1) AND (length(description) <= 500))),
+    CONSTRAINT payment_link_expires_at CHECK (isfinite(expires_at)),
     CONSTRAINT payment_link_max_uses CHECK (((max_uses >= 1) AND (max_uses <= 10000))),
     CONSTRAINT payment_link_order_id CHECK (((length(order_id) >= 1) AND (length(order_id) <= 120))),
     CONSTRAINT payment_link_range CHECK ((((amount_min IS NULL) OR (amount_min > (0)::numeric)) AND ((amount_max IS NULL) OR (amount_max > (0)::numeric)) AND ((amount_min IS NULL) OR (amount_max IS NULL) OR (amount_min <= amount_max)))),

@@ -63,6 +63,14 @@ class FirstLinkRequest:
     request_hash: bytes
 
 
+class LinkMail(Struct, frozen=True):
+    """The stored content of a mail. The text is composed when the mail is sent."""
+
+    link_id: UUID
+    recipient: str
+    locale: str
+
+
 async def add(tx: Tx, link: NewPaymentLink) -> bool:
     """Store a link; return False if its idempotency key is already used."""
     terms = link.terms
@@ -249,11 +257,3 @@ def _to_link_with_uses(row: Row) -> LinkWithUses:
 def _to_link(row: Row) -> PaymentLink:
     amount_range = AmountRange(row["amount_min"], row["amount_max"])
     return build(PaymentLink, row, terms=build(LinkTerms, row, amount_range=amount_range))
-
-
-class LinkMail(Struct, frozen=True):
-    """The stored content of a mail. The text is composed when the mail is sent."""
-
-    link_id: UUID
-    recipient: str
-    locale: str

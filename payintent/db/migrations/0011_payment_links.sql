@@ -18,7 +18,7 @@ CREATE TABLE payment_link (
     max_uses int CONSTRAINT payment_link_max_uses CHECK (max_uses BETWEEN 1 AND 10000),
     -- The number of slots that payments can take. A link without a limit never reuses a slot.
     slots int NOT NULL GENERATED ALWAYS AS (coalesce(max_uses, 2147483647)) STORED,
-    expires_at timestamptz,
+    expires_at timestamptz CONSTRAINT payment_link_expires_at CHECK (isfinite(expires_at)),
     return_url text CONSTRAINT payment_link_return_url CHECK (
         length(return_url) <= 2048
         AND return_url ~ '^[Hh][Tt][Tt][Pp][Ss]?://[!$-.0-;=A-Z\[\]_a-z~]+([/?][!$-;=?-\[\]_a-z~]*)?$'
