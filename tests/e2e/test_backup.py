@@ -57,7 +57,7 @@ async def receiver(world: World) -> AsyncIterator[Receiver]:
 def restore(settings: Settings, restored: Settings, folder: Path) -> None:
     name, _ = drill.beside(settings.database_url)
     drill.run("restore", folder, settings.database_url, RESTORED=name)
-    drill.run("look", folder, restored.database_url, **drill.variables_of(restored))
+    drill.run("check", folder, restored.database_url, **drill.variables_of(restored))
 
 
 async def dump_at_rest(

@@ -79,7 +79,7 @@ async def test_the_database_goes_back_to_a_moment_between_two_payments(
     second.mkdir()
     places = {"BASE": folder / "base", "DATA": second / "data", "WAL": folder / "wal"}
     drill.run(
-        "back to a moment",
+        "point-in-time recovery",
         folder,
         url,
         MOMENT=row["moment"],
