@@ -136,7 +136,7 @@ class Settings(BaseSettings):
     permanently bound to its host. Default: `/merchant` at the origin of `PAYINTENT_API_BASE`.
     """
     operator_contact: Contact = ""
-    """How merchants reach you: an e-mail address or an https URL. The portal shows it beside live
+    """Your contact for merchants: an email address or an https URL. The portal shows it beside live
     settings, which only you can change.
     """
     packages_dir: str = ""
@@ -149,8 +149,8 @@ class Settings(BaseSettings):
     Existing keys stay valid.
     """
     sandbox: bool = False
-    """Sandbox mode: webhooks may go to loopback and private addresses, and a terminal needs no
-    operator token. Never set it in production.
+    """Sandbox mode: webhooks may go to loopback and private addresses, and commands
+    in a terminal do not require an operator token. Never set it in production.
     """
 
     # Console sign-in with OpenID Connect; without an issuer, operators need tokens
@@ -239,10 +239,10 @@ class Settings(BaseSettings):
     ca_file: CaFile = ""
     """PEM file with certificate authorities that are trusted in addition to the system's."""
 
-    # Tracing, with the extra `otel`
+    # Tracing, with the `otel` extra
     otlp_endpoint: BaseUrl = ""
-    """URL of an OpenTelemetry collector, such as `http://127.0.0.1:4318`. Requires the extra
-    `otel`. If empty, tracing is disabled.
+    """URL of an OpenTelemetry collector, such as `http://127.0.0.1:4318`. Requires the `otel`
+    extra. If empty, tracing is disabled.
     """
     trace_share: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of payments that are traced."""
@@ -280,8 +280,8 @@ class Settings(BaseSettings):
     checkout_per_address_burst: Count = 100
     """Checkout requests from an address in a burst after a pause."""
     failed_logins_per_address_per_s: Limit = 10
-    """Failed authentications from an address at a process before further failures are throttled. 0
-    disables the limit.
+    """Failed authentications that a process allows from an address before it throttles further
+    failures. 0 disables the limit.
     """
     failed_logins_per_address_burst: Count = 100
     """Failed authentications from an address in a burst after a pause."""

@@ -90,7 +90,7 @@ CHAINS = [
         },
     ),
     Panel(
-        "Wrong endpoint answers",
+        "Wrong endpoint responses",
         "ops",
         {
             "{{chain}} {{endpoint}} {{kind}}": rate(
@@ -127,7 +127,7 @@ DATABASE = [
     ),
     Panel("Time to get a connection", "s", quantiles("payintent_database_wait_seconds")),
     Panel(
-        "Requests refused by a database outage",
+        "Requests rejected because of a database outage",
         "reqps",
         {"{{code}}": rate("payintent_database_refusals_total", "code")},
     ),
