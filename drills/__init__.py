@@ -1,4 +1,4 @@
-"""Drills: faults under load, with a table of what clients saw of them."""
+"""Drills, which inject faults under load and report their effects on clients."""
 
 from payintent.runtime.log import configure_standard_streams
 

@@ -1,7 +1,7 @@
-"""A plain HTTP/1.1 client over kept connections that never sends a request twice.
+"""A plain HTTP/1.1 client with persistent connections that never repeats a request.
 
-Libraries send a GET again when a kept connection ends, and some do so with a POST; what a drill
-counts is what a client without such help would have seen.
+Libraries repeat a GET, and some also a POST, if a persistent connection is closed. A drill must
+count these failures, because a client that does not repeat requests sees them.
 """
 
 import asyncio
@@ -18,24 +18,22 @@ _NO_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go: an address, and how its certificate is checked."""
+    """The address of a server, and the TLS context that verifies its certificate."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
-    name: str = ""  # in the certificate and in the Host header
+    name: str = ""  # host name in the certificate and the Host header
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that was read to its end."""
-
     status: int
     body: bytes
 
 
 class CallFailedError(Exception):
-    """No whole answer came; the message is the kind of failure, short and stable."""
+    """No complete response arrived. The message is a short, stable kind of failure."""
 
 
 @dataclass(slots=True)
@@ -46,9 +44,9 @@ class _Connection:
 
 
 class Client:
-    """Sends each request once, over a connection that is free or a new one.
+    """Sends each request once, over an idle or a new connection.
 
-    One that was idle for `idle_max_s` is not used again; with 0 every request has a new one.
+    A connection that was idle for `idle_max_s` is not reused. With 0, connections are never reused.
     """
 
     def __init__(self, target: Target, timeout_s: float, idle_max_s: float = math.inf) -> None:
@@ -60,7 +58,7 @@ class Client:
     async def call(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
     ) -> Reply:
-        """Send a request and read its answer (`CallFailedError`)."""
+        """Send a request and return the response, or raise `CallFailedError`."""
         lines = [f"{method} {path} HTTP/1.1", f"Host: {self._target.name or self._target.host}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body or method != "GET":
@@ -73,7 +71,6 @@ class Client:
             raise CallFailedError("no answer in time") from error
 
     async def close(self) -> None:
-        """Close the connections that are kept."""
         for connection in self._free:
             await _close(connection)
         self._free.clear()
@@ -115,7 +112,7 @@ class Client:
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[Reply, bool]:
-    """Read one answer; tells too whether the connection may be used again."""
+    """Return a response, and whether the connection can be reused."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")[:-2]
     fields = {

@@ -1,9 +1,9 @@
 """`python -m drills.examples` buys a book in each shop of `examples/`, and prints a table.
 
-Each is type-checked, started as its README says, and a buyer comes with a browser without scripts:
-he buys, somebody tells the shop with a wrong signature that he has paid, and of another order with
-the right one; he pays on the checkout with a test card, and the shop hears of it by the service's
-own webhook. It ends with 1 where one of these fails.
+The drill checks each shop's types and starts the shop as described in its README. A buyer without
+JavaScript places an order. The shop must reject a forged webhook for this order, and accept a
+correctly signed webhook for another order. Then a buyer pays on the checkout page with a test
+card, and the service sends a webhook. The exit status is 1 if a step fails.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _BELIEVED = ("200, paid", "204, paid")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """How an example is checked and started; `{port}` is where it listens, `{bin}` its programs."""
+    """The commands that check and start an example. `{bin}` is the folder with its programs."""
 
     name: str
     check: tuple[str, ...]
@@ -60,7 +60,7 @@ SHOPS = (
     Example("fastapi", _PYRIGHT, ("{bin}/uvicorn", "shop:app", "--port", "{port}")),
     Example(
         "django",
-        ("{bin}/python", "manage.py", "makemigrations", "--check"),  # Django has no types
+        ("{bin}/python", "manage.py", "makemigrations", "--check"),  # Django is untyped
         ("{bin}/python", "manage.py", "runserver", "--noreload", "{port}"),
         ("{bin}/python", "manage.py", "migrate"),
     ),
@@ -68,19 +68,19 @@ SHOPS = (
     Example("express", ("{bin}/tsc", "-p", "."), ("{node}", "shop.mjs")),
     Example(
         "nextjs",
-        ("{bin}/next", "build"),  # checks the types too
+        ("{bin}/next", "build"),  # also checks the types
         ("{bin}/next", "start", "--hostname", "127.0.0.1", "--port", "{port}"),
     ),
 )
 
 
 class PlayError(Exception):
-    """A shop did not do what its README says."""
+    """A shop does not behave as described in its README."""
 
 
 @dataclass(slots=True)
 class Played:
-    """What a shop did, and how long that took without its build, in seconds."""
+    """The result for a shop. The duration does not include the build."""
 
     name: str
     forged: str = ""
@@ -91,7 +91,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A shop's copy, its programs and its address."""
+    """A copy of a shop, with its port and its settings."""
 
     example: Example
     folder: Path
@@ -100,26 +100,25 @@ class Place:
 
     @property
     def url(self) -> str:
-        """Give where the shop is."""
         return f"http://127.0.0.1:{self.port}"
 
     def words(self, command: tuple[str, ...]) -> list[str]:
-        """Fill in a command of the example."""
+        """Replace the placeholders in a command."""
         is_node = self.example.name in NODE
-        # Those of the copy: Next.js must not find a second React beside the programs.
+        # Use the copy's programs, because Next.js must not find a second React beside the others.
         ours = FOLDER / self.example.name / "bin"
         programs = self.folder / "node_modules/.bin" if is_node else ours
         known = {"bin": programs, "port": self.port, "node": npm()[0]}
         return [word.format(**known) for word in command]
 
     def environment(self) -> dict[str, str]:
-        """Give what the shop's README says to set, and the library where it is Python."""
+        """Return the settings from the README, and the path of the Python library."""
         path = plain_environment() | npm_environment() | {"PORT": str(self.port)}
         checked = {"NEXT_TELEMETRY_DISABLED": "1", "PYTHONPATH": str(installed())}
         return path | checked | dict(self.secrets)
 
     def run(self, command: tuple[str, ...]) -> None:
-        """Run a command of the example to its end (`PlayError`)."""
+        """Run a command of the example, and raise `PlayError` if it fails."""
         done = subprocess.run(
             self.words(command), cwd=self.folder, env=self.environment(), capture_output=True,
             text=True, timeout=_TIMEOUT_S, check=False,
@@ -129,7 +128,7 @@ class Place:
 
 
 def copy(name: str, folder: Path, library: Path) -> Path:
-    """Copy a shop into a folder, with the installed library where it is for Node.js."""
+    """Copy a shop into a folder. For a Node.js shop, also install the library in the copy."""
     target = folder / name
     shutil.copytree(EXAMPLES / name, target, ignore=shutil.ignore_patterns("node_modules", ".next"))
     if name in NODE:
@@ -141,7 +140,7 @@ def copy(name: str, folder: Path, library: Path) -> Path:
 
 
 async def play(place: Place, logs: Path) -> Played:
-    """Start a shop, buy from it, and see what it believes (`PlayError`)."""
+    """Check and start a shop, and buy from it. Raises `PlayError` if the check fails."""
     place.run(place.example.check)
     if place.example.prepare:
         place.run(place.example.prepare)
@@ -168,12 +167,12 @@ async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> Non
     payment = await _place(place, http, buyer)
     played.forged = await _tell(place, http, payment, _WRONG_SECRET)
     if played.forged not in _REFUSED:
-        raise PlayError(f"a wrongly signed webhook was believed: {played.forged}")
-    # The signature alone was wrong: the same about another order is believed with the right one.
+        raise PlayError(f"a forged webhook was accepted: {played.forged}")
+    # Only the signature was wrong: the same webhook is accepted with a correct signature.
     other = await _place(place, http, Browser(http))
     told = await _tell(place, http, other, place.secrets["PAYINTENT_WEBHOOK_SECRET"])
     if told not in _BELIEVED:
-        raise PlayError(f"a rightly signed webhook was not believed: {told}")
+        raise PlayError(f"a correctly signed webhook was rejected: {told}")
     buyer = Browser(http)
     await _buy_again(place, http, buyer)
     await buyer.submit(buyer.form_to("select"))
@@ -189,23 +188,23 @@ async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> Non
 
 
 async def _place(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> dict[str, Any]:
-    """Click on Buy; gives the payment, at whose checkout the buyer is then."""
+    """Click Buy, and return the payment whose checkout page the browser then shows."""
     await buyer.open(f"{place.url}/")
     await buyer.submit(buyer.forms[0])
     payment = await _newest_payment(http, place.secrets)
     if await _order(place, http, payment) != "waiting":
-        raise PlayError("an order that nobody has paid is not waiting")
+        raise PlayError("an unpaid order is not waiting")
     return payment
 
 
 async def _buy_again(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> None:
-    """Cancel on the checkout, be declined, and be on a new checkout after each "Pay again"."""
+    """Check that "Pay again" starts a new payment after a cancellation and after a decline."""
     await buyer.open(f"{place.url}/")
     await buyer.submit(buyer.forms[0])
     seen = [await _newest_payment(http, place.secrets)]
     service, key = place.secrets["PAYINTENT_URL"], place.secrets["PAYINTENT_API_KEY"]
     ends = (
-        f"/v1/checkout/{seen[0]['checkout_id']}/cancel",  # the buyer's own, of which no event tells
+        f"/v1/checkout/{seen[0]['checkout_id']}/cancel",  # the buyer cancels, without an event
         "/v1/test/payments/{id}/decline",
     )
     for end in ends:
@@ -214,15 +213,15 @@ async def _buy_again(place: Place, http: aiohttp.ClientSession, buyer: Browser) 
             if answer.status >= _REFUSED_FROM:
                 raise PlayError(f"{end}: {answer.status}")
         clicks = [Browser(http), Browser(http)]
-        for click in clicks:  # with a query that is no proof
+        for click in clicks:  # the query does not prove that the payment is paid
             await click.open(f"{seen[-1]['return_url']}?payment_id={seen[-1]['id']}&status=PAID")
         await asyncio.gather(*(click.submit(click.form("Pay again")) for click in clicks))
         seen.append(await _newest_payment(http, place.secrets))
         addresses = {click.url.partition("?")[0] for click in clicks}
         if addresses != {seen[-1]["checkout_url"].partition("?")[0]}:
-            raise PlayError(f"two clicks after {end} led to {addresses}")
+            raise PlayError(f"two clicks after {end} opened {addresses}")
     if len({payment["id"] for payment in seen}) != len(seen):
-        raise PlayError("a payment that had ended was used again")
+        raise PlayError("an ended payment was reused")
     await buyer.open(seen[-1]["checkout_url"])
 
 
@@ -249,7 +248,7 @@ async def _newest_payment(
 async def _tell(
     place: Place, http: aiohttp.ClientSession, payment: dict[str, Any], secret: str
 ) -> str:
-    """Say that a payment is paid, as the service says it; gives the answer and the order after."""
+    """Send a webhook about a paid payment. Return the response's status and the order's status."""
     now = datetime.now(UTC)
     text = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     told = {name: payment[name] for name in ("id", "currency", "amount", "payer_uid", "metadata")}
@@ -269,7 +268,7 @@ async def _tell(
 
 
 def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
-    """Play the shops one after another, on one port that the service sends its webhooks to."""
+    """Play the shops one after another, all on the port of the merchant's callback URL."""
     test_side = sandbox.told["merchants"][0]["test"]
     port = free_port()
     callback_url = f"http://127.0.0.1:{port}/webhooks"
@@ -296,10 +295,10 @@ def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
 
 
 def main() -> None:
-    """Play every example, or those that are named, and print what each did."""
+    """Play the examples named in the arguments, or all, and print the results."""
     prepare("examples")
-    table = Table(title="examples/: sold from, against one sandbox")
-    for name in ("shop", "wrongly signed webhook", "order after the payment", "s"):
+    table = Table(title="Shops in examples/")
+    for name in ("shop", "forged webhook", "order after the payment", "s"):
         table.add_column(name, justify="right" if name == "s" else "left")
     scratch = tempfile.TemporaryDirectory(prefix="payintent-examples-")
     with scratch as folder, running_sandbox() as sandbox:
@@ -311,7 +310,7 @@ def main() -> None:
     problems = [f"{one.name}: {one.problem}" for one in played if one.problem]
     if problems:
         sys.exit("\n".join(problems))
-    print("examples: every shop sold its book, and believed what is signed alone")
+    print("examples: every shop sold its book, and accepted only correctly signed webhooks")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Grade the shop of a plugin, and pay an order of it, for `python -m drills.plugins`."""
+"""Helpers for `python -m drills.plugins`, that grade a plugin's shop and pay its orders."""
 
 import asyncio
 import os
@@ -18,17 +18,17 @@ _TIMEOUT_S = 900
 
 
 class PluginError(Exception):
-    """A plugin did not do what its page says."""
+    """A plugin does not behave as described on its page."""
 
 
 def expect(is_so: bool, otherwise: str) -> None:
-    """Raise `PluginError` where something is not so."""
+    """Raise `PluginError` if a condition is false."""
     if not is_so:
         raise PluginError(otherwise)
 
 
 def secrets_of(sandbox: Sandbox) -> dict[str, str]:
-    """Give what a shop is configured with: the test merchant of the sandbox's first merchant."""
+    """Return a shop's settings, for the test merchant of the sandbox's first merchant."""
     test_side = sandbox.told["merchants"][0]["test"]
     return {
         "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
@@ -38,19 +38,19 @@ def secrets_of(sandbox: Sandbox) -> dict[str, str]:
 
 
 def register_origin(sandbox: Sandbox, url: str) -> None:
-    """Let the checkout lead the buyers of the test merchant back to a shop."""
+    """Allow payments of the test merchant to have return URLs in a shop."""
     merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
     sandbox.command("merchant", "profile", merchant, "--allowed-origin", url)
 
 
 def send_webhooks_to(sandbox: Sandbox, url: str) -> None:
-    """Have the service send its webhooks to a shop."""
+    """Set the test merchant's callback URL to a shop."""
     merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
     sandbox.command("merchant", "set-callback-url", merchant, url, "--allow-http")
 
 
 async def grade(webhooks: str, orders: str, secrets: Mapping[str, str], *more: str) -> set[str]:
-    """Have the grader attack a shop, and print its report; gives the checks that failed."""
+    """Run the grader against a shop and print its report. Return the failed checks."""
     words = ("grade", "--webhook-url", webhooks, "--orders-url", orders, *more)
     path = f"{installed(CLI_PROJECT)}:{installed()}"
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
@@ -65,12 +65,14 @@ async def grade(webhooks: str, orders: str, secrets: Mapping[str, str], *more: s
     )  # fmt: skip
     print(done.stdout, done.stderr, flush=True)
     failed = set(re.findall(r"^FAIL  (\w+):", done.stdout, re.MULTILINE))
-    expect(done.returncode == int(bool(failed)), "the grader did not end as its report says")
+    expect(
+        done.returncode == int(bool(failed)), "the grader's exit status does not match its report"
+    )
     return failed
 
 
 class Shopper:
-    """Orders from a shop, pays at the service, and looks at the order."""
+    """Places orders in a shop, pays them at the service, and checks the orders."""
 
     def __init__(
         self, http: aiohttp.ClientSession, orders: str, secrets: Mapping[str, str]
@@ -81,7 +83,7 @@ class Shopper:
         self._headers = {"Authorization": f"Bearer {secrets['PAYINTENT_API_KEY']}"}
 
     async def order(self) -> dict[str, Any]:
-        """Buy something; gives the order."""
+        """Place an order and return it."""
         async with self._http.post(self._orders, json={"cart_id": str(uuid4())}) as answer:
             return await answer.json()
 
@@ -90,7 +92,7 @@ class Shopper:
         await self.ask("POST", f"/test/payments/{order['payment_id']}/pay")
 
     async def wait_until_paid(self, order: Mapping[str, Any]) -> None:
-        """Wait until the shop has handed out what was bought."""
+        """Wait until the shop has delivered the order."""
 
         async def is_paid() -> bool:
             async with self._http.get(f"{self._orders}/{order['order_id']}") as answer:
@@ -100,18 +102,18 @@ class Shopper:
         await until(is_paid, "the order is paid")
 
     async def poll(self) -> None:
-        """Have the shop read the payments of its open orders."""
+        """Make the shop read the payments of its open orders."""
         async with self._http.post(f"{self._orders}/poll") as answer:
             answer.raise_for_status()
 
     async def have(self, order: Mapping[str, Any], what: str, **body: str) -> int:
-        """Have the shop do something with an order; gives the status."""
+        """Run an action of the shop on an order, and return the HTTP status."""
         url = f"{self._orders}/{order['order_id']}/{what}"
         async with self._http.post(url, json=body) as answer:
             return answer.status
 
     async def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """Use the service itself."""
+        """Send a request to the service."""
         headers = self._headers | {"Idempotency-Key": str(uuid4())}
         url = f"{self._service}{path}"
         async with self._http.request(method, url, headers=headers, json=body) as answer:

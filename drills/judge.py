@@ -1,4 +1,4 @@
-"""What became of the payments: lost, doubled, or without their event."""
+"""Detects lost and duplicate payments, and payments without their event."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ _CANCELLED = "CANCELLED"
 
 @dataclass(frozen=True, slots=True)
 class StoredPayment:
-    """A payment as the database has it; `key` is the create's, which the load stores with it."""
+    """A payment in the database. `key` is the create's idempotency key, stored as `payer_uid`."""
 
     payment_id: str
     key: str
@@ -20,15 +20,14 @@ class StoredPayment:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What must all be empty, by payment or key."""
+    """Payment IDs or idempotency keys with a problem. All sets must be empty."""
 
-    lost: frozenset[str]  # acknowledged and not stored, or cancelled and not so stored
+    lost: frozenset[str]  # acknowledged but not stored, or the stored status is not CANCELLED
     doubled: frozenset[str]  # keys with two payments, payments with two events
-    missing: frozenset[str]  # payments that ended and whose event was not stored or not delivered
+    missing: frozenset[str]  # ended payments whose event was not stored or not delivered
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing was lost, doubled or missing."""
         return not (self.lost or self.doubled or self.missing)
 
 
@@ -38,9 +37,9 @@ def judge(
     events: Sequence[str],
     delivered: Iterable[str],
 ) -> Verdict:
-    """Compare what clients were told with what is stored and was delivered.
+    """Compare the responses to clients with the stored payments and the delivered webhooks.
 
-    `events` has the payment of each stored event, `delivered` of each webhook that came.
+    `events` and `delivered` contain the payment ID of each stored event and received webhook.
     """
     fine = [call for call in calls if call.is_ok]
     created = [call for call in fine if call.kind == CREATE]

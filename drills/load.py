@@ -1,4 +1,4 @@
-"""An open-loop load: requests start by the clock, whatever becomes of those before them."""
+"""Generates an open-loop load: requests start on schedule, even if earlier requests are slow."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from drills.client import CallFailedError, Client, Reply, Target
 
-#: Requests that wait for an answer at once; more are not sent, and counted.
+#: Maximum number of concurrent requests. Further requests are not sent, but counted as failed.
 _WAITING_MAX = 2_000
 _CREATED, _OK = 201, 200
 CREATE, GET, CANCEL = "create", "get", "cancel"
@@ -20,45 +20,42 @@ CREATE, GET, CANCEL = "create", "get", "cancel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, and what became of it; times are of the monotonic clock."""
+    """A request and its outcome. Times are from the monotonic clock."""
 
     kind: str
-    due: float  # when it was to be sent
-    seconds: float  # from then to the end of its answer
-    outcome: str  # `ok`, a status, or how it failed
-    key: str  # of a create: its Idempotency-Key
+    due: float  # scheduled start
+    seconds: float  # from the scheduled start to the end of the response
+    outcome: str  # `ok`, a status code, or the kind of failure
+    key: str  # Idempotency-Key of a create
     payment_id: str
 
     @property
     def is_ok(self) -> bool:
-        """Tell whether the answer was the one that was hoped for."""
         return self.outcome == "ok"
 
 
 @dataclass(slots=True)
 class Load:
-    """Creates payments and reads them, so many a second, until it is stopped or has sent all."""
+    """Creates, reads and cancels payments at a fixed rate, until the limit is reached or `stop`."""
 
     target: Target
     api_key: str
     per_s: float
     requests_max: int
     timeout_s: float = 30.0
-    idle_max_s: float = (
-        math.inf
-    )  # of a connection that is used again; 0: each request has a new one
-    reads: float = 0.5  # the share of requests that read a payment
-    cancels: float = 0.0  # and that cancel one, which ends it with an event
+    idle_max_s: float = math.inf  # maximum idle time of reused connections; 0 disables reuse
+    reads: float = 0.5  # share of requests that read a payment
+    cancels: float = 0.0  # share of requests that cancel a payment, which creates an event
     body: Mapping[str, object] = field(
         default_factory=lambda: {"currency": "THB", "amount": "1590.00", "payer_uid": "drill"}
     )
     calls: list[Call] = field(default_factory=list[Call])
     is_stopped: bool = False
     _created: list[str] = field(default_factory=list[str])
-    _open: list[str] = field(default_factory=list[str])  # not cancelled yet
+    _open: list[str] = field(default_factory=list[str])  # payments that are not cancelled
 
     async def run(self) -> None:
-        """Send requests by the clock, then wait for the last answers."""
+        """Send requests on schedule, then wait for the last responses."""
         client = Client(self.target, self.timeout_s, self.idle_max_s)
         start = time.monotonic()
         waiting: set[asyncio.Task[None]] = set()
@@ -77,11 +74,11 @@ class Load:
         await client.close()
 
     def stop(self) -> None:
-        """Send no more; `run` ends with the last answer."""
+        """Stop sending requests. `run` returns after the last response."""
         self.is_stopped = True
 
     async def resend(self, client: Client) -> list[Call]:
-        """Send each create without an answer once more, under its key; gives what came of it."""
+        """Repeat each unsuccessful create with the same key, and return the new calls."""
         fine = {call.key for call in self.calls if call.is_ok}
         open_keys = {call.key for call in self.calls if call.kind == CREATE} - fine - {""}
         return [await self._create(client, time.monotonic(), key) for key in sorted(open_keys)]
@@ -126,7 +123,7 @@ class Load:
             reply = await client.call(method, path, self._headers())
         except CallFailedError as error:
             return _made(kind, due, str(error), payment_id=payment_id)
-        # What a cancel answers names no payment; a read's must be the one that was asked for.
+        # The response to a cancel contains no payment. A read must return the requested payment.
         is_right = kind == CANCEL or reply.status != _OK or _id(reply) == payment_id
         outcome = "ok" if reply.status == _OK and is_right else str(reply.status)
         return _made(kind, due, outcome, payment_id=payment_id)
@@ -140,7 +137,7 @@ def _id(reply: Reply) -> str:
 
 
 def _made(kind: str, due: float, outcome: str, *, key: str = "", payment_id: str = "") -> Call:
-    """Make the record of a request that has come to its end just now."""
+    """Return the record of a request that has just ended."""
     return Call(
         kind=kind,
         due=due,
@@ -152,5 +149,5 @@ def _made(kind: str, due: float, outcome: str, *, key: str = "", payment_id: str
 
 
 def failures(calls: list[Call]) -> Counter[str]:
-    """Count what was not answered as hoped, by kind of request and outcome."""
+    """Count failed requests by kind and outcome."""
     return Counter(f"{call.kind}: {call.outcome}" for call in calls if not call.is_ok)

@@ -1,7 +1,7 @@
-"""The plugin for Medusa, in Medusa: `python -m drills.plugins ONLY=medusa`.
+"""Tests the Medusa plugin in Medusa: `python -m drills.plugins medusa`.
 
-Medusa, its plugin and a small storefront (`plugins/medusa/shop`) run against the test merchant of a
-sandbox, and keep their data in its database server. Nothing of Medusa is a stand-in.
+Medusa, the plugin and a small storefront (`plugins/medusa/shop`) use the test merchant and the
+database server of a sandbox. No part of Medusa is replaced by a stub.
 """
 
 import json
@@ -27,14 +27,14 @@ from tests.e2e.sandbox import Sandbox
 from tests.support.world import free_port
 from tools.medusa import PLUGIN, SHOP, add, build, compile_project, run
 
-#: Checks that Medusa itself does not pass, whatever its plugin does; the plugin's page says why.
+#: Checks that fail because of Medusa itself. The plugin's page explains the reasons.
 OF_MEDUSA = {"refund_twice", "refunded_elsewhere"}
 _REFUSED = 409
 _CLI = "node_modules/@medusajs/cli/cli.js"
 
 
 async def play_medusa(sandbox: Sandbox, folder: Path) -> None:
-    """Grade the plugin, then pay and refund through Medusa (`PluginError`)."""
+    """Grade the plugin, then pay and refund through Medusa. Raises `PluginError`."""
     secrets = secrets_of(sandbox)
     add(build(folder))
     shop = compile_shop(folder)
@@ -65,7 +65,7 @@ async def play_medusa(sandbox: Sandbox, folder: Path) -> None:
 async def _play(sandbox: Sandbox, url: str, secrets: Mapping[str, str]) -> None:
     hooks, orders = f"{url}/hooks/payintent/shop", f"{url}/graded"
     failed = await grade(hooks, orders, secrets, "--key", secrets["PAYINTENT_API_KEY"])
-    expect(failed == OF_MEDUSA, f"failed: {failed}, for {OF_MEDUSA} of Medusa's own")
+    expect(failed == OF_MEDUSA, f"failed: {failed}, but expected: {OF_MEDUSA}")
     async with aiohttp.ClientSession() as http:
         shopper = Shopper(http, orders, secrets)
         await _complete(shopper)
@@ -75,18 +75,18 @@ async def _play(sandbox: Sandbox, url: str, secrets: Mapping[str, str]) -> None:
 
 
 async def _complete(shopper: Shopper) -> None:
-    """See that a cart is no order before it is paid, and stays as it is when it is."""
+    """Check that only a paid cart becomes an order, and that a paid cart cannot be changed."""
     order = await shopper.order()
-    expect(await shopper.have(order, "complete") == _REFUSED, "an order that is not paid")
+    expect(await shopper.have(order, "complete") == _REFUSED, "an unpaid cart became an order")
     await shopper.pay(order)
     for what in ("change", "pay_again"):
-        expect(await shopper.have(order, what) == _REFUSED, f"{what} of a cart that is paid")
-    expect(await shopper.have(order, "complete") < _REFUSED, "no order of a cart that is paid")
+        expect(await shopper.have(order, what) == _REFUSED, f"{what} of a paid cart succeeded")
+    expect(await shopper.have(order, "complete") < _REFUSED, "a paid cart did not become an order")
     await shopper.wait_until_paid(order)
 
 
 async def _poll(shopper: Shopper) -> None:
-    """See that the scheduled job places a paid order without a webhook and without its buyer."""
+    """Check that the scheduled job places a paid order if no webhook arrives."""
     order = await shopper.order()
     await shopper.pay(order)
     await shopper.poll()
@@ -94,21 +94,24 @@ async def _poll(shopper: Shopper) -> None:
 
 
 async def _refund(shopper: Shopper) -> None:
-    """See that a refund in Medusa is one at the service, and none while their sums differ."""
+    """Check that Medusa's refunds reach the service, but not while the refunded sums differ."""
     order = await shopper.order()
     await shopper.pay(order)
     await shopper.wait_until_paid(order)
     refunds = f"/payments/{order['payment_id']}/refunds"
-    expect(await shopper.have(order, "refund", amount="5") < _REFUSED, "no refund was made")
+    expect(await shopper.have(order, "refund", amount="5") < _REFUSED, "the refund failed")
     await shopper.ask("POST", refunds, {"amount": "1.00"})
-    expect(await shopper.have(order, "refund", amount="5") == _REFUSED, "the sums differ")
+    expect(
+        await shopper.have(order, "refund", amount="5") == _REFUSED,
+        "a refund succeeded although the sums differ",
+    )
     found = (await shopper.ask("GET", refunds))["data"]
     given = {(refund["amount"], refund.get("reason", "").partition("_")[0]) for refund in found}
     expect(given == {("1.00", ""), ("5.00", "Medusa ref")}, f"refunds: {given}")
 
 
 def compile_shop(folder: Path) -> Path:
-    """Compile the storefront in a folder; gives where Medusa is started."""
+    """Compile the storefront in a folder. Return the folder in which to start Medusa."""
     shutil.copy(PLUGIN / "tsconfig.json", folder)
     project = folder / "shop"
     shutil.copytree(SHOP, project, ignore=shutil.ignore_patterns("node_modules"))
@@ -120,7 +123,7 @@ def compile_shop(folder: Path) -> Path:
 
 
 async def create_database(sandbox: Sandbox) -> str:
-    """Create a database for Medusa beside the service's; gives its URL."""
+    """Create a database for Medusa on the service's server, and return its URL."""
     url = str(sandbox.told["database_url"])
     connection = await connect(url)
     try:
@@ -131,5 +134,5 @@ async def create_database(sandbox: Sandbox) -> str:
 
 
 def version() -> str:
-    """Give the version of Medusa that the lock has."""
+    """Return the version of Medusa that the storefront uses."""
     return json.loads((SHOP / "package.json").read_text())["dependencies"]["@medusajs/medusa"]

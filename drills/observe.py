@@ -1,4 +1,4 @@
-"""What clients saw of a fault: how long nothing was accepted, and when answers were quick again."""
+"""Measures the effects of a fault on clients: the outage, and the time until latency recovers."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ _SHARE = 0.99
 
 
 def outage_s(calls: Sequence[Call], since: float) -> float:
-    """Give the longest time without an accepted create, from the fault to the end of the load."""
+    """Return the longest time without an accepted create, from the fault to the end of the load."""
     accepted = sorted(
         call.due + call.seconds for call in calls if call.kind == CREATE and call.is_ok
     )
@@ -25,10 +25,11 @@ def outage_s(calls: Sequence[Call], since: float) -> float:
 
 
 def settled_s(calls: Sequence[Call], since: float) -> float:
-    """Give how long after the fault every five seconds have had a 99th percentile below 250 ms.
+    """Return the time from the fault until the 99th percentile stays below 250 ms.
 
-    Requests are judged by when they were due; one that failed is never quick. Infinite where the
-    last five seconds of the load were not quick.
+    The percentile is calculated over windows of five seconds. A request belongs to the window in
+    which it was due, and a failed request has an infinite duration. The result is infinite if the
+    last window of the load is too slow.
     """
     last = max((call.due for call in calls), default=since)
     starts = range(max(0, int(last - since - _WINDOW_S) + 1))
@@ -39,7 +40,7 @@ def settled_s(calls: Sequence[Call], since: float) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Give the value that this share of values does not exceed."""
+    """Return the smallest value that is not exceeded by this share of the values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 

@@ -1,9 +1,9 @@
-"""`python -m drills.plugins`: the plugins of `plugins/`, graded, and paid by a sandbox.
+"""`python -m drills.plugins` tests the plugins in `plugins/` against a sandbox.
 
-The WooCommerce plugin runs in PHP against a stand-in for WordPress and WooCommerce, the plugin for
-Medusa in Medusa. The grader attacks each with the test merchant's secret; then a test payment of
-the sandbox is paid, and the plugin hears of it by the service's own webhook. It ends with 1 where a
-check fails. Words choose plugins: `python -m drills.plugins medusa`.
+The WooCommerce plugin runs in PHP with a stub of WordPress and WooCommerce, and the Medusa plugin
+runs in Medusa. The grader checks each plugin with the test merchant's secret. Then a test payment
+is paid, and the service sends a webhook to the plugin. The exit status is 1 if a check fails. To
+select plugins, name them in the arguments: `python -m drills.plugins medusa`.
 """
 
 import asyncio
@@ -36,12 +36,14 @@ AGAIN = (
     "forged_return,other_return,lost_webhook,paid_again,"
     "buyer_cancelled,failed_again,expired_again,double_click_again"
 )
-_WORKERS = "8"  # PHP's own server answers one request in each
+_WORKERS = "8"  # each worker of PHP's built-in server handles one request at a time
 
 
 async def play_woocommerce(sandbox: Sandbox, folder: Path) -> None:
-    """Grade the plugin, and pay an order of it (`PluginError`)."""
-    expect(shutil.which("php") is not None, "PHP is not installed; Debian's package is php-cli")
+    """Grade the plugin, and pay an order. Raises `PluginError`."""
+    expect(
+        shutil.which("php") is not None, "PHP is not installed: install the Debian package php-cli"
+    )
     secrets, port = secrets_of(sandbox), free_port()
     url = f"http://127.0.0.1:{port}"
     hooks, orders = f"{url}/?wc-api=payintent", f"{url}/graded"
@@ -70,19 +72,19 @@ async def play_woocommerce(sandbox: Sandbox, folder: Path) -> None:
             await shopper.wait_until_paid(order)
     finally:
         if shop.process is not None:
-            os.killpg(shop.process.pid, signal.SIGTERM)  # PHP leaves its workers behind
+            os.killpg(shop.process.pid, signal.SIGTERM)  # PHP does not stop its workers
         await shop.stop()
 
 
 PLAYS = {"woocommerce": play_woocommerce, "medusa": play_medusa}
 DONE = {
-    "woocommerce": "WooCommerce's passed every check against a stand-in, and an order was paid",
-    "medusa": f"that for Medusa passed in Medusa {version()}; an order was paid and refunded",
+    "woocommerce": "the WooCommerce plugin passed all checks with a stub, and an order was paid",
+    "medusa": f"the Medusa plugin passed in Medusa {version()}; an order was paid and refunded",
 }
 
 
 def main() -> None:
-    """Play the plugins that are named, or all; ends with 1 where one has a fault."""
+    """Test the plugins named in the arguments, or all. The exit status is 1 after a failure."""
     prepare("programs", "medusa")
     scratch = tempfile.TemporaryDirectory(prefix="payintent-plugins-")
     with scratch as folder, running_sandbox() as sandbox:

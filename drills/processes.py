@@ -1,4 +1,4 @@
-"""Processes of the service that a drill starts, ends, kills and starts again."""
+"""Programs that a drill starts, stops, kills and restarts."""
 
 import asyncio
 import os
@@ -16,16 +16,16 @@ from pathlib import Path
 _READY_S = 90.0
 _STOP_S = 40.0
 _LOOK_S = 0.05
-_SHOWN = 2_000  # characters of a log, in an error
+_SHOWN = 2_000  # characters of the log in an error message
 
 
 class NotReadyError(Exception):
-    """A process ended or did not answer in time; the message has the end of its log."""
+    """A process exited or did not respond in time. The message contains the end of its log."""
 
 
 @dataclass(slots=True)
 class Program:
-    """A program that can be started again; its output goes to one file."""
+    """A program that can be restarted. All its output is appended to the same log file."""
 
     name: str
     command: Sequence[str]
@@ -37,17 +37,19 @@ class Program:
 
     @property
     def log(self) -> Path:
-        """Give the file that it writes to."""
         return self.folder / f"{self.name}.log"
 
     async def start(self) -> None:
-        """Start it, and wait until it is ready (`NotReadyError`)."""
+        """Start the program and wait until it is ready.
+
+        Raises `NotReadyError` if it is not ready in time.
+        """
         self._start()
         if self.ready_url:
             await self.wait_ready()
 
     def _start(self) -> None:
-        # The kernel ends it with this process, however that ends.
+        # The kernel terminates the program when this process exits for any reason.
         tied = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -57,11 +59,11 @@ class Program:
                 stderr=log,
                 env=plain_environment() | dict(self.environment),
                 cwd=self.cwd,
-                start_new_session=True,  # Ctrl-C reaches the drill alone, which ends it in order
+                start_new_session=True,  # only the drill receives Ctrl-C, and stops the program
             )
 
     async def wait_ready(self) -> None:
-        """Wait until its address answers with a 200 (`NotReadyError`)."""
+        """Wait until `ready_url` returns 200, or raise `NotReadyError`."""
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
             if self.process is None or self.process.poll() is not None:
@@ -73,7 +75,7 @@ class Program:
         raise NotReadyError(f"{self.name} is not ready\n{written}")
 
     async def stop(self, number: int = signal.SIGTERM) -> None:
-        """End it with a signal, and wait until it has ended."""
+        """Send a signal and wait for the exit. Kill the program if it does not exit in time."""
         process, self.process = self.process, None
         if process is None or process.poll() is not None:
             return
@@ -85,24 +87,24 @@ class Program:
             await asyncio.to_thread(process.wait)
 
     async def kill(self) -> None:
-        """Kill it, as the kernel does when memory runs out."""
+        """Send SIGKILL, as the kernel does when memory runs out."""
         await self.stop(signal.SIGKILL)
 
 
 def api_program(number: int, port: int, environment: Mapping[str, str], folder: Path) -> Program:
-    """Describe one process of the API, which is ready when `/readyz` says so."""
+    """Return an API with a single process, which is ready when `/readyz` returns 200."""
     command = payintent("api", "--processes", "1", "--port", str(port))
     ready_url = f"http://127.0.0.1:{port}/readyz"
     return Program(f"api-{number}", command, environment, folder, ready_url)
 
 
 def payintent(*words: str) -> list[str]:
-    """Give the command line of one of the service's own commands."""
+    """Return the command line of a `payintent` command."""
     return [sys.executable, "-m", "payintent", *words]
 
 
 def plain_environment() -> dict[str, str]:
-    """Give the part of this process's environment that a program may have: no secrets."""
+    """Return the environment variables that programs inherit, which contain no secrets."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
     return {name: os.environ[name] for name in kept if name in os.environ}
 

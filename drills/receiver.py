@@ -1,4 +1,4 @@
-"""The merchant's webhook endpoint: keeps which payments it was told of."""
+"""The merchant's webhook endpoint, which records the webhooks that it receives."""
 
 import json
 from typing import Any
@@ -7,15 +7,14 @@ from aiohttp import web
 
 
 class Receiver:
-    """Takes webhooks on a port of loopback, and answers each with 204."""
+    """Accepts webhooks on a loopback port, and responds to each with 204."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self.told: dict[str, set[str]] = {}  # by payment, the ids of its webhooks
+        self.told: dict[str, set[str]] = {}  # webhook IDs by payment ID
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Listen."""
         app = web.Application()
         app.router.add_post("/webhooks", self._take)
         self._runner = web.AppRunner(app)
@@ -23,7 +22,6 @@ class Receiver:
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
 
     async def stop(self) -> None:
-        """Listen no more."""
         if self._runner is not None:
             await self._runner.cleanup()
 

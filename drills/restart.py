@@ -1,7 +1,7 @@
-"""`python -m drills.restart`: API processes are restarted under load, behind nginx and by SIGHUP.
+"""`python -m drills.restart` restarts API processes under load.
 
-Two behind nginx are restarted in turn; then those of one supervisor are replaced by SIGHUP, with
-nothing between them and the clients.
+First, two APIs behind nginx are restarted in turn. Then SIGHUP replaces the processes of a
+supervisor, to which clients connect without a proxy.
 """
 
 import argparse
@@ -35,16 +35,16 @@ _REQUESTS_MAX = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One restart of one process; times are of the monotonic clock."""
+    """A restart of a process. Times are from the monotonic clock."""
 
     process: str
     began: float
-    ended: float  # the process is gone
+    ended: float  # the process has exited
     ready: float
 
 
 async def restart_in_turn(programs: Sequence[Program], count: int) -> list[Restart]:
-    """End a process and start it again, one after the other, so many times in all."""
+    """Restart the programs in turn, `count` times in total."""
     done: list[Restart] = []
     for number in range(count):
         program = programs[number % len(programs)]
@@ -60,7 +60,7 @@ async def restart_in_turn(programs: Sequence[Program], count: int) -> list[Resta
 async def drill(
     load: Load, programs: Sequence[Program], count: int
 ) -> tuple[list[Restart], list[Call]]:
-    """Restart processes under a load; gives what was done, and every request."""
+    """Restart programs under load, and return the restarts and all requests."""
     async with asyncio.TaskGroup() as work:
         running = work.create_task(load.run())
         await asyncio.sleep(BETWEEN_S)
@@ -73,7 +73,7 @@ async def drill(
 
 
 def table(done: Sequence[Restart], calls: Sequence[Call]) -> Table:
-    """Show each restart with the requests that were due from its beginning to the next one's."""
+    """Return a table with each restart and the requests that were due until the next restart."""
     shown = Table(title="Rolling restart behind deploy/nginx.conf")
     for name in ("restart of", "stopped after", "ready after", *FIGURES):
         shown.add_column(name, justify="left" if name == "restart of" else "right")
@@ -149,18 +149,18 @@ def _load(world: SandboxInstallation, target: Target, options: argparse.Namespac
 
 
 def main() -> None:
-    """Run the drill; ends with 1 where a request was lost."""
+    """Run the drill. The exit status is 1 if a request failed."""
     parser = argparse.ArgumentParser(prog="python -m drills.restart")
-    parser.add_argument("--rate", type=float, default=100.0, help="requests a second")
-    parser.add_argument("--restarts", type=int, default=6, help="in all, of two processes")
-    parser.add_argument("--rolls", type=int, default=3, help="by SIGHUP, of all processes")
+    parser.add_argument("--rate", type=float, default=100.0, help="requests per second")
+    parser.add_argument("--restarts", type=int, default=6, help="total restarts of the two APIs")
+    parser.add_argument("--rolls", type=int, default=3, help="SIGHUP reloads of all processes")
     options = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="drill-restart-", dir=var_dir) as folder:
-        Path(folder).chmod(0o711)  # so that the database's own user can reach its data
+        Path(folder).chmod(0o711)  # so that the database's user can access the data
         console = Console(width=100)
-        console.print(f"{options.rate:g} requests a second")
+        console.print(f"{options.rate:g} requests per second")
         sys.exit(0 if asyncio.run(_run(options, Path(folder), console)) else 1)
 
 

@@ -1,4 +1,4 @@
-"""Processes behind their supervisor are replaced by SIGHUP, under load and without a proxy."""
+"""Replaces a supervisor's processes with SIGHUP, under load and without a proxy."""
 
 import asyncio
 import json
@@ -17,38 +17,38 @@ from drills.summary import BETWEEN_S, FIGURES, figures, figures_of_each
 _LOOK_S = 0.05
 _ROLL_S = 120.0  # for a busy machine
 _PROCESSES = 2
-#: Proxies and libraries let go of idle connections some seconds before a drain is over.
+#: Like proxies and libraries, close idle connections some seconds before the drain ends.
 _IDLE_MAX_S = 2.0
 _DONE, _FAILED = "roll_done", "roll_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """One roll by SIGHUP; times are of the monotonic clock."""
+    """A reload by SIGHUP. Times are from the monotonic clock."""
 
     began: float
-    ended: float  # every process is another one
+    ended: float  # all processes have been replaced
 
 
 def supervised_program(port: int, environment: Mapping[str, str], folder: Path) -> Program:
-    """Describe the API as two processes of one supervisor."""
+    """Return an API whose supervisor runs two processes."""
     command = payintent("api", "--processes", str(_PROCESSES), "--port", str(port))
     ready_url = f"http://127.0.0.1:{port}/readyz"
     return Program("supervisor", command, environment, folder, ready_url)
 
 
 async def roll(program: Program, count: int) -> list[Roll]:
-    """Replace its processes so many times, each time all of them (`NotReadyError`)."""
+    """Replace all processes of a supervisor `count` times. Raises `NotReadyError`."""
     done: list[Roll] = []
     for _ in range(count):
         rolls, before = len(_logged(program, _DONE)), await _processes(program)
         began = time.monotonic()
-        assert program.process is not None  # noqa: S101 - the drill has started it
+        assert program.process is not None  # noqa: S101 - the drill has started the program
         program.process.send_signal(signal.SIGHUP)
         await _until_rolled(program, rolls + 1)
         done.append(Roll(began, time.monotonic()))
         if before & await _processes(program):
-            raise NotReadyError("a process from before SIGHUP is still there")
+            raise NotReadyError("a process from before SIGHUP is still running")
         await asyncio.sleep(BETWEEN_S)
     return done
 
@@ -56,7 +56,7 @@ async def roll(program: Program, count: int) -> list[Roll]:
 async def drill_roll(
     program: Program, loads: Sequence[Load], count: int
 ) -> tuple[list[Roll], list[Call]]:
-    """Roll under loads; gives what was done, and every request."""
+    """Reload the processes under load, and return the reloads and all requests."""
     async with asyncio.TaskGroup() as work:
         running = [work.create_task(load.run()) for load in loads]
         await asyncio.sleep(BETWEEN_S)
@@ -70,8 +70,8 @@ async def drill_roll(
 
 
 def table(done: Sequence[Roll], calls: Sequence[Call]) -> Table:
-    """Show each roll with the requests that were due from its beginning to the next one's."""
-    shown = Table(title=f"SIGHUP to the supervisor of {_PROCESSES} processes, without a proxy")
+    """Return a table with each reload and the requests that were due until the next reload."""
+    shown = Table(title=f"SIGHUP reload of {_PROCESSES} processes, without a proxy")
     for name in ("SIGHUP", "all replaced after", *FIGURES):
         shown.add_column(name, justify="right")
     each = figures_of_each([one.began for one in done], calls)
@@ -83,7 +83,7 @@ def table(done: Sequence[Roll], calls: Sequence[Call]) -> Table:
 
 
 def both_kinds(load: Load) -> list[Load]:
-    """Split a load: one half uses connections again, the other opens one for each request."""
+    """Split a load: one half reuses connections, the other half opens one for each request."""
     halves = (_IDLE_MAX_S, 0.0)
     return [
         Load(
@@ -111,8 +111,8 @@ async def _until_rolled(program: Program, count: int) -> None:
 
 
 async def _processes(program: Program) -> set[int]:
-    """Give the supervisor's processes, once there are as many as there should be."""
-    assert program.process is not None  # noqa: S101 - the drill has started it
+    """Wait until all processes of the supervisor are running, and return their IDs."""
+    assert program.process is not None  # noqa: S101 - the drill has started the program
     of = program.process.pid
     deadline = time.monotonic() + _ROLL_S
     while time.monotonic() < deadline:
@@ -120,7 +120,7 @@ async def _processes(program: Program) -> set[int]:
         if len(children) == _PROCESSES:
             return children
         await asyncio.sleep(_LOOK_S)
-    raise NotReadyError(f"there are not {_PROCESSES} processes")
+    raise NotReadyError(f"the supervisor does not have {_PROCESSES} processes")
 
 
 def _children(pid: int) -> set[int]:
@@ -128,7 +128,7 @@ def _children(pid: int) -> set[int]:
 
 
 def _logged(program: Program, event: str) -> list[str]:
-    """Give the log's lines of an event; a line that is being written counts the next time."""
+    """Return the complete log lines of an event."""
     lines = program.log.read_text(errors="replace").splitlines()
     whole = [line for line in lines if line.startswith("{") and line.endswith("}")]
     return [line for line in whole if json.loads(line).get("event") == event]

@@ -1,8 +1,8 @@
 """Play docs/integrate/quickstart.md in a clean clone, as a newcomer would.
 
-Prints each block with the time that it took, and ends with 1 where a command fails, or where what
-the page promises is not printed. Nothing of this checkout's environment is used: the clone makes
-its own, so packages are installed.
+The drill prints the duration of each block. The exit status is 1 if a command fails or does not
+print the output that the page shows. The clone does not use this checkout's environment, so it
+installs its packages.
 """
 
 import os
@@ -27,34 +27,34 @@ from tests.support.world import free_port
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "integrate" / "quickstart.md"
-#: What a terminal prints when its command, which goes on, can be used.
+#: The text that a terminal prints when its long-running command is ready.
 READY = {"1": "ready", "3": "the shop is open", "4": "listening;"}
 _FILE = re.compile(r"(?:#|//) (var/quickstart/\S+)\n")
 IN_A_CLONE, WITH_AN_INSTALLATION = "in a clone", "with an installation"
 _TERMINAL = re.compile(rf"# terminal (\d)(?:, ({IN_A_CLONE}|{WITH_AN_INSTALLATION}))?\n")
-#: Variables of whoever runs the drill; a stranger has none of them.
+#: Prefixes of environment variables that a newcomer does not have.
 _OURS = ("MAKE", "PAYINTENT_", "PORT_BASE", "PYTHON", "SIM_", "VAR_DIR", "VIRTUAL_ENV")
 _PATIENCE_S = 300.0
 _LOOK_S = 0.05
 _END_S = 60.0
-#: What the shop has printed at the end: two were triggered, three are of pay.py and pay.mts.
+#: The webhooks that the shop has printed at the end: two from trigger commands, three from scripts.
 WEBHOOKS = {"payment.completed": 3, "payment.failed": 1, "payment.expired": 1}
 
 
 class StrangerError(Exception):
-    """A command of the page failed, or did not print what the page says."""
+    """A command on the page failed, or did not print the expected output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A block, and how long it took, in seconds."""
+    """A block and its duration."""
 
     block: Block
     took_s: float
 
 
 def clone(folder: Path) -> Path:
-    """Clone what is committed here, and nothing that is beside it."""
+    """Clone this repository's last commit, without uncommitted files."""
     target = folder / "clone"
     command = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(target)]
     subprocess.run(command, check=True)
@@ -62,7 +62,7 @@ def clone(folder: Path) -> Path:
 
 
 class Terminals:
-    """The terminals of the page: shells that last, each in the clone."""
+    """The page's terminals, which are long-running shells in the clone."""
 
     def __init__(
         self,
@@ -83,35 +83,34 @@ class Terminals:
         self._environment = {**kept, "HOME": str(home), "PORT_BASE": str(base)}
 
     def write(self, path: str, text: str) -> None:
-        """Save a file as the page says."""
+        """Write a file to the clone, with this drill's ports."""
         (self._cwd / path).write_text(self._replace(text))
 
     def type(self, name: str, text: str) -> None:
-        """Type a block, and wait until it is done, or until what goes on can be used."""
+        """Run a block, and wait until it ends or its long-running command is ready."""
         shell = self._shells.get(name) or self._open(name)
         done = self._folder / f"{name}.done"
         done.unlink(missing_ok=True)
-        assert shell.stdin is not None  # noqa: S101 - opened with one
+        assert shell.stdin is not None  # noqa: S101 - the shell has a pipe
         shell.stdin.write(f"set -e\n{self._replace(text)}\ntouch {done}\n")
         shell.stdin.flush()
         self.wait(name, self._ready.get(name), done)
 
     def wait(self, name: str, printed: str | None, done: Path | None = None) -> None:
-        """Wait until a terminal has printed something, or has done what was typed."""
+        """Wait until a terminal has printed a text or created the `done` file."""
         deadline = time.monotonic() + _PATIENCE_S
         while not ((printed and printed in self.output(name)) or (done and done.exists())):
             if self._shells[name].poll() is not None:
                 raise StrangerError(f"terminal {name} has ended:\n{self.output(name)}")
             if time.monotonic() > deadline:
-                raise StrangerError(f"terminal {name} is not done:\n{self.output(name)}")
+                raise StrangerError(f"terminal {name} did not finish in time:\n{self.output(name)}")
             time.sleep(_LOOK_S)
 
     def output(self, name: str) -> str:
-        """Give what a terminal has printed."""
         return (self._folder / f"{name}.out").read_text()
 
     def close(self) -> None:
-        """End every terminal and what runs in it, the last one first."""
+        """Stop all terminals and their commands, in reverse order."""
         for shell in reversed(self._shells.values()):
             if shell.stdin is not None:
                 shell.stdin.close()
@@ -160,7 +159,7 @@ def play_page(terminals: Terminals, blocks: Iterable[Block], reader: str) -> Ite
         if (file := _FILE.match(block.text)) is not None:
             terminals.write(file[1], block.text)
         elif (terminal := _TERMINAL.match(block.text)) is None:
-            raise StrangerError(f"a block without its terminal or its file:\n{block.text}")
+            raise StrangerError(f"a block does not name its terminal or file:\n{block.text}")
         elif terminal[2] in {None, reader}:
             terminals.type(terminal[1], block.text)
         else:
@@ -173,13 +172,15 @@ def play_page(terminals: Terminals, blocks: Iterable[Block], reader: str) -> Ite
 
 
 def _expect(terminals: Terminals, name: str, start: str, count: int) -> None:
-    """Wait for so many lines that begin so; more of them are a failure too."""
+    """Wait for `count` lines with this prefix. More lines are also a failure."""
     deadline = time.monotonic() + _PATIENCE_S
     while (found := _lines(terminals, name, start)) < count and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
     if found != count:
         shown = terminals.output(name)
-        raise StrangerError(f"{start!r} {found} times for {count} in terminal {name}:\n{shown}")
+        raise StrangerError(
+            f"{start!r} appears {found} times instead of {count} in terminal {name}:\n{shown}"
+        )
 
 
 def _lines(terminals: Terminals, name: str, start: str) -> int:
@@ -187,15 +188,15 @@ def _lines(terminals: Terminals, name: str, start: str) -> int:
 
 
 def main() -> None:
-    """Play the page, and print what took how long."""
+    """Play the page and print the durations."""
     console = Console(width=110)
-    table = Table(title="docs/integrate/quickstart.md, played in a clean clone")
+    table = Table(title="docs/integrate/quickstart.md in a clean clone")
     for name in ("part", "first command or file", "s"):
         table.add_column(name, justify="right" if name == "s" else "left")
     total = 0.0
     with tempfile.TemporaryDirectory(prefix="payintent-stranger-") as scratch:
         folder = Path(scratch)
-        folder.chmod(0o711)  # so that the database's own user can reach its data
+        folder.chmod(0o711)  # so that the database's user can access the data
         try:
             for played in play(folder):
                 words = played.block.text.splitlines()
@@ -208,7 +209,7 @@ def main() -> None:
             sys.exit(f"stranger: {error}")
     table.add_row("all", "", f"{total:.1f}")
     console.print(table)
-    print("stranger: every command did what the page says")
+    print("stranger: all commands worked as described on the page")
 
 
 if __name__ == "__main__":

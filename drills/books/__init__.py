@@ -1,1 +1,1 @@
-"""`python -m drills.books`: books and feeds of many merchants while everything goes wrong."""
+"""`python -m drills.books` checks many merchants' ledger entries and event feeds under faults."""

@@ -1,4 +1,4 @@
-"""Runs the drill: a sandbox of its own, merchants, buyers, faults, and the judgement."""
+"""Runs the drill: starts a sandbox, simulates buyers and faults, and checks the results."""
 
 import argparse
 import asyncio
@@ -34,19 +34,17 @@ from payintent.service import Service, open_service
 from tests.e2e.sandbox import Sandbox, running_sandbox
 
 _BUYERS = 48
-_TIME_SCALE = 20  # of the simulator's delays
+_TIME_SCALE = 20  # the simulator's speed relative to real time
 _ENDED_S = 600.0
 _READ_S = 120.0
 _CLOSED_S = 300.0  # a worker closes days once a minute
-_DAYS = 3  # the last one stays open
+_DAYS = 3  # the last day stays open
 _LOOK_S = 1.0
 _ACTOR = Actor("drill", "python -m drills.books")
 
 
 @dataclass(slots=True)
 class Drill:
-    """One run."""
-
     sandbox: Sandbox
     database: asyncpg.Connection
     receivers: Receivers
@@ -58,9 +56,9 @@ class Drill:
     stuck: list[str]
 
     async def run(self) -> Outcome:
-        """Trade for some days under faults; then wait for the last page of each feed.
+        """Process payments on several days under faults, then wait for the end of each feed.
 
-        A day ends when its payments have: to move the clock under them would expire them.
+        A day ends after all its payments have ended, because moving the clock would expire them.
         """
         begun = time.monotonic()
         faults = Faults(self.sandbox, self.folder, self.receivers, len(self.shops))
@@ -104,7 +102,7 @@ class Drill:
             yield self.shops[number % len(self.shops)], kind
 
     async def _wait_ended(self) -> int:
-        """Wait until every payment has ended; gives how many have not."""
+        """Wait until every payment has ended, and return the number of unfinished payments."""
         deadline = time.monotonic() + _ENDED_S
         while True:
             left = await self.database.fetchval(
@@ -115,7 +113,7 @@ class Drill:
             await asyncio.sleep(_LOOK_S)
 
     async def _wait_closed(self) -> int:
-        """Wait until the days before this one are closed; gives how many merchants' are not."""
+        """Wait until the previous days are closed. Return how many merchants have open days."""
         deadline = time.monotonic() + _CLOSED_S
         while True:
             left = await pages.count_unclosed(self.database, [shop.id for shop in self.shops])
@@ -124,7 +122,7 @@ class Drill:
             await asyncio.sleep(_LOOK_S)
 
     async def _wait_read(self) -> None:
-        """Wait until the journals have as many events as there are; the judge says what lacks."""
+        """Wait until the journals contain as many events as the database."""
         deadline = time.monotonic() + _READ_S
         while time.monotonic() < deadline:
             have = sum(len(journal_of(self.folder, shop.id).ids()) for shop in self.shops)
@@ -173,7 +171,7 @@ class Drill:
 
 
 async def _shops(service: Service, receivers: Receivers, count: int) -> list[Shop]:
-    """Register merchants, each with every method of the sandbox."""
+    """Register merchants with all methods of the sandbox."""
     made = [
         await service.run_operation(
             CreateMerchant(
@@ -224,7 +222,7 @@ def _tell_reader(folder: Path, api_url: str, shops: Sequence[Shop]) -> None:
 
 
 def main() -> None:
-    """Run the drill; ends with 1 where anything was lost, doubled, misplaced or wrong."""
+    """Run the drill. The exit status is 1 if the outcome is not clean."""
     parser = argparse.ArgumentParser(prog="python -m drills.books")
     parser.add_argument("--payments", type=int, default=20_000)
     parser.add_argument("--merchants", type=int, default=20)

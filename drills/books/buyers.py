@@ -1,4 +1,4 @@
-"""Buyers and merchants who try again, with the same key, until they know."""
+"""Simulated buyers and merchants, who repeat requests with the same key until they succeed."""
 
 import asyncio
 import json
@@ -15,38 +15,36 @@ from drills.books.kinds import STRIPE, Kind
 
 _RETRY_S = 0.2
 _LOOK_S = 0.3
-_PAID_S = 90.0  # a gateway may be asked after its silence only
+_PAID_S = 90.0  # the result may arrive only after an inquiry
 _OK, _CREATED, _SEE_OTHER = 200, 201, 303
 _AGAIN = frozenset({429, 502, 503})
 AMOUNT, CURRENCY = "49.90", "USD"
 
 
 class StuckError(Exception):
-    """An answer that no client can go on with; the message has it."""
+    """A response after which a client cannot continue. The message contains the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A merchant of the drill."""
-
     id: int
     api_key: str = field(repr=False)
 
 
 @dataclass(slots=True)
 class Market:
-    """Where all shops trade, and what their clients were told."""
+    """Runs payments in all shops, and records the responses."""
 
     api_url: str
     checkout_base: str
     stripe_url: str
     http: aiohttp.ClientSession
-    kinds: dict[str, str] = field(default_factory=dict[str, str])  # by payment id
+    kinds: dict[str, str] = field(default_factory=dict[str, str])  # by payment ID
     answers: Counter[int] = field(default_factory=Counter[int])
-    broken: int = 0  # requests without an answer
+    broken: int = 0  # requests without a response
 
     async def live(self, shop: Shop, kind: Kind) -> None:
-        """One payment, from its creation to the last thing that anybody does."""
+        """Create a payment, and perform all actions of its buyer and merchant."""
         payment = await self._create(shop, kind)
         if kind.cancels:
             await self._ask(shop, "POST", f"/payments/{payment['id']}/cancel", key=str(uuid4()))
@@ -65,12 +63,12 @@ class Market:
             body["expires_in"] = kind.expires_in
         _, payment = await self._ask(shop, "POST", "/payments", body, str(uuid4()))
         if payment["id"] in self.kinds:
-            raise StuckError(f"{payment['id']} was made for two keys")
+            raise StuckError(f"{payment['id']} was created with two keys")
         self.kinds[payment["id"]] = kind.name
         return payment
 
     async def _pay(self, shop: Shop, payment: dict[str, Any], kind: Kind) -> str:
-        """Select a method and enter the card; gives the intent of a payment at Stripe."""
+        """Select a method and enter the card. For Stripe, return the payment intent."""
         path = f"/checkout/{payment['checkout_id']}/quotes"
         _, known = await self._ask(shop, "GET", path)
         wanted = STRIPE if kind.gateway == STRIPE else "simulator"
@@ -116,7 +114,7 @@ class Market:
             await self._post(f"{self.stripe_url}{path}", json={"status": decision})
 
     async def _post(self, url: str, **body: Any) -> Any:
-        """Send something to a gateway, which is always there."""
+        """Send a request to a gateway. Gateways are never stopped, so it is not repeated."""
         async with self.http.post(url, allow_redirects=False, **body) as answer:
             text = await answer.text()
             if answer.status not in (_OK, _SEE_OTHER):
@@ -126,7 +124,7 @@ class Market:
     async def _ask(
         self, shop: Shop, method: str, path: str, body: Any = None, key: str | None = None
     ) -> tuple[int, Any]:
-        """Ask until there is an answer that does not say: try again."""
+        """Send a request, and repeat it while the response is temporary or missing."""
         headers = {"Authorization": f"Bearer {shop.api_key}"}
         if key is not None:
             headers["Idempotency-Key"] = key
@@ -143,7 +141,7 @@ class Market:
                 if status in (_OK, _CREATED):
                     return status, seen
                 if "/refunds" in path and status in (409, 422) and seen["code"] != "CONFLICT":
-                    return status, seen  # there is not so much left: the other one had it
+                    return status, seen  # another refund used the remaining amount
                 if status not in _AGAIN and seen.get("code") != "CONFLICT":
                     raise StuckError(f"{method} {path.split('/')[1]}: {status} {seen.get('code')}")
             await asyncio.sleep(_RETRY_S)

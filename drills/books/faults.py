@@ -1,4 +1,4 @@
-"""What goes wrong meanwhile: the service's processes and the readers of feeds are killed."""
+"""Faults during the drill: kills processes and the feed reader, and stops merchants' servers."""
 
 import asyncio
 import os
@@ -14,14 +14,14 @@ from drills.processes import Program
 from tests.e2e.sandbox import Sandbox
 
 _LOOK_S = 0.1
-_BETWEEN_S = (3.0, 12.0)  # of two kills of one process
+_BETWEEN_S = (3.0, 12.0)  # between two kills of the same process
 _READER_BETWEEN_S = (1.0, 6.0)
 _DOWN_S = 20.0
 
 
 @dataclass(slots=True)
 class Faults:
-    """Kills until it is cancelled, and counts."""
+    """Injects faults until it is cancelled, and counts the kills."""
 
     sandbox: Sandbox
     folder: Path
@@ -35,7 +35,6 @@ class Faults:
         self.reader = Program("reader", command, {}, self.folder)
 
     async def run(self) -> None:
-        """Do all of it at once, until it is cancelled."""
         await self.reader.start()
         async with asyncio.TaskGroup() as work:
             for name in ("api", "worker"):
@@ -44,7 +43,7 @@ class Faults:
             work.create_task(self._take_receivers_down())
 
     async def _kill_service(self, name: str) -> None:
-        """Kill a process of the sandbox, whose supervisor starts it again."""
+        """Kill a sandbox process repeatedly. Its supervisor restarts it."""
         killed, wait_s = 0, random.uniform(*_BETWEEN_S)
         while True:
             await asyncio.sleep(wait_s)
@@ -63,7 +62,7 @@ class Faults:
             await self.reader.start()
 
     async def _take_receivers_down(self) -> None:
-        """Take a fifth of the merchants' servers down, others every time."""
+        """Repeatedly take down a random fifth of the merchants' servers."""
         while True:
             chosen = random.sample(range(self.shops), max(1, self.shops // 5))
             self.receivers.down = set(chosen)

@@ -1,7 +1,7 @@
-"""A merchant's journal of its feed: what was read, and where to go on, written together.
+"""A merchant's journal of its event feed.
 
-One line holds a page's events and the `after` behind them, so that a reader that is killed between
-two writes has both or neither. A line that is not whole was never written.
+A line contains a page's events and the next `after`, so a killed reader has stored either both or
+neither. An incomplete line is ignored.
 """
 
 import json
@@ -12,12 +12,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The file of one merchant."""
-
     path: Path
 
     def mend(self) -> str | None:
-        """Cut off a line that is not whole; gives the `after` to go on with, if there is one."""
+        """Remove an incomplete line, and return the last `after`, if any."""
         if not self.path.exists():
             return None
         written = self.path.read_bytes()
@@ -28,7 +26,6 @@ class Journal:
         return json.loads(lines[-1])["after"] if lines else None
 
     def add(self, after: str, ids: list[str]) -> None:
-        """Write a page."""
         line = json.dumps({"after": after, "ids": ids}).encode() + b"\n"
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -38,7 +35,7 @@ class Journal:
             os.close(file)
 
     def ids(self) -> list[str]:
-        """Give the events as they were read, in order."""
+        """Return the event IDs in the order in which they were read."""
         if not self.path.exists():
             return []
         whole, _, _ = self.path.read_text().rpartition("\n")
@@ -46,5 +43,4 @@ class Journal:
 
 
 def journal_of(folder: Path, merchant_id: int) -> Journal:
-    """Give the journal of a merchant."""
     return Journal(folder / f"feed-{merchant_id}.jsonl")

@@ -1,4 +1,4 @@
-"""What became of the feeds, the payments and the books; every count but the sums must be none."""
+"""Checks the event feeds, the payments and the ledger after a drill."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from payintent.core import ids
 
 _ENDS = {kind.name: kind.ends for kind in KINDS}
 
-#: What the ledger has at the gateways, and what captures, refunds, disputes and payouts leave.
+#: The balances at the gateways, from the ledger and from captures, refunds, disputes and payouts.
 _CLEARING = """
 WITH facts AS (
     SELECT account_id, currency, amount_minor AS amount FROM capture
@@ -57,7 +57,7 @@ SELECT
 
 @dataclass(frozen=True, slots=True)
 class FeedVerdict:
-    """One merchant's feed, as its reader has it, against the events that there are."""
+    """Differences between a merchant's journal and its stored events. All counts must be 0."""
 
     doubled: int
     missing: int
@@ -66,12 +66,11 @@ class FeedVerdict:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether the reader has every event once, and in order."""
         return not (self.doubled or self.missing or self.unknown or self.misplaced)
 
 
 def judge_feed(read: Sequence[str], stored: Sequence[str]) -> FeedVerdict:
-    """Compare what a reader has with the events in the order of the feed."""
+    """Compare the events that were read with the stored events, both in order."""
     times = Counter(read)
     common = set(times) & set(stored)
     in_order = [found for found in dict.fromkeys(read) if found in common]
@@ -87,7 +86,7 @@ def judge_feed(read: Sequence[str], stored: Sequence[str]) -> FeedVerdict:
 def judge_payments(
     kinds: Mapping[str, str], stored: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Give the payments that were acknowledged and are not there, and those that ended wrongly."""
+    """Return acknowledged payments that are not stored, and payments with an unexpected status."""
     lost = [name for name in kinds if name not in stored]
     wrong = [
         f"{kind}: {stored[name]}"
@@ -99,22 +98,21 @@ def judge_payments(
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """The ledger against the facts, in minor units."""
+    """The ledger, and the balances calculated from captures and payouts, in minor units."""
 
-    differences: int  # accounts, by `payintent ledger check`
-    at_gateways: Mapping[str, Decimal]  # by currency, by the ledger
+    differences: int  # accounts that `payintent ledger check` would list
+    at_gateways: Mapping[str, Decimal]  # from the ledger, by currency
     at_gateways_by_facts: Mapping[str, Decimal]
     counts: Mapping[str, int]
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether the ledger says what the facts say, to the unit."""
         same = self.at_gateways == self.at_gateways_by_facts
         return same and not self.differences
 
 
 async def read_books(database: asyncpg.Connection) -> Books:
-    """Compare the ledger with the facts, by its own check and by a second formula."""
+    """Compare the ledger with the other tables, using its own check and a second formula."""
     differences = await find_differences(database)  # type: ignore[arg-type]
     sums = await database.fetch(_CLEARING)
     counts = await database.fetchrow(_SUMS)
@@ -127,13 +125,13 @@ async def read_books(database: asyncpg.Connection) -> Books:
 
 
 async def read_statuses(database: asyncpg.Connection) -> dict[str, str]:
-    """Give the status of every payment, by its id."""
+    """Return the status of every payment by its ID."""
     rows = await database.fetch("SELECT id, status FROM payment")
     return {ids.format_id(ids.PAYMENT, row["id"]): row["status"] for row in rows}
 
 
 async def read_feed(database: asyncpg.Connection, merchant_id: int) -> list[str]:
-    """Give a merchant's events in the order of its feed; those without a number are last."""
+    """Return a merchant's events in the order of its feed, with unnumbered events last."""
     rows = await database.fetch(
         "SELECT id FROM event WHERE merchant_id = $1 ORDER BY feed_position NULLS LAST, id",
         merchant_id,

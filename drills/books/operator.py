@@ -1,4 +1,4 @@
-"""The operator of the drill: moves the clock from day to day, and pays the merchants out."""
+"""The simulated operator, who advances the clock by a day and records payouts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +19,13 @@ _CLEARING = "gateway_clearing:"
 
 @dataclass(slots=True)
 class Operator:
-    """Ends the days of a drill."""
-
     service: Service
     database: asyncpg.Connection
     merchants: Sequence[int]
     day: int = 1
 
     async def end_day(self) -> None:
-        """Record what gateways paid out, pay merchants half of what they are owed; then sleep."""
+        """Record payouts from gateways, pay merchants half of their balances, and start a day."""
         await self._collect()
         for merchant_id in self.merchants:
             await self._pay(merchant_id)
@@ -39,7 +37,7 @@ class Operator:
         self.day += 1
 
     async def _collect(self) -> None:
-        """Let each gateway pay out half of what it has, less a fee."""
+        """Record a payout of half of each gateway's balance, minus a fee."""
         for line in await ledger_store.list_balances(self.service.database, None, None):
             half = int(line.balance_minor) // 2
             if line.account.startswith(_CLEARING) and half > 1:

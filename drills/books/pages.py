@@ -1,4 +1,4 @@
-"""Whether statements add up to balances, by formulas of the drill's own."""
+"""Checks with separate formulas whether statements add up to the balances."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from payintent.accounting.statements_store import Statement
 _LINES = 5_000
 _ALL = 100_000
 
-#: What each fact did to what a merchant is owed, by the ledger alone.
+#: The effect of each fact on a merchant's balance, from the ledger.
 _OWED = """
 SELECT e.currency, coalesce(e.chain, '') AS chain, e.fact, e.fact_id,
     sum(CASE e.credit WHEN $1 THEN e.amount ELSE -e.amount END) AS amount
@@ -21,42 +21,39 @@ WHERE $1 IN (e.debit, e.credit)
 GROUP BY 1, 2, 3, 4
 """
 
-Key = tuple[str, str]  # a fact and the id of its row
+Key = tuple[str, str]  # a fact and the ID of its row
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One statement and its lines, in minor units."""
-
     opening: int
-    moved: int  # the sum of its movements
+    moved: int  # the sum of the movements
     closing: int
-    lines: Sequence[tuple[Key, int]]  # each line's fact and net
+    lines: Sequence[tuple[Key, int]]  # the fact and net amount of each line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagesVerdict:
-    """The statements of merchants in their currencies against their balances; all but the first."""
+    """Differences between merchants' statements and balances."""
 
     pages: int = 0
     lines: int = 0
-    open_facts: int = 0  # of the day that is not closed
-    torn: int = 0  # do not begin where the one before has ended, or at nothing
-    unsummed: int = 0  # movements or lines are not the closing less the opening
-    doubled: int = 0  # facts that are lines of two statements
-    unknown: int = 0  # lines that the ledger has not, or with another amount
-    unbalanced: int = 0  # the last closing and the open day are not what is owed
-    owed: int = 0  # minor units, of all currencies
+    open_facts: int = 0  # facts on the open day
+    torn: int = 0  # the opening balance is not the previous closing balance, or 0
+    unsummed: int = 0  # the sum of movements or lines is not the change in the balance
+    doubled: int = 0  # facts that appear in two statements
+    unknown: int = 0  # lines that are not in the ledger, or have a different amount
+    unbalanced: int = 0  # the last closing balance plus the open day is not the balance
+    owed: int = 0  # in minor units, summed over all currencies
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether all of it adds up."""
         wrong = self.torn + self.unsummed + self.doubled + self.unknown + self.unbalanced
         return not wrong
 
 
 def judge_pages(pages: Sequence[Page], owed: dict[Key, int], balance: int) -> PagesVerdict:
-    """Compare statements of one currency, in their order, with the ledger and the balance shown."""
+    """Compare a currency's statements, in order, with the ledger and the reported balance."""
     openings = [0, *(page.closing for page in pages)]
     times = Counter(key for page in pages for key, _ in page.lines)
     stated = [line for page in pages for line in page.lines]
@@ -78,21 +75,20 @@ def judge_pages(pages: Sequence[Page], owed: dict[Key, int], balance: int) -> Pa
 
 
 def add_up(verdicts: Sequence[PagesVerdict]) -> PagesVerdict:
-    """Add up the verdicts of all merchants and currencies."""
     return PagesVerdict(
         **{name: sum(getattr(one, name) for one in verdicts) for name in PagesVerdict.__slots__}
     )
 
 
 async def read_verdict(database: asyncpg.Connection, merchants: Sequence[int]) -> PagesVerdict:
-    """Read all statements of merchants with their lines, and judge them."""
+    """Check all statements and lines of these merchants."""
     return add_up(
         [verdict for merchant in merchants for verdict in await _of_merchant(database, merchant)]
     )
 
 
 async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int]) -> int:
-    """Count the merchants with entries whose days up to yesterday are not closed."""
+    """Count the merchants with ledger entries whose days before today are not all closed."""
     return await database.fetchval(
         """
         SELECT count(*)
@@ -106,7 +102,7 @@ async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int])
 
 
 async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[PagesVerdict]:
-    # A connection has what these functions need of a database.
+    # These functions need only methods that a connection has.
     found = await statement_store.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
     pages: dict[tuple[str, str], list[Page]] = {}
     for statement in reversed(found):

@@ -1,6 +1,7 @@
-"""Reads the feeds of all merchants into their journals, until it is killed.
+"""Reads all merchants' event feeds into their journals, until it is killed.
 
-`python -m drills.books.reader FOLDER`: `shops.json` in it has the address and the keys.
+Run it as `python -m drills.books.reader FOLDER`. The folder contains `shops.json` with the API URL
+and the keys.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _BAD_REQUEST = 400
 
 
 async def read(http: aiohttp.ClientSession, api_url: str, key: str, journal: Journal) -> None:
-    """Read one feed on from where its journal ends, for ever."""
+    """Append new events of a feed to its journal until the process is killed."""
     after = journal.mend()
     headers = {"Authorization": f"Bearer {key}"}
     while True:
@@ -42,7 +43,7 @@ async def _page(
     async with http.get(url, headers=headers, params=query) as answer:
         body = await answer.read()
         if answer.status == _BAD_REQUEST:
-            raise SystemExit(f"the feed does not know its own `after`: {body[:200]!r}")
+            raise SystemExit(f"the feed rejects its own `after`: {body[:200]!r}")
         return json.loads(body) if answer.status == _OK else None
 
 

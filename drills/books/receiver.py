@@ -1,4 +1,4 @@
-"""One server that gets the webhooks of all merchants, and is not always well."""
+"""A server for all merchants' webhooks, which rejects some of them."""
 
 import random
 from collections import defaultdict
@@ -8,23 +8,22 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-_REFUSED = 0.05  # of the webhooks of merchants that are well
+_REFUSED = 0.05  # share of webhooks that are rejected even if the merchant is not down
 
 
 @dataclass(slots=True)
 class Receivers:
-    """What came for each merchant; those of `down` answer 503."""
+    """The webhook IDs received by each merchant. Merchants in `down` respond with 503."""
 
     base: str = ""
     came: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     down: set[int] = field(default_factory=set[int])
 
     def url(self, number: int) -> str:
-        """Give the callback URL of a merchant, by its number in the drill."""
+        """Return the callback URL for a merchant's number in the drill."""
         return f"{self.base}/{number}"
 
     async def receive(self, request: web.Request) -> web.Response:
-        """Take a webhook, or refuse it."""
         number = int(request.match_info["number"])
         await request.read()
         if number in self.down or random.random() < _REFUSED:
@@ -35,7 +34,6 @@ class Receivers:
 
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receivers]:
-    """Serve until the end of the block."""
     receivers = Receivers()
     app = web.Application()
     app.router.add_post("/{number}", receivers.receive)

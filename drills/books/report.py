@@ -1,4 +1,4 @@
-"""The table of `python -m drills.books`."""
+"""Prints the results of `python -m drills.books`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """All that is shown; the drill has failed where `is_clean` is false."""
+    """The results of the drill, which has failed if `is_clean` is false."""
 
     shops: int
     payments: int
@@ -26,7 +26,7 @@ class Outcome:
     broken: int
     kills: Counter[str]
     events: int
-    by_webhook: int  # events that a webhook brought
+    by_webhook: int  # events that were delivered by webhook
     feeds: Sequence[FeedVerdict]
     lost: Sequence[str]
     wrong: Sequence[str]
@@ -34,12 +34,11 @@ class Outcome:
     stuck: Sequence[str]
     books: Books
     days: int
-    unclosed: int  # merchants with a day that is over and not closed
+    unclosed: int  # merchants with a past day that is not closed
     pages: PagesVerdict
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing was lost, doubled, misplaced or wrong in the books."""
         feeds = all(feed.is_clean for feed in self.feeds)
         bad = self.lost or self.wrong or self.unfinished or self.stuck or self.answers[500]
         stated = self.pages.is_clean and self.pages.pages and not self.unclosed
@@ -47,8 +46,7 @@ class Outcome:
 
 
 def show(outcome: Outcome, console: Console) -> None:
-    """Print it."""
-    shown = Table(title="Books and feeds under kills, lies and delays", show_header=False)
+    shown = Table(title="Ledger and event feeds under faults", show_header=False)
     shown.add_column(no_wrap=True)
     shown.add_column(justify="right")
     for name, value in _rows(outcome):
@@ -57,7 +55,7 @@ def show(outcome: Outcome, console: Console) -> None:
     for word, found in (("lost", outcome.lost), ("wrong", outcome.wrong), ("stuck", outcome.stuck)):
         for line in found[:_SHOWN]:
             console.print(f"{word}: {line}", markup=False)
-    console.print("all is well" if outcome.is_clean else "NOT WELL")
+    console.print("passed" if outcome.is_clean else "FAILED")
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, str]]:
@@ -69,34 +67,34 @@ def _rows(outcome: Outcome) -> list[tuple[str, str]]:
         ("payments, merchants", f"{outcome.payments:,}, {outcome.shops}"),
         ("time", f"{outcome.seconds:,.0f} s"),
         ("killed", kills),
-        ("requests without an answer", f"{outcome.broken:,}"),
+        ("requests without a response", f"{outcome.broken:,}"),
         ("ended as", ends),
-        ("payments lost, ended wrongly, not ended",
+        ("payments lost, with a wrong status, unfinished",
          f"{len(outcome.lost)}, {len(outcome.wrong)}, {outcome.unfinished}"),
-        ("events, of which webhooks had brought", f"{outcome.events:,}, {outcome.by_webhook:,}"),
-        ("events twice in a feed's journal", str(sum(feed.doubled for feed in feeds))),
-        ("events missing in it", str(sum(feed.missing for feed in feeds))),
-        ("events that were never stored", str(sum(feed.unknown for feed in feeds))),
-        ("events out of order", str(sum(feed.misplaced for feed in feeds))),
-        ("captures, of which for no payment", f"{counts['captures']:,}, {counts['uncredited']:,}"),
-        ("refunds done, failed", f"{counts['refunds']:,}, {counts['refunds_failed']:,}"),
+        ("events, delivered by webhook", f"{outcome.events:,}, {outcome.by_webhook:,}"),
+        ("duplicate events in feeds", str(sum(feed.doubled for feed in feeds))),
+        ("events missing in feeds", str(sum(feed.missing for feed in feeds))),
+        ("events in feeds that are not stored", str(sum(feed.unknown for feed in feeds))),
+        ("events in the wrong order", str(sum(feed.misplaced for feed in feeds))),
+        ("captures, without a payment", f"{counts['captures']:,}, {counts['uncredited']:,}"),
+        ("refunds succeeded, failed", f"{counts['refunds']:,}, {counts['refunds_failed']:,}"),
         ("disputes, cases", f"{counts['disputes']:,}, {counts['cases']:,}"),
-        ("payouts to merchants, of gateways",
+        ("payouts to merchants, from gateways",
          f"{counts['payouts']:,}, {counts['gateway_payouts']:,}"),
         ("ledger entries", f"{counts['entries']:,}"),
-        ("accounts that differ from the facts", str(books.differences)),
-        ("at gateways by the ledger, minor units", _amounts(books.at_gateways)),
-        ("the same by captures, refunds, disputes, payouts",
+        ("ledger accounts that do not match", str(books.differences)),
+        ("gateway balances in the ledger, minor units", _amounts(books.at_gateways)),
+        ("gateway balances from captures and payouts",
          _amounts(books.at_gateways_by_facts)),
-        ("days, of which the last stays open", str(outcome.days)),
-        ("merchants with a day that is not closed", str(outcome.unclosed)),
-        ("statements, lines in them", f"{pages.pages:,}, {pages.lines:,}"),
-        ("that do not begin where the one before ended", str(pages.torn)),
-        ("whose movements or lines are not closing less opening", str(pages.unsummed)),
-        ("lines that are in two, or not in the ledger", f"{pages.doubled}, {pages.unknown}"),
-        ("facts of the open day", f"{pages.open_facts:,}"),
-        ("balances that are not last closing and open day", str(pages.unbalanced)),
-        ("owed to merchants, minor units", f"{pages.owed:,}"),
+        ("days, including the open day", str(outcome.days)),
+        ("merchants with unclosed days", str(outcome.unclosed)),
+        ("statements, lines", f"{pages.pages:,}, {pages.lines:,}"),
+        ("statements with a wrong opening balance", str(pages.torn)),
+        ("statements with a wrong sum", str(pages.unsummed)),
+        ("lines in two statements, or not in the ledger", f"{pages.doubled}, {pages.unknown}"),
+        ("facts on the open day", f"{pages.open_facts:,}"),
+        ("balances that do not match the statements", str(pages.unbalanced)),
+        ("merchant balances, minor units", f"{pages.owed:,}"),
     ]  # fmt: skip
 
 

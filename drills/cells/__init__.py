@@ -1,1 +1,1 @@
-"""Two whole installations behind HAProxy, and their faults under load."""
+"""Two complete installations behind HAProxy, with faults under load."""

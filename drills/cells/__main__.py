@@ -1,4 +1,4 @@
-"""`make drill-cells`: kills and freezes installations under load, and counts losses."""
+"""`make drill-cells` kills and freezes installations under load, and counts losses."""
 
 import argparse
 import asyncio
@@ -21,7 +21,7 @@ from drills.judge import Verdict, judge
 from drills.load import Call, Load, failures
 from drills.observe import outage_s
 
-_REQUESTS_MAX = 100_000  # of one run
+_REQUESTS_MAX = 100_000  # for each run
 _DELIVERED_S = 150.0  # leases of a killed worker end after 45 s
 _LOOK_S = 1.0
 _CANCELS = 0.1
@@ -29,16 +29,16 @@ _CANCELS = 0.1
 
 @dataclass(slots=True)
 class Drill:
-    """All runs, with the calls of their clients."""
+    """All runs, with the requests of their clients."""
 
     scene: Scene
-    per_s: float  # requests of each merchant
-    around_s: float = 15.0  # of load before a fault, and after it was repaired
+    per_s: float  # requests per second of each merchant
+    around_s: float = 15.0  # duration of the load before a fault and after its repair
     calls: list[Call] = field(default_factory=list[Call])
     found: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
 
     async def run(self, fault: Fault) -> Run:
-        """Do one thing to an installation while both merchants are under load, and judge it."""
+        """Inject a fault while both merchants send requests, and check the results."""
         loads = [
             Load(self.scene.target, own.api_key, self.per_s, _REQUESTS_MAX, cancels=_CANCELS)
             for own in self.scene.installations[:2]
@@ -84,7 +84,7 @@ class Drill:
         )
 
     async def _verdict(self) -> Verdict:
-        """Judge everything since the first run, when the last webhooks have had their time."""
+        """Check all runs so far, and wait for missing webhooks until the deadline."""
         deadline = time.monotonic() + _DELIVERED_S
         while True:
             stored, events = await self.scene.stored()
@@ -103,7 +103,7 @@ async def _run(options: argparse.Namespace, folder: Path, console: Console) -> b
                 for number in range(1, options.runs + 1):
                     runs.append(await drill.run(fault))
                     report.show_run(runs[-1], number, console)
-    finally:  # also of a drill that is stopped
+    finally:  # even if the drill was interrupted
         if runs:
             console.print(report.table(runs))
             console.print("\n".join(report.markdown(runs)))
@@ -117,27 +117,29 @@ def _chosen(only: str) -> list[Fault]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make drill-cells")
-    parser.add_argument("--runs", type=int, default=3, help="of each fault")
-    parser.add_argument("--only", default="", help="names of faults, separated by commas")
-    parser.add_argument("--rate", type=float, default=40.0, help="requests a second, by merchant")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each fault")
+    parser.add_argument("--only", default="", help="fault names, separated by commas")
+    parser.add_argument(
+        "--rate", type=float, default=40.0, help="requests per second for each merchant"
+    )
     options = parser.parse_args()
     names = [fault.name for fault in FAULTS]
     wrong = [name for name in options.only.split(",") if name and name not in names]
     if wrong:
-        parser.error(f"there is no {', '.join(wrong)}; faults are {', '.join(names)}")
+        parser.error(f"unknown faults: {', '.join(wrong)}; the faults are {', '.join(names)}")
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
     if not shutil.which("haproxy", path=path):
-        parser.error("the drill needs HAProxy: install Debian's package haproxy")
+        parser.error("the drill needs HAProxy: install the Debian package haproxy")
     return options
 
 
 def main() -> None:
-    """Run the drill; exit with 1 if anything was lost, or the other merchant was slowed down."""
+    """Run the drill. The exit status is 1 if data was lost or the other merchant was affected."""
     options = _options()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="drill-cells-", dir=var_dir) as folder:
-        Path(folder).chmod(0o711)  # so that the databases' own user can reach their data
+        Path(folder).chmod(0o711)  # so that the databases' user can access the data
         met = asyncio.run(_run(options, Path(folder), Console(width=140)))
     sys.exit(0 if met else 1)
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL server of an installation, which can be killed, frozen and started again."""
+"""The PostgreSQL server of an installation, which can be killed, frozen and restarted."""
 
 import asyncio
 import os
@@ -12,45 +12,41 @@ from tests.support.world import free_port
 
 
 class DatabaseServer:
-    """A server that keeps its port when it is started again."""
+    """A server that uses the same port after a restart."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep its data in a folder of its own."""
         self._data = folder / "data"
         self._postgres = Postgres(self._data)
         self._port = free_port()
 
     @property
     def url(self) -> str:
-        """Return the address of its database."""
         return f"{self._postgres.url()}?sslmode=disable"
 
     async def start(self) -> None:
-        """Start it, or start it again."""
         await asyncio.to_thread(self._postgres.start, self._port)
 
     async def kill(self) -> None:
-        """Kill all its processes at once, as a host that loses its power does."""
+        """Kill all server processes at once, as in a power failure."""
         self._send(signal.SIGKILL)
         await asyncio.sleep(0)
 
     async def freeze(self) -> None:
-        """Stop all its processes: connections stay open, and nothing answers."""
+        """Stop all server processes, so that connections stay open without a response."""
         self._send(signal.SIGSTOP)
         await asyncio.sleep(0)
 
     async def wake(self) -> None:
-        """Let a frozen server go on."""
         self._send(signal.SIGCONT)
         await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """End it, also where it is frozen."""
+        """Stop the server, even if it is frozen."""
         self._send(signal.SIGCONT)
         await asyncio.to_thread(self._postgres.stop)
 
     def _send(self, number: int) -> None:
-        """Signal the server, then its children: none is started meanwhile."""
+        """Signal the postmaster first, so that it does not start children in the meantime."""
         with suppress(FileNotFoundError, ProcessLookupError):
             postmaster = int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
             children = list(_children(postmaster))

@@ -1,4 +1,4 @@
-"""What is done to an installation under load, for how long, and how it is repaired."""
+"""Faults of an installation under load, and their repairs."""
 
 import asyncio
 import signal
@@ -16,11 +16,11 @@ _ANSWERED_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something done to one installation; it is repaired after `hold_s`."""
+    """A fault of one installation, which is repaired after `hold_s`."""
 
     name: str
     title: str
-    installation: int  # whose merchant is affected
+    installation: int  # index of the affected installation
     begin: Step
     end: Step
     hold_s: float = _HOLD_S
@@ -61,7 +61,7 @@ def _start_api(number: int) -> Step:
 
 
 async def _join(scene: Scene) -> None:
-    """Route to the third installation as well, and ask it something."""
+    """Also route to the third installation, and send a request to it."""
     await scene.route(3)
     client = Client(scene.target, _ANSWERED_S)
     headers = {"Authorization": f"Bearer {scene.installations[2].api_key}"}
@@ -71,7 +71,7 @@ async def _join(scene: Scene) -> None:
 
 
 async def _leave(scene: Scene) -> None:
-    """Route to the first two installations alone."""
+    """Route only to the first two installations."""
     await scene.route(2)
 
 
@@ -101,7 +101,7 @@ FAULTS = (
     *_faults(0, "a1"),
     *_faults(1, "b1"),
     Fault(
-        *("join", "c1 joined, and left again", 0),
+        *("join", "c1 added, then removed", 0),
         *(_join, _leave),
         is_harmless=True,
     ),

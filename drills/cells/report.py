@@ -1,4 +1,4 @@
-"""The table of `make drill-cells`: each fault on a line, and percentiles by fault."""
+"""Prints the results of `make drill-cells`: each run, and percentiles for each fault."""
 
 import statistics
 from collections import Counter
@@ -10,24 +10,24 @@ from rich.table import Table
 
 from drills.observe import percentile
 
-#: How much another installation's 99th percentile may grow during a fault.
+#: Maximum ratio of the other merchant's 99th percentiles during and before a fault.
 OTHERS_MAX = 1.2
 _SHARE = 0.99
 _ERRORS_SHOWN = 4
-_COLUMNS = ("runs", "its own: no create for", "others: p99", "during", "ratio", "others failed")
+_COLUMNS = ("runs", "outage", "other p99 before", "during", "ratio", "other failed")
 _COUNTS = ("lost", "doubled", "missing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The result of a fault; times in seconds."""
+    """The result of a run. Times are in seconds."""
 
     fault: str
     title: str
-    outage_s: float  # of creates of the affected merchant
-    before_s: Sequence[float]  # each request of the other merchant before the fault
-    during_s: Sequence[float]  # and while it lasted
-    errors: Counter[str]  # of the affected merchant
+    outage_s: float  # longest time without an accepted create by the affected merchant
+    before_s: Sequence[float]  # durations of the other merchant's requests before the fault
+    during_s: Sequence[float]  # the same during the fault
+    errors: Counter[str]  # failed requests of the affected merchant
     others_failed: int
     lost: int
     doubled: int
@@ -36,16 +36,15 @@ class Run:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing was lost, doubled or missing, and nobody else felt it."""
+        """Whether nothing was lost, doubled or missing, and no other request failed."""
         failed = self.others_failed + (self.errors.total() if self.is_harmless else 0)
         return not (self.lost or self.doubled or self.missing or failed)
 
 
 def show_run(run: Run, number: int, console: Console) -> None:
-    """Print one run on a line."""
     errors = ", ".join(f"{kind} {count}" for kind, count in run.errors.most_common(_ERRORS_SHOWN))
     console.print(
-        f"{run.fault} {number}: nothing accepted for {run.outage_s:.1f} s; others' p99 "
+        f"{run.fault} {number}: outage {run.outage_s:.1f} s; other p99 "
         f"{p99_s([run.before_s]) * 1000:.0f} -> {p99_s([run.during_s]) * 1000:.0f} ms, "
         f"{run.others_failed} failed; "
         f"lost {run.lost}, doubled {run.doubled}, events missing {run.missing}; "
@@ -54,7 +53,7 @@ def show_run(run: Run, number: int, console: Console) -> None:
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """Show each fault: the median outage, and percentiles of all runs together."""
+    """Return a table with a row for each fault."""
     shown = Table(title="Installations under load")
     shown.add_column("fault")
     for name in (*_COLUMNS, *_COUNTS):
@@ -65,9 +64,9 @@ def table(runs: Sequence[Run]) -> Table:
 
 
 def figures(runs: Sequence[Run]) -> list[str]:
-    """Return a fault's row.
+    """Return the cells of a fault's row.
 
-    A percentile of one short run depends on a handful of requests; all runs together have enough.
+    Percentiles are calculated from all runs together, because a short run has few requests.
     """
     return [
         str(len(runs)),
@@ -80,25 +79,25 @@ def figures(runs: Sequence[Run]) -> list[str]:
 
 
 def markdown(runs: Sequence[Run]) -> Iterable[str]:
-    """Return the table's lines in Markdown."""
+    """Return the table's rows in Markdown."""
     for title, group in _grouped(runs):
         yield f"| {' | '.join([title, *figures(group)])} |"
 
 
 def is_met(runs: Sequence[Run]) -> bool:
-    """Tell whether nothing was lost, and no other merchant was affected."""
+    """Return whether nothing was lost, and the other merchant was not affected."""
     return all(run.is_clean for run in runs) and all(
         growth(group) <= OTHERS_MAX for _, group in _grouped(runs)
     )
 
 
 def p99_s(times: Iterable[Sequence[float]]) -> float:
-    """Return the 99th percentile of the requests of several runs."""
+    """Return the 99th percentile of the requests in several runs, in seconds."""
     return percentile([time for run in times for time in run], _SHARE)
 
 
 def growth(runs: Sequence[Run]) -> float:
-    """Return by how much the other merchant's 99th percentile grew during the fault."""
+    """Return the ratio of the other merchant's 99th percentiles during and before the fault."""
     return p99_s(run.during_s for run in runs) / p99_s(run.before_s for run in runs)
 
 

@@ -1,4 +1,4 @@
-"""Installations with a merchant each, and HAProxy in front of them."""
+"""Runs installations with one merchant each, and HAProxy in front of them."""
 
 import asyncio
 import json
@@ -29,18 +29,18 @@ from payintent_sandbox.installation import (
 from tests.support.haproxy import InstallationProxy
 
 _COMMAND_S = 120.0
-_ACTOR = Actor("drill", "the drill's own")
-#: The marks of the installations; the last one joins during the drill.
+_ACTOR = Actor("drill", "drill setup")
+#: The marks of the installations. The last installation is added during the drill.
 MARKS = ("a1", "b1", "c1")
 
 
 class CommandError(Exception):
-    """A command of the service failed; the message is its output."""
+    """A `payintent` command failed. The message contains its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A whole installation that runs, and the key of its merchant."""
+    """A running installation, and its merchant's API key."""
 
     mark: str
     api_key: str
@@ -50,13 +50,13 @@ class Installation:
     receiver: Receiver
 
     def signal_api(self, number: int) -> None:
-        """Signal the API and whatever it has started."""
+        """Send a signal to the API's process group."""
         if self.api.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.api.process.pid, number)
 
     async def stored(self) -> tuple[list[StoredPayment], list[str]]:
-        """Read its payments, and the payment of each event."""
+        """Return the stored payments, and the payment ID of each stored event."""
         connection = await asyncpg.connect(self.database.url, timeout=10)
         try:
             payments = await connection.fetch("SELECT id, payer_uid, status FROM payment")
@@ -72,14 +72,14 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The installations in the order of their marks, and the proxy in front of the first two."""
+    """The installations in the order of `MARKS`, and the proxy in front of them."""
 
     proxy: InstallationProxy
     installations: Sequence[Installation]
 
     @property
     def target(self) -> Target:
-        """Return the public address of all installations."""
+        """The proxy's address, which all merchants use."""
         return Target("127.0.0.1", self.proxy.port)
 
     async def route(self, count: int) -> None:
@@ -88,7 +88,7 @@ class Scene:
         await self.proxy.reload()
 
     async def stored(self) -> tuple[list[StoredPayment], list[str]]:
-        """Read all payments, and the payment of each event."""
+        """Return all stored payments, and the payment ID of each stored event."""
         payments: list[StoredPayment] = []
         events: list[str] = []
         for installation in self.installations:
@@ -98,7 +98,7 @@ class Scene:
         return payments, events
 
     def told(self) -> set[str]:
-        """Return the payments that merchants were sent a webhook of."""
+        """Return the IDs of the payments for which a webhook arrived."""
         return {
             payment for installation in self.installations for payment in installation.receiver.told
         }
@@ -117,7 +117,7 @@ async def running(folder: Path, marks: Sequence[str] = MARKS) -> AsyncGenerator[
 
 def _make_folder(folder: Path) -> Path:
     folder.mkdir()
-    folder.chmod(0o711)  # so that the database's own user can reach its data
+    folder.chmod(0o711)  # so that the database's user can access the data
     return folder
 
 
@@ -127,7 +127,7 @@ def _routes(installations: Sequence[Installation]) -> dict[str, list[int]]:
 
 @asynccontextmanager
 async def _installation(folder: Path, mark: str) -> AsyncGenerator[Installation]:
-    """Run PostgreSQL, an API, a worker and the merchant's endpoint."""
+    """Run PostgreSQL, an API, a worker and the merchant's webhook endpoint."""
     _make_folder(folder)
     database = DatabaseServer(folder)
     programs: list[Program] = []

@@ -1,1 +1,1 @@
-"""`python -m drills.ha`: three databases in network namespaces, and their faults under load."""
+"""`python -m drills.ha` runs three databases in network namespaces, with faults under load."""

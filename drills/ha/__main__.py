@@ -1,4 +1,4 @@
-"""`python -m drills.ha` makes the hosts, runs the faults on one, and removes everything."""
+"""`python -m drills.ha` creates the hosts, runs the drill on one of them, and removes them."""
 
 import argparse
 import os
@@ -21,27 +21,27 @@ _STOP_S = 20
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m drills.ha")
-    parser.add_argument("--runs", type=int, default=5, help="of each fault")
-    parser.add_argument("--only", default="", help="names of faults, separated by commas")
-    parser.add_argument("--rate", type=float, default=40.0, help="requests a second")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each fault")
+    parser.add_argument("--only", default="", help="fault names, separated by commas")
+    parser.add_argument("--rate", type=float, default=40.0, help="requests per second")
     options = parser.parse_args()
     names = [fault.name for fault in FAULTS]
     wrong = [name for name in options.only.split(",") if name and name not in names]
     if wrong:
-        parser.error(f"there is no {', '.join(wrong)}; faults are {', '.join(names)}")
+        parser.error(f"unknown faults: {', '.join(wrong)}; the faults are {', '.join(names)}")
     return options
 
 
 def _refuse_what_cannot_work() -> None:
     if sys.platform != "linux" or os.geteuid() != 0:
-        sys.exit("python -m drills.ha makes network namespaces: run it as root, on Linux")
+        sys.exit("python -m drills.ha creates network namespaces: run it as root on Linux")
     missing = missing_packages()
     if missing:
-        sys.exit(f"python -m drills.ha needs more of Debian: apt-get install {' '.join(missing)}")
+        sys.exit(f"python -m drills.ha needs more packages: apt-get install {' '.join(missing)}")
 
 
 def _run(command: list[str]) -> int:
-    """Run the drill until its end, or until this process is told to stop."""
+    """Run the drill until it ends, or until this process receives SIGINT or SIGTERM."""
     running = subprocess.Popen(command, start_new_session=True)
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -62,14 +62,14 @@ def _run(command: list[str]) -> int:
 
 
 def main() -> int:
-    """Run the drill; gives 0 where nothing was lost, doubled or missing."""
+    """Run the drill. Return 0 if nothing was lost, doubled or missing."""
     options = _options()
     _refuse_what_cannot_work()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     patroni = patroni_program(var_dir)
     folder = Path(tempfile.mkdtemp(prefix="drill-ha-", dir=var_dir))
-    folder.chmod(0o711)  # so that the databases' own user can reach its data
+    folder.chmod(0o711)  # so that the databases' user can access the data
     try:
         with network.hosts():
             return _run([
@@ -80,14 +80,14 @@ def main() -> int:
                 *("--only", options.only),
             ])  # fmt: skip
     except network.HostsTakenError:
-        sys.exit("another python -m drills.ha runs on this machine")
+        sys.exit("another python -m drills.ha is running on this machine")
     finally:
         _keep_logs(folder, var_dir / "drill-ha-logs")
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _keep_logs(folder: Path, kept: Path) -> None:
-    """Keep what the programs wrote, of the last drill alone."""
+    """Save the programs' logs, and delete the logs of the previous drill."""
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
     for log in folder.glob("*.log"):

@@ -1,4 +1,4 @@
-"""The databases as a cluster: who leads, who stands by, and whether all is well."""
+"""The database cluster, with the roles and states of its members."""
 
 import asyncio
 import json
@@ -19,29 +19,29 @@ _ANSWER_S = 2.0
 
 
 class NotWholeError(Exception):
-    """The cluster did not become what was waited for; the message has what its members say."""
+    """The cluster did not reach the expected state. The message contains its members' states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The members as one of them sees them: by name their role and state."""
+    """The role and state of each member by name, as reported by one member."""
 
     roles: Mapping[str, str]
     states: Mapping[str, str]
 
     @property
     def leader(self) -> str:
-        """Give the leader's name; empty where there is none."""
+        """The leader's name, or an empty string."""
         return next((name for name, role in self.roles.items() if role == "leader"), "")
 
     @property
     def standby(self) -> str:
-        """Give the name of the synchronous standby; empty where there is none."""
+        """The synchronous standby's name, or an empty string."""
         return next((name for name, role in self.roles.items() if role == "sync_standby"), "")
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether there are a leader and a synchronous standby, and all follow it."""
+        """Whether a leader and a synchronous standby exist, and all members follow the leader."""
         follows = {self.states[name] for name in self.roles if name != self.leader}
         return bool(self.leader and self.standby) and (
             len(self.roles) == len(DATABASES) and follows == {"streaming"}
@@ -50,27 +50,27 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The programs of all hosts of the databases, by host."""
+    """The programs of the database and etcd hosts, by host."""
 
     programs: Mapping[str, Program]
     passwords: Passwords
 
     async def start(self) -> None:
-        """Start everything, and wait until the cluster is whole."""
+        """Start all programs and wait until the cluster is complete."""
         for program in self.programs.values():
             await program.start()
         await self.whole()
 
     async def members(self) -> Members:
-        """Ask the members one after the other until one answers."""
+        """Query the members one after another until one responds."""
         return await asyncio.to_thread(_members)
 
     async def whole(self) -> Members:
-        """Wait until there is a leader with a synchronous standby, and nobody is left behind."""
+        """Wait until the cluster is complete."""
         return await self.until(lambda members: members.is_whole, "whole")
 
     async def until(self, reached: Callable[[Members], bool], what: str) -> Members:
-        """Wait for the members to be as they are wanted (`NotWholeError`)."""
+        """Wait until the members reach a state, or raise `NotWholeError`."""
         deadline = time.monotonic() + _PATIENCE_S
         while not reached(members := await self.members()):
             if time.monotonic() > deadline:
@@ -79,7 +79,7 @@ class Cluster:
         return members
 
     async def switch_over(self) -> None:
-        """Have the leader hand over to its synchronous standby, as `patronictl` does."""
+        """Switch over to the synchronous standby, as `patronictl switchover` does."""
         members = await self.whole()
         fields = {"leader": members.leader, "candidate": members.standby}
         await asyncio.to_thread(_switch_over, members.leader, self.passwords.rest, fields)

@@ -1,4 +1,4 @@
-"""The faults: what is done to the cluster, for how long, and how it is mended."""
+"""Faults of the cluster under load, and their repairs."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from drills.processes import Program
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a fault can touch; `before` is the cluster as it was found."""
+    """The objects that a fault can affect. `before` is the cluster's state before the fault."""
 
     cluster: Cluster
     front: dict[str, Program]  # haproxy, pgbouncer, api-1, api-2, worker
@@ -25,7 +25,7 @@ Step = Callable[[Stage], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault; it is mended after `hold_s`."""
+    """A fault, which is repaired after `hold_s`."""
 
     name: str
     title: str

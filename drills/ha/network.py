@@ -1,4 +1,4 @@
-"""Hosts on this machine: network namespaces joined by a bridge that leads nowhere else."""
+"""Simulates hosts with network namespaces, which are connected by an isolated bridge."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ _NETWORK = "10.77.0"
 APP = "app"
 DATABASES = ("db1", "db2", "db3")
 ETCDS = ("etcd1", "etcd2", "etcd3")
-#: By host, the last number of its address.
+#: The last byte of each host's address.
 _NUMBERS = {
     **{name: 10 + number for number, name in enumerate(DATABASES, 1)},
     **{name: 20 + number for number, name in enumerate(ETCDS, 1)},
@@ -27,27 +27,25 @@ _GONE_LOOK_S = 0.1
 
 
 def address(host: str) -> str:
-    """Give a host's address."""
     return f"{_NETWORK}.{_NUMBERS[host]}"
 
 
 def namespace(host: str) -> str:
-    """Give the name of a host's namespace."""
     return _PREFIX + host
 
 
 def within(host: str) -> list[str]:
-    """Give the prefix of a command that is to run on a host."""
+    """Return the prefix of a command that runs on a host."""
     return ["ip", "netns", "exec", namespace(host)]
 
 
 class HostsTakenError(Exception):
-    """Another drill runs on this machine; hosts have names, and there is one set of them."""
+    """Another drill is running on this machine and uses the same host names."""
 
 
 @contextmanager
 def hosts() -> Generator[None]:
-    """Make all hosts (`HostsTakenError`); at the end, however it comes, nothing of them is left."""
+    """Create all hosts, and remove them at the end. Raises `HostsTakenError`."""
     with _LOCK.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +60,7 @@ def hosts() -> Generator[None]:
 
 
 def remove_all() -> None:
-    """End every process on the hosts, then remove them; also those of a drill that was killed."""
+    """Kill all processes on the hosts and remove the hosts, even those of a killed drill."""
     left = [name for name in _ip("netns", "list").split() if name.startswith(_PREFIX)]
     for name in left:
         _end_processes(name)
@@ -86,32 +84,30 @@ def _make() -> None:
 
 
 def unplug(host: str) -> None:
-    """Cut a host off from all others, as a pulled cable does."""
+    """Disconnect a host from all others, like an unplugged cable."""
     _ip("-n", _SWITCH, "link", "set", host, "down")
 
 
 def plug_in(host: str) -> None:
-    """Connect a host again."""
     _ip("-n", _SWITCH, "link", "set", host, "up")
 
 
 def part(host: str, *others: str) -> None:
-    """Drop silently what goes between a host and others, both ways."""
+    """Drop packets between a host and others, in both directions."""
     _filter("-A", host, others)
 
 
 def join(host: str, *others: str) -> None:
-    """End what `part` did with the same arguments."""
+    """Reverse `part` with the same arguments."""
     _filter("-D", host, others)
 
 
 def processes(host: str) -> list[int]:
-    """Give the ids of all processes on a host."""
     return _processes(namespace(host))
 
 
 def send(host: str, number: int, *kept: int) -> None:
-    """Send a signal to every process on a host but those that are kept."""
+    """Send a signal to all processes on a host except `kept`."""
     for process in set(processes(host)) - set(kept):
         with suppress(ProcessLookupError):
             os.kill(process, number)

@@ -1,4 +1,4 @@
-"""A virtual environment with Patroni in the drill's folder: pinned, and every file hashed."""
+"""Installs pinned versions of Patroni and its dependencies, and verifies their hashes."""
 
 import hashlib
 import subprocess
@@ -11,14 +11,14 @@ _LOCK = ROOT / "requirements" / "ha.txt"
 
 
 def patroni_program(var_dir: Path) -> Path:
-    """Install what `requirements/ha.txt` names, unless it is there; gives Patroni's program."""
+    """Install `requirements/ha.txt` if it has changed, and return the path of Patroni."""
     folder = var_dir / "patroni"
     stamp, lock = folder / "installed", hashlib.sha256(_LOCK.read_bytes()).hexdigest()
     if not stamp.exists() or stamp.read_text() != lock:
         print(f"installing Patroni into {folder}", flush=True)
         uv = [sys.executable, "-m", "uv"]
         _run([*uv, "venv", "--quiet", "--clear", str(folder)])
-        # What builds two of its packages is held to the same lock.
+        # The lock also contains the build requirements of two packages.
         held = ["--require-hashes", "--build-constraints", str(_LOCK), "-r", str(_LOCK)]
         python = str(folder / "bin" / "python")
         _run([*uv, "pip", "install", "--quiet", "--python", python, *held])

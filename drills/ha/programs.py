@@ -1,6 +1,6 @@
-"""The programs of the cluster, each on its host, with the files of deploy/ha as they are shipped.
+"""The cluster's programs on their hosts, with the configuration files from deploy/ha.
 
-Of these files the drill changes only names, addresses, folders and passwords.
+The drill changes only names, addresses, folders, passwords and the watchdog in these files.
 """
 
 import os
@@ -18,7 +18,7 @@ from drills.processes import Program
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "deploy" / "ha"
 POSTGRES = Path("/usr/lib/postgresql/15/bin")
-#: By program, the Debian package that brings it.
+#: The Debian package of each program.
 PACKAGES = {
     "ip": "iproute2",
     "iptables": "iptables",
@@ -32,7 +32,7 @@ PACKAGES = {
 USER = "payintent"
 LEADER_PORT, POOL_PORT, STATUS_PORT = 5000, 6432, 8008
 _ALSO_IN = ("/usr/sbin", "/sbin")
-# PostgreSQL refuses root; its user may read a checkout in root's home, and write nothing there.
+# PostgreSQL does not run as root. This user can read a checkout in root's home, but not write it.
 NOBODY = (
     *("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"),
     *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
@@ -41,15 +41,13 @@ NOBODY = (
 
 
 def missing_packages() -> list[str]:
-    """Name the Debian packages that the drill needs and that are not installed."""
+    """Return the required Debian packages that are not installed."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_ALSO_IN])
     return [package for name, package in PACKAGES.items() if not shutil.which(name, path=path)]
 
 
 @dataclass(frozen=True, slots=True)
 class Passwords:
-    """The passwords of one drill."""
-
     superuser: str = field(default_factory=secrets.token_hex, repr=False)
     replication: str = field(default_factory=secrets.token_hex, repr=False)
     rewind: str = field(default_factory=secrets.token_hex, repr=False)
@@ -58,7 +56,7 @@ class Passwords:
 
 
 def etcd(host: str, folder: Path) -> Program:
-    """Describe one member of etcd."""
+    """Return an etcd member."""
     config = yaml.safe_load((SHIPPED / "etcd.yml").read_text())
     first, own = address(ETCDS[0]), address(host)
     config |= {
@@ -74,7 +72,7 @@ def etcd(host: str, folder: Path) -> Program:
 
 
 def patroni(host: str, folder: Path, patroni_bin: Path, passwords: Passwords) -> Program:
-    """Describe Patroni, and with it PostgreSQL, on one host."""
+    """Return Patroni, which runs PostgreSQL, on a host."""
     config: dict[str, Any] = yaml.safe_load((SHIPPED / "patroni.yml").read_text())
     own = folder / host
     own.mkdir(exist_ok=True)
@@ -96,7 +94,7 @@ def patroni(host: str, folder: Path, patroni_bin: Path, passwords: Passwords) ->
     for name in ("superuser", "replication", "rewind"):
         postgresql["authentication"][name]["password"] = getattr(passwords, name)
     postgresql["parameters"]["unix_socket_directories"] = str(own)
-    config["watchdog"]["mode"] = "off"  # three hosts share one kernel here
+    config["watchdog"]["mode"] = "off"  # the hosts share a kernel
     path = own / "patroni.yml"
     path.write_text(yaml.safe_dump(config))
     path.chmod(0o600)
@@ -106,7 +104,6 @@ def patroni(host: str, folder: Path, patroni_bin: Path, passwords: Passwords) ->
 
 
 def haproxy(folder: Path) -> Program:
-    """Describe HAProxy on the service's host."""
     text = (SHIPPED / "haproxy.cfg").read_text()
     path = folder / "haproxy.cfg"
     path.write_text(text.replace("/run/haproxy/admin.sock", str(folder / "haproxy.sock")))
@@ -114,7 +111,6 @@ def haproxy(folder: Path) -> Program:
 
 
 def pgbouncer(folder: Path, passwords: Passwords) -> Program:
-    """Describe PgBouncer on the service's host."""
     own = folder / "pgbouncer"
     own.mkdir()
     users, path = own / "userlist.txt", own / "pgbouncer.ini"
@@ -129,6 +125,6 @@ def pgbouncer(folder: Path, passwords: Passwords) -> Program:
 
 
 def databases(folder: Path, patroni_bin: Path, passwords: Passwords) -> dict[str, Program]:
-    """Describe etcd and Patroni on all their hosts, by host."""
+    """Return the programs of the etcd and database hosts, by host."""
     found = {host: etcd(host, folder) for host in ETCDS}
     return found | {host: patroni(host, folder, patroni_bin, passwords) for host in DATABASES}

@@ -1,4 +1,4 @@
-"""The tables: each run as it ends, and medians by fault."""
+"""Prints each run, and the medians for each fault."""
 
 import math
 import statistics
@@ -14,8 +14,6 @@ _ERRORS_SHOWN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One fault, once."""
-
     fault: str
     title: str
     acknowledged: int  # creates
@@ -28,12 +26,10 @@ class Run:
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether nothing was lost, doubled or missing."""
         return not (self.lost or self.doubled or self.missing)
 
 
 def show_run(run: Run, number: int, console: Console) -> None:
-    """Print one run on a line."""
     errors = ", ".join(f"{kind} {count}" for kind, count in run.errors.most_common(_ERRORS_SHOWN))
     console.print(
         f"{run.fault} {number}: {run.acknowledged} acknowledged; write outage "
@@ -44,7 +40,7 @@ def show_run(run: Run, number: int, console: Console) -> None:
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """Show medians by fault, in the order in which they came."""
+    """Return a table with a row for each fault, in the order of the first runs."""
     shown = Table(title="Faults under load: medians", show_lines=False)
     shown.add_column("fault")
     for name in ("runs", "write outage", "maximum", "p99 recovery", "failed requests", "lost"):
@@ -57,7 +53,7 @@ def table(runs: Sequence[Run]) -> Table:
 
 
 def figures(runs: Sequence[Run]) -> list[str]:
-    """Give the cells of one fault: medians of times and errors, sums of what must be none."""
+    """Return the cells of a fault's row: medians of times and errors, and sums of losses."""
     failed = statistics.median(run.errors.total() for run in runs)
     return [
         str(len(runs)),
@@ -70,7 +66,7 @@ def figures(runs: Sequence[Run]) -> list[str]:
 
 
 def markdown(runs: Sequence[Run]) -> Iterable[str]:
-    """Give the table's lines as the documentation has them."""
+    """Return the table's rows in Markdown, for the documentation."""
     for title in dict.fromkeys(run.title for run in runs):
         cells = figures([run for run in runs if run.title == title])
         yield f"| {' | '.join([title, *cells])} |"

@@ -1,4 +1,4 @@
-"""Runs the faults; started by `drills.ha` on the service's host."""
+"""Runs the faults. `drills.ha` starts this module on the service's host."""
 
 import argparse
 import asyncio
@@ -22,7 +22,7 @@ from drills.observe import outage_s, settled_s
 
 _BEFORE_S = 5.0
 _AFTER_S = 10.0
-_REQUESTS_MAX = 20_000  # of one run
+_REQUESTS_MAX = 20_000  # for each run
 _DELIVERED_S = 150.0  # leases of a killed worker end after 45 s
 _LOOK_S = 1.0
 _CANCELS = 0.1
@@ -31,7 +31,7 @@ _STOPPED = 130
 
 @dataclass(slots=True)
 class Drill:
-    """All runs, with what clients were told in them."""
+    """All runs, with the requests of their clients."""
 
     stage: Stage
     scene: Scene
@@ -40,7 +40,7 @@ class Drill:
     found: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
 
     async def run(self, fault: Fault) -> Run:
-        """Run one fault under load, and judge what became of the payments."""
+        """Inject a fault under load, and check the payments."""
         stage = replace(self.stage, before=await self.stage.cluster.whole())
         load = Load(
             self.scene.target, self.scene.api_key, self.per_s, _REQUESTS_MAX, cancels=_CANCELS
@@ -79,7 +79,7 @@ class Drill:
         )
 
     async def _verdict(self) -> Verdict:
-        """Judge everything since the first run, when the last webhooks have had their time."""
+        """Check all runs so far, and wait for missing webhooks until the deadline."""
         deadline = time.monotonic() + _DELIVERED_S
         while True:
             stored, events = await self.scene.stored()
@@ -103,7 +103,7 @@ async def _run(options: argparse.Namespace, console: Console) -> bool:
                 for fault in _chosen(options.only):
                     runs.append(await drill.run(fault))
                     report.show_run(runs[-1], number, console)
-        finally:  # also of a drill that is stopped
+        finally:  # even if the drill was interrupted
             console.print(report.table(runs))
             options.table.write_text("\n".join(report.markdown(runs)) + "\n")
     return all(run.is_clean for run in runs)
@@ -115,7 +115,7 @@ def _chosen(only: str) -> Iterable[Fault]:
 
 
 def main() -> int:
-    """Run the chosen faults; gives 0 where nothing was lost, doubled or missing."""
+    """Run the selected faults. Return 0 if nothing was lost, doubled or missing."""
     parser = argparse.ArgumentParser(prog="drills.ha.run")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--patroni", type=Path, required=True)

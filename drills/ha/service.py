@@ -1,4 +1,4 @@
-"""The service before the cluster: two APIs behind nginx, a worker, HAProxy and PgBouncer."""
+"""Runs the service: two APIs behind nginx, a worker, HAProxy and PgBouncer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -23,7 +23,7 @@ from tests.support.world import free_port
 
 _APIS = 2
 _LEADS_TRIES, _LEADS_LOOK_S = 30, 2.0
-#: Behind a pooler the service sets none of these itself: docs/operate/configure.md.
+#: The service does not set these parameters behind a pooler. See docs/operate/configure.md.
 _ROLE = """
 CREATE ROLE payintent LOGIN PASSWORD '{password}';
 ALTER ROLE payintent SET lock_timeout = '2s';
@@ -35,7 +35,7 @@ ALTER ROLE payintent SET jit = off;
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A service that runs, and how to ask it and its database."""
+    """A running service, with the addresses of its API and its database."""
 
     target: Target
     api_key: str
@@ -45,7 +45,7 @@ class Scene:
     url: str
 
     async def stored(self) -> tuple[list[StoredPayment], list[str]]:
-        """Read all payments, and the payment of each event."""
+        """Return the merchant's payments, and the payment ID of each event."""
         connection = await asyncpg.connect(self.url, timeout=10)
         try:
             payments = await connection.fetch(
@@ -66,7 +66,7 @@ class Scene:
 
 @asynccontextmanager
 async def running(folder: Path, leader: str, passwords: Passwords) -> AsyncGenerator[Scene]:
-    """Make the database at the leader, and run everything before it."""
+    """Create the database on the leader, and run the service and its proxies."""
     await _make_database(leader, passwords)
     front = {"haproxy": haproxy(folder), "pgbouncer": pgbouncer(folder, passwords)}
     started: list[Program] = []
@@ -107,7 +107,7 @@ async def _make_database(leader: str, passwords: Passwords) -> None:
 
 
 async def _leads(url: str) -> None:
-    """Wait until HAProxy has asked every database, and leads to the one that takes writes."""
+    """Wait until HAProxy has checked all databases and routes to the leader."""
     for _ in range(_LEADS_TRIES):
         await asyncio.sleep(_LEADS_LOOK_S)
         with suppress(OSError, asyncpg.PostgresError):
@@ -117,7 +117,7 @@ async def _leads(url: str) -> None:
                     return
             finally:
                 await connection.close()
-    raise NotReadyError("HAProxy leads to no database that takes writes")
+    raise NotReadyError("HAProxy does not route to a database that accepts writes")
 
 
 async def _install(folder: Path, passwords: Passwords) -> SandboxInstallation:

@@ -40,5 +40,5 @@ def test_a_fault_that_there_is_not_is_refused_with_the_names_of_all() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "there is no earthquake" in done.stderr
+    assert "unknown faults: earthquake" in done.stderr
     assert all(fault.name in done.stderr for fault in FAULTS)
