@@ -1,4 +1,4 @@
-"""Check the connection to a gateway and this host's clock. All adapters use these checks."""
+"""Checks of a gateway connection and of this host's clock, shared by all adapters."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -30,7 +30,7 @@ def rejected_credentials(detail: str) -> AccountCheck:
 def check_response(
     account: GatewayAccount, response: HttpResult, now: float
 ) -> HttpResponse | AccountCheck:
-    """Return the response, or a problem that does not depend on the gateway's protocol."""
+    """Return the response, or a problem that is independent of the gateway's protocol."""
     origin = parse_web_origin(account.base_url) or "base_url"
     if isinstance(response, NotContacted):
         detail = f"{origin}: {_describe_connection_problem(response)}"
@@ -80,7 +80,7 @@ def _describe_connection_problem(response: NotContacted) -> str:
 
 
 def _clock_skew_s(response: HttpResponse, now: float) -> float:
-    """Return how far this host's clock is ahead of the `Date` header; 0 without the header."""
+    """Return the seconds by which this host is ahead of the `Date` header; 0 if it is missing."""
     try:
         date = parsedate_to_datetime(response.date)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The HTTP client for gateway adapters. It limits time and size, and returns failures as values."""
+"""An HTTP client for gateway adapters that limits time and size, and returns failures as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,12 +44,12 @@ def decode_json(body: bytes, model: type[T]) -> T | None:
 
 
 def unusable_response(status: int, detail: str) -> OutcomeUnknown:
-    """Build the outcome of a response without a result. Statuses 403 and 429 mean throttling."""
+    """Build the outcome for a response without a result. 403 and 429 are treated as throttling."""
     return OutcomeUnknown(detail=detail, is_throttled=status in _THROTTLING_STATUSES)
 
 
 def inconclusive_response(detail: str) -> OutcomeUnknown:
-    """Build the outcome of an authentic response that does not contain the result."""
+    """Build the outcome for an authentic response that does not contain the result."""
     return OutcomeUnknown(detail=detail, has_responded=True)
 
 

@@ -21,7 +21,7 @@ def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
 
 
 def from_gateway(units: int, currency: str, decimals: int) -> int:
-    """Convert a gateway's units to ours. Raises `ValueError` if ours cannot represent them."""
+    """Convert a gateway's units to minor units. Raises `ValueError` if they are too precise."""
     surplus = get_minor_decimals(currency) - decimals
     if surplus >= 0:
         return units * 10**surplus
@@ -35,7 +35,7 @@ def parse_capture(reference: str, amount: str, currency: str) -> Capture:
     """Build a capture from a decimal amount in any currency. Raises `ValueError` if malformed.
 
     An amount with more decimals than the minor unit is rounded down, and the original is stored in
-    `verbatim`. Such money was captured, but it does not match a quote.
+    `verbatim`. The money was captured, but such an amount never matches a quote.
     """
     if not _AMOUNT.fullmatch(amount) or not _CURRENCY.fullmatch(currency):
         raise ValueError("the amount or the currency is malformed")

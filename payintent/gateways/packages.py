@@ -1,7 +1,7 @@
 """Load gateways from installed packages, which register entry points in `payintent.gateways`.
 
-The name of an entry point is the provider. Its object must be a factory that creates an adapter
-from a `GatewayHttpClient`.
+An entry point is named after the provider, and must refer to a factory that creates an adapter from
+a `GatewayHttpClient`.
 """
 
 import re

@@ -110,7 +110,7 @@ class GatewaySessionRequest:
     amount_minor: int
     currency: str
     kind: str  # card, redirect or qr
-    brand: str | None = None  # of the named method to open, if the adapter can
+    brand: str | None = None  # the named method to open, if the adapter supports it
     country: str
     description: str
     opened_at: datetime
@@ -160,10 +160,10 @@ class Capture:
     currency: str  # the gateway's code; may be a currency that we do not support
     #: The amount as reported, if minor units cannot represent it exactly or it is `uncertain`.
     verbatim: str | None = None
-    #: In doubt: the capture does not settle the payment, and is not refunded automatically.
+    #: An uncertain capture does not settle the payment, and is not refunded automatically.
     uncertain: bool = False
     difference_max: int = 0  # accepted difference from the quoted amount
-    is_surplus: bool = False  # money above the amount of a payment that another capture completes
+    is_surplus: bool = False  # an overpayment; another capture covers the payment's amount
 
     def matches(self, amount_minor: int, currency: str) -> bool:
         is_exact = self.verbatim is None and not self.uncertain and self.currency == currency
@@ -249,13 +249,13 @@ SessionResult = SessionReport | OutcomeUnknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRefundRequest:
-    refund_id: UUID  # also the idempotency key, if the gateway supports them
+    refund_id: UUID  # also the idempotency key, if the gateway supports idempotency
     reference: str | None  # the gateway's refund id; None until it is reported
     session: GatewaySessionRef | None  # None: the capture has no session
     capture: Capture
     amount_minor: int
     reason: str
-    destination: str | None  # None: where the payment came from
+    destination: str | None  # None: the source of the payment
     callback_url: str
     was_sent_before: bool = False  # the earlier request may have taken effect
 
@@ -264,7 +264,7 @@ class GatewayRefundState(StrEnum):
     DONE = "done"
     PENDING = "pending"
     DECLINED = "declined"  # final: nothing was refunded
-    #: Unknown to the gateway. If `refund_is_idempotent`, it may also exist but be unidentifiable.
+    #: Unknown to the gateway. If `refund_is_idempotent`, an unidentifiable refund may still exist.
     ABSENT = "absent"
 
 
@@ -280,7 +280,7 @@ RefundResult = RefundReport | OutcomeUnknown
 
 
 class DisputeState(StrEnum):
-    INQUIRY = "inquiry"  # a question from the bank; the money can still be refunded
+    INQUIRY = "inquiry"  # an inquiry by the bank; the money can still be refunded
     OPEN = "open"  # awaiting the merchant's response
     UNDER_REVIEW = "under_review"  # the merchant has responded; awaiting the bank's decision
     WON = "won"  # won by the merchant
@@ -354,9 +354,9 @@ class CallbackRequest:
 class VerifiedCallback:
     """A verified callback. Callbacks with the same `id` are duplicates.
 
-    It may report a session, a refund, a dispute or a fraud warning. A ping reports nothing. A
-    dispute may come with the capture of its session. A refund with our id may also be reported as
-    an outside refund, which is recorded if the id is unknown.
+    A callback reports a session, a refund, a dispute or a fraud warning, unless it is only a ping.
+    A dispute may be accompanied by the capture of its session. A refund with our id may also be
+    reported as an outside refund, which is recorded if the id is unknown.
     """
 
     id: str
@@ -382,7 +382,7 @@ class InvalidCallbackError(Exception):
 
 
 class UnusableCallbackError(InvalidCallbackError):
-    """An authentic callback of a type that must not be sent. The gateway shows the message."""
+    """An authentic callback in an unsupported format. The gateway displays the message."""
 
 
 class Gateway(Protocol):

@@ -50,7 +50,7 @@ class FileLayout:
     read: Callable[[int, Sequence[str]], ProviderFileLine | PayoutLine | None]
     has_header: bool = True  # the first line contains the column names
     encoding: str = "utf-8-sig"
-    #: References are order numbers of sessions or captures, also on refund lines.
+    #: References are the order numbers of sessions or captures, even on refund lines.
     identifies_orders: bool = False
 
 

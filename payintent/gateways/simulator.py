@@ -60,8 +60,8 @@ DETAIL_CHARS_MAX = 200
 #: All 4xx statuses, except those after which the session may exist or may still be created.
 _REJECTION_STATUSES = frozenset(range(400, 500)) - {408, 409, 425, 429}
 _NOT_FOUND_STATUSES = frozenset({404})
-#: The capture does not exist or the amount exceeds its remainder, so the refund was not made. A 401
-#: is not final, because an earlier request may have succeeded before the key was changed.
+#: The capture does not exist or its remaining amount is too small, so the refund was not made. A
+#: 401 is not final, because an earlier request may have succeeded before the key was changed.
 _REFUND_REJECTION_STATUSES = frozenset({404, 422})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
@@ -342,7 +342,7 @@ def _failure_reason(session: _Session) -> FailureReason | None:
 
 
 def _is_simulator_error(response: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpResponse]:
-    """Return whether the simulator reports an error. A proxy's 404, for example, is not counted."""
+    """Return whether the error comes from the simulator itself and not, for example, a proxy."""
     if isinstance(response, OutcomeUnknown) or response.status not in statuses:
         return False
     return decode_json(response.body, _ErrorBody) is not None

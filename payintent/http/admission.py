@@ -57,7 +57,7 @@ _BUYER_PATHS = (
     "/v1/onramp/",
 )
 _GATEWAY_PATHS = "/v1/callbacks/"
-#: Endings of the paths of files that are much slower than pages.
+#: File extensions of exports, which are much slower than pages.
 _EXPORT_PATHS = (".csv", ".jsonl", ".pdf")
 _UNLIMITED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 _STREAM_PATHS = re.compile(r"/v1/checkout/[^/]+/events")  # limited by the change feed

@@ -52,7 +52,7 @@ def _make_starting_error() -> RefusedError:
 class _Node:
     routes: list[Route]  # routes whose path ends at this node, in table order
     literals: "dict[str, _Node]"
-    parameter: "_Node | None"  # for segments that match no literal
+    parameter: "_Node | None"  # for segments that do not match a literal
 
 
 class RoutedApplication(Starlette):

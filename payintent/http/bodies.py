@@ -1,4 +1,4 @@
-"""Request bodies: size and content type are checked before parsing."""
+"""Reads request bodies, whose size and content type are checked before parsing."""
 
 import re
 import secrets

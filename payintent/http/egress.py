@@ -115,8 +115,8 @@ async def check_callback_registration(
 class CheckedResolver:
     """Resolves host names for the HTTP client, which connects only to the returned addresses.
 
-    The client does not resolve IP literals: `check_callback_url` and `open_checked_socket` check
-    them.
+    The client does not resolve IP literals. They are checked by `check_callback_url` and
+    `open_checked_socket`.
     """
 
     def __init__(

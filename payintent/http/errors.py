@@ -134,7 +134,13 @@ FAILURES: Mapping[type[Exception], Failure] = {
             503,
             "the service is temporarily unavailable; try again later",
         ),
-        Failure(LockTimeoutError, ErrorCode.CONFLICT, 409, "another request is changing this", 1),
+        Failure(
+            LockTimeoutError,
+            ErrorCode.CONFLICT,
+            409,
+            "another request is changing the same data",
+            1,
+        ),
         Failure(
             InvalidTextError,
             ErrorCode.BAD_REQUEST,

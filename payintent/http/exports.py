@@ -1,7 +1,7 @@
 """Exports of lists as CSV or JSON Lines, streamed page by page.
 
-An export holds one page in memory, and reads each page in a separate transaction. A client that
-reads slowly therefore holds no database connection and no snapshot.
+An export holds one page in memory, and reads each page in a separate transaction. Therefore, a slow
+client does not hold a database connection or a snapshot.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _log = get_logger("exports")
 
 
 class IncompleteExportError(RefusedError):
-    """The pages of an export stopped before the last row. The message is the reason."""
+    """An export ended before the last row. The message contains the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.BAD_REQUEST, f"{reason}; use narrower filters")
@@ -52,9 +52,9 @@ class IncompleteExportError(RefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export(Generic[T]):
-    """A list as a file. `make_fields` returns the value of each column, by its name.
+    """A list that is exported as a file. `make_fields` returns a row's values by column name.
 
-    `pages` can contain empty pages. Each page is read separately, so it must not take long.
+    `pages` can contain empty pages. Reading a page must not take long.
     """
 
     name: str  # without extension
@@ -69,8 +69,8 @@ async def read_pages(
 ) -> AsyncGenerator[Sequence[T]]:
     """Yield the pages of a list.
 
-    `read_page` returns up to a number of rows after the last row of the previous page, which is
-    None for the first page.
+    `read_page` receives the last row of the previous page (None for the first page) and a limit,
+    and returns the rows that follow.
     """
     last: T | None = None
     while rows := await read_page(last, PAGE_ROWS):
@@ -87,7 +87,7 @@ class ExportClaim:
 
 
 class ExportSlots:
-    """Limits the exports of a process: one for each owner, and few concurrent queries."""
+    """Limits a process to one export per owner and a few concurrent queries."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -132,7 +132,7 @@ async def stream_export(export: Export[Any], target: ExportTarget) -> StreamingR
     response. If the export ends before the last row, its last line gives the reason.
     """
     if target.extension not in _FORMATS:
-        raise NotFoundError(f"an export must be {' or '.join(_FORMATS)}")
+        raise NotFoundError(f"the export format must be {' or '.join(_FORMATS)}")
     claim = target.slots.claim(target.owner)
     try:
         rows = await _read_next(export, target.slots)

@@ -53,7 +53,7 @@ def encode_error(error: ErrorResponse, headers: Sequence[tuple[bytes, bytes]]) -
 
 
 class BufferedTransport:
-    """Combines the writes of a response's head and body. `close` overrides the transport's."""
+    """Combines the writes of a response's head and body. `close` overrides the base method."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ _RETRY_S = 1.0  # after a failed accept, for example when file descriptors run o
 class SharedListener:
     """Accepts connections from sockets that may be shared with other processes.
 
-    A process that has more connections than another briefly leaves new connections to the other.
+    A process with more connections than another process briefly leaves new connections to it.
     """
 
     def __init__(

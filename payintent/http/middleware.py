@@ -217,7 +217,7 @@ class CommonHeaders:
 
 
 def _record_span(route: str, method: str, status: int, started_s: float) -> None:
-    """Record a span named by the route, because the path may contain a capability."""
+    """Record a span named after the route, because the path may contain a secret."""
     attributes = {"http.request.method": method, "http.route": route}
     tracing.end_request(f"{method} {route}", status, time.monotonic() - started_s, attributes)
 

@@ -102,7 +102,7 @@ _TIME_MAX = datetime.max.replace(tzinfo=UTC)
 
 
 def read_time(name: str, text: str) -> datetime:
-    """Parse an RFC 3339 time to UTC, rounded up to microseconds.
+    """Parse an RFC 3339 time, and return it in UTC, rounded up to microseconds.
 
     The offset's colon is optional, and its `+` may be a space, because query strings decode `+` as
     a space. Stored times have microsecond precision, so rounding up a bound does not change which

@@ -1,7 +1,7 @@
 """The HTTP/1.1 protocol, with limits on message size and time.
 
 A request is started only after its whole body has arrived, so a slow client occupies only a
-connection. Upgrades are not supported: the upgrade headers are ignored. If a message is rejected,
+connection. Upgrades are not supported, so upgrade headers are ignored. If a message is rejected,
 any further input on the connection is discarded.
 """
 
@@ -390,7 +390,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._slot.release()
 
     def _close_idle_connection(self) -> bool:
-        """Close the connection that has been idle longest; False if no connection is idle."""
+        """Close the connection that has been idle the longest; False if no connection is idle."""
         for connection in self.shared.idle_connections:
             del self.shared.idle_connections[connection]
             connection.transport.close()

@@ -118,9 +118,9 @@ class ViewerReader:
         return _read_cached(request, "viewer_country", self._read_country)
 
     def get_viewer_address(self, request: Request) -> str | None:
-        """Return the viewer's address, or `UNREADABLE_ADDRESS` if the headers are unclear.
+        """Return the viewer's address, or `UNREADABLE_ADDRESS` if the headers are ambiguous.
 
-        Returns None if no proxy is declared, because the address may then be a proxy's, and if a
+        Returns None if no proxy is declared, because the address may then be a proxy's, or if a
         trusted proxy does not send an address, as in its own requests. In `X-Forwarded-For` and
         `Forwarded`, the last address that is not a trusted proxy's is used, because a client can
         forge everything before it.

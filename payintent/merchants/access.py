@@ -34,9 +34,9 @@ _CACHE_SIZE = 10_000
 
 
 class Authenticator:
-    """Authenticates API keys, which it finds by their public part and compares by digest.
+    """Authenticates API keys, which are looked up by public part and compared by digest.
 
-    Merchants are cached for `cache_s` seconds, so a revocation may take this long to take effect.
+    Merchants are cached for `cache_s` seconds, so a revocation may be delayed by this time.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Authenticator:
 
 @dataclass(frozen=True, slots=True)
 class MerchantDirectory:
-    """Finds merchants for requests of buyers and members, which have no API key."""
+    """Finds merchants for requests from buyers and members, which do not contain an API key."""
 
     database: Database
     accounts: GatewayAccounts

@@ -188,9 +188,10 @@ async def list_api_calls(
     *,
     only_failed: bool = False,
 ) -> list[ApiCallRecord]:
-    """List a merchant's calls, newest first, after `before`: the time and id of a call.
+    """List a merchant's calls, newest first.
 
-    Failed calls have a status of 400 or more.
+    `before` is the time and id of the last call on the previous page. Failed calls have a status of
+    400 or more.
     """
     calls = _FAILED_CALLS if only_failed else _CALLS
     position = before or (_LATEST, LAST_ID)

@@ -1,7 +1,7 @@
 """Rate limits for merchants (across all processes) and for client addresses (per process).
 
 Each merchant has token buckets in the database. A process takes tokens in batches that last a
-fiftieth of a second. With a limit of 500/s, one request in ten requires a statement. Below 100/s, a
+fiftieth of a second. With a limit of 500/s, one request in ten requires a query. Below 100/s, a
 process takes single tokens, and the limit is exact.
 """
 
@@ -186,9 +186,9 @@ class AddressRateLimiter:
         _take_address_token(self._buckets, address)
 
     def take_link_token(self, address: str | None) -> None:
-        """Take a token for a payment that an address creates with a payment link.
+        """Take a token for a payment that is created from an address with a payment link.
 
-        Its bucket is small, because each payment is stored and holds a use of the link. Raises
+        The bucket is small, because each payment is stored and reserves a use of the link. Raises
         `RATE_LIMITED`.
         """
         _take_address_token(self._link_buckets, address)

@@ -169,7 +169,7 @@ class Merchant:
     accent_colour: str | None = None  # for the checkout page, such as `#0b5bd3`
     terms_url: str | None = None
     mail_receipts: bool = False  # whether receipts are sent to buyers with an e-mail address
-    livemode: bool = True  # False for a test merchant, where no money moves
+    livemode: bool = True  # False for a test merchant, whose payments move no money
     live_merchant: int | None = None  # a test merchant's live merchant
     time_zone: str = "UTC"  # defines the days of the merchant's statements
     #: The daily total of gateway refunds, per currency, above which refunds need approval.
@@ -248,5 +248,7 @@ class PaymentMethod(Acceptance):
 def encode_secret(key: bytes) -> str:
     """Encode a key in the format that merchants receive (`whsec_…`)."""
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
-        raise ValueError(f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
+        raise ValueError(
+            f"a webhook secret must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
+        )
     return SECRET_PREFIX + base64.b64encode(key).decode()

@@ -171,7 +171,7 @@ class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return await self._needs_approval(context.database, merchant)
 
     async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Lock the merchant; raise `CONFLICT` if the change now needs approval and has none."""
+        """Lock the merchant; raise `CONFLICT` if the change now needs approval but lacks it."""
         await require_merchant(tx, self.merchant_id)
         merchant = await merchant_store.lock(tx, self.merchant_id)
         assert merchant is not None  # noqa: S101 - merchants are never deleted
@@ -203,7 +203,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
         ),
     ] = None
     default_country: Annotated[
-        str | None, option("The country of quotes if the buyer does not select one.")
+        str | None, option("The country for quotes if the buyer does not select a country.")
     ] = None
     locale: Annotated[str | None, option("The checkout page's language, such as ja.")] = None
     tax_manager: Annotated[
@@ -291,7 +291,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
 
 
 class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
-    """Set a merchant's callback URL. `webhooks replay-missed` sends the events skipped before."""
+    """Set a merchant's callback URL. `webhooks replay-missed` sends events that were skipped."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
     callback_url: Annotated[

@@ -106,7 +106,7 @@ def apply_capabilities(method: A, capabilities: GatewayCapabilities | None) -> A
 
 
 def make_unavailable(method: A, part: UnavailablePart) -> A:
-    """Return the method without its availability. An earlier reason is kept."""
+    """Return the method marked as unavailable. An earlier reason is kept."""
     if not method.account_enabled:
         return method
     return replace(method, account_enabled=False, unavailable_part=part)

@@ -73,7 +73,7 @@ async def lock_test_side(tx: Tx, live_merchant_id: int) -> int | None:
 
 
 async def _ensure_test_accounts(context: OperationContext, tx: Tx, side_id: int) -> None:
-    """Add the test gateways' accounts and their methods, unless the accounts exist.
+    """Add the test gateways' accounts and their methods, unless the accounts already exist.
 
     The caller must hold the lock on the live merchant, which prevents a concurrent addition.
     """

@@ -157,7 +157,7 @@ async def set_callback_url(
 ) -> None:
     """Set a merchant's callback URL. If it is None, events are stored but not sent.
 
-    Events to a URL that a member has set are not sent to private networks.
+    If a member has set the URL, events are not sent to private networks.
     """
     await tx.fetch(
         """
@@ -214,7 +214,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 
 async def has_gone_live(database: Executor, merchant_id: int | None = None) -> bool:
-    """Return whether a live merchant, or any live merchant, was ever activated."""
+    """Return whether the merchant (by default, any merchant) is live and was ever activated."""
     return await database.value(
         """
         SELECT EXISTS (

@@ -1,6 +1,6 @@
 """The gateway adapter for payments to deposit addresses.
 
-Creating a session derives an address and stores it. The deposit watcher reports captures; a session
+Creating a session derives and stores an address. The deposit watcher reports captures. A session
 ends at its deadline.
 """
 
@@ -26,20 +26,20 @@ from payintent.runtime.id_generator import new_pay_uuid
 
 
 class DepositGateway(OnchainGateway):
-    """Each gateway account is a deposit factory on a chain. Payment contracts pay the refunds."""
+    """Each gateway account is a deposit factory on a chain. Refunds use payment contracts."""
 
     provider = chain_store.DEPOSIT_PROVIDER
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Derive a deposit address from a random uuid. A repeated request keeps its address."""
+        """Derive a deposit address from a random uuid. A repeated request uses the same address."""
         factory = await chain_store.get_contract(self._database, account.id)
         if factory is None or factory.forwarder is None:
             return SessionRejected(detail=f"account {account.id} is not a deposit factory")
         tokens = await chain_store.list_contract_tokens(self._database, factory)
         if request.currency not in {token.symbol for token in tokens}:
-            return SessionRejected(detail=f"{request.currency} is not detected at an address")
+            return SessionRejected(detail=f"deposits of {request.currency} cannot be detected")
         uuid = new_pay_uuid().bytes
         address = derive_deposit_address(factory.address, init_code_hash(factory.forwarder), uuid)
         stored_uuid = await deposits_store.add_address(

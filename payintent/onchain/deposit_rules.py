@@ -1,7 +1,7 @@
 """Decides whether the transfers to a deposit address pay its session.
 
-A deposit session has its own address, and any number of transfers may arrive there. Only
-final transfers count, and a transfer is in time if its block's timestamp is at most the deadline.
+A deposit session has its own address, and any number of transfers may arrive there. Only final
+transfers count, and a transfer is in time if its block's timestamp is not after the deadline.
 """
 
 from collections.abc import Sequence
@@ -18,35 +18,35 @@ class FinalDeposit:
 
     id: UUID
     reference: str  # `0x`, the transaction hash, `:` and the log index
-    currency: str  # the token's symbol
+    currency: str  # the token's symbol or, if the token is not supported, its address
     amount: int  # in the token's smallest unit
     mined_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepositEvidence:
-    """Facts about a deposit session at `now`, the database's time. Amounts are smallest units."""
+    """Facts about a deposit session at `now`, the database's time. Amounts use smallest units."""
 
     now: datetime
     deadline: datetime
     currency: str
     amount: int
-    tolerance: int  # a smaller shortfall is accepted
-    surplus_min: int  # a smaller surplus is kept with the payment
+    tolerance: int  # the largest shortfall that is accepted
+    surplus_min: int  # a smaller surplus stays part of the payment's capture
     is_current: bool  # its payment is PROCESSING and uses this session
-    #: Time of the last final block read for this address; None until all its blocks are read.
+    #: The time of the last final block read for this address; None until its first blocks are read.
     read_until: datetime | None
     has_pending: bool  # a transfer in a block that is not final, or an unproven transfer
     has_unproven: bool  # a transfer in a final block that too few endpoints report
-    was_pending: bool  # a transfer was pending and is proven to be gone
-    deposits: tuple[FinalDeposit, ...] = ()  # in the order in which they were stored
+    was_pending: bool  # a pending transfer was found, and is proven to be gone
+    deposits: tuple[FinalDeposit, ...] = ()  # in chain order
 
 
 @dataclass(frozen=True, slots=True)
 class DepositCapture:
     """A capture, the deposit that completed it, and the deposits that it includes.
 
-    A surplus includes none, because its deposits are part of the payment's capture.
+    A surplus does not include any deposits, because they are part of the payment's capture.
     """
 
     report: SessionReport
@@ -63,11 +63,11 @@ _NEVER_FINAL = SessionReport(
 
 
 def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
-    """Return the captures that the final transfers now amount to, in the order to apply them.
+    """Return the captures that result from the final transfers, in the order to apply them.
 
     A session that can still be paid collects transfers until they reach the amount or its deadline
-    is final. A session that can no longer be paid reports its transfers as they arrive. They are
-    added up per token, so that many small transfers cannot open as many cases.
+    is final. A session that can no longer be paid reports its transfers as they arrive. These are
+    added up per token, so that many small transfers do not open a case each.
     """
     if not evidence.is_current:
         return _capture_per_token(evidence.deposits)
@@ -84,7 +84,7 @@ def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
 
 
 def decide_deposit_session(evidence: DepositEvidence) -> SessionReport:
-    """Decide the state of a session whose transfers do not amount to a capture.
+    """Decide the state of a session whose transfers do not result in a capture.
 
     Captures are only reported by `decide_captures`. A session with transfers stays in progress
     until they are captured.
@@ -99,7 +99,7 @@ def decide_deposit_session(evidence: DepositEvidence) -> SessionReport:
 
 
 def _is_deadline_final(evidence: DepositEvidence) -> bool:
-    """Return whether all transfers until the deadline are known."""
+    """Return whether all transfers up to the deadline are known."""
     is_read = evidence.read_until is not None and evidence.read_until > evidence.deadline
     return is_read and not evidence.has_unproven
 
@@ -107,7 +107,7 @@ def _is_deadline_final(evidence: DepositEvidence) -> bool:
 def _pay(
     evidence: DepositEvidence, matching: Sequence[FinalDeposit], total: int
 ) -> list[DepositCapture]:
-    """Pay with all transfers. A considerable surplus becomes a separate capture."""
+    """Capture all transfers. A surplus of `surplus_min` or more becomes a separate capture."""
     surplus = total - evidence.amount
     if surplus < max(evidence.surplus_min, 1):
         return [_capture(matching, total, difference_max=abs(surplus))]
@@ -136,7 +136,7 @@ def _capture_per_token(deposits: Sequence[FinalDeposit]) -> list[DepositCapture]
 def _capture(
     deposits: Sequence[FinalDeposit], amount: int | None = None, difference_max: int = 0
 ) -> DepositCapture:
-    """Report a capture of transfers in one token, named after the last transfer."""
+    """Build a capture of transfers in one token. Its reference is the last transfer's."""
     last = deposits[-1]
     capture = Capture(
         reference=last.reference,

@@ -18,11 +18,11 @@ class TransferStatus:
     tx_hash: str
     log_index: int
     block: int
-    currency: str  # the token's symbol or, if it is not supported, its address
+    currency: str  # the token's symbol or, if the token is not supported, its address
     amount: str  # in tokens, or in the smallest unit if the token is not supported
     amount_smallest_unit: str
     state: str  # `pending`, `final`, or `counted` if a capture includes it
-    is_mismatch: bool  # a token other than the session's
+    is_mismatch: bool  # the token differs from the session's
     capture_reference: str | None
     credited: bool | None  # whether the capture completes the payment; None without a capture
     mined_at: datetime | None
@@ -30,7 +30,7 @@ class TransferStatus:
     sweep: str  # `none` while pending, `unswept`, `claimed` by an open batch, or `swept`
     sweep_tx_hash: str | None
     swept_at: datetime | None
-    sweep_failures: int  # of our sweeps of the token, since the transfer
+    sweep_failures: int  # our failed sweeps of the token since the transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,10 @@ class DepositStatus:
     chain: str
     address: bytes
     factory: bytes
-    receiver: bytes  # of sweeps
+    receiver: bytes  # receives the sweeps
     currency: str
     amount: str
-    received: str  # final
+    received: str  # the sum of final transfers
     pending: str
     remaining: str  # counts pending transfers as received
     transfers: list[TransferStatus]

@@ -1,4 +1,4 @@
-"""Builds the fields of a session's view that only deposit sessions have."""
+"""Builds the response fields that only deposit sessions have."""
 
 from collections.abc import Sequence
 from typing import Any

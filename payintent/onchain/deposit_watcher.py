@@ -1,9 +1,9 @@
 """Reads the transfers to deposit addresses, and settles their sessions.
 
-One search covers the final blocks that are unread and all newer blocks, for as many addresses as
-the endpoint accepts. Two endpoints must report a final transfer, unless the chain has only one. One
-transaction stores final transfers, applies their captures, sets unproven transfers aside and
-advances the cursor.
+One search covers the unread final blocks and all newer blocks, for as many addresses as the
+endpoint accepts. Two endpoints must report a final transfer, unless the chain has only one
+endpoint. A single transaction stores final transfers, applies their captures, sets unproven
+transfers aside and advances the cursor.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -88,7 +88,7 @@ class DepositWatcher:
     async def _continue_recheck(self, heads: Sequence[ChainHeads]) -> None:
         """Continue or begin a recheck of final blocks, in about `_RECHECK_SEARCHES_MAX` searches.
 
-        It finds deposits that endpoints omitted, and deposits of sessions that have ended.
+        A recheck finds deposits that endpoints omitted, and deposits of sessions that have ended.
         """
         slug = self.chain.slug
         blocks = int(_RECHECK_BACK.total_seconds() * 1000) // self.chain.block_time_ms
@@ -120,9 +120,9 @@ class DepositWatcher:
         *,
         is_last: bool,
     ) -> int:
-        """Read as many of the blocks as one search allows, and return the last block.
+        """Read as many of the blocks as one search allows, and return the last block read.
 
-        Sweeps are read with the last addresses.
+        Sweeps are read together with the last addresses.
         """
         end = recheck.last
         if addresses and recheck.first <= end:
@@ -144,7 +144,7 @@ class DepositWatcher:
     async def _read_known_blocks(
         self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[bytes]
     ) -> int:
-        """Read final blocks that were read before, and return the last block that was read."""
+        """Read known final blocks again, and return the last block read."""
         deposits = await self._read_at_endpoints(blocks, heads, addresses)
         if not await can_set_aside(self.database, self.chain.slug, len(deposits.unproven)):
             deposits = replace(deposits, unproven={})
@@ -167,7 +167,8 @@ class DepositWatcher:
         if not addresses:
             await self._skip_blocks(cursor, chain_cursor)
             return False
-        # A new address is read from the cursor at its creation, which may be a few blocks earlier.
+        # A new address is read from the cursor's position at its creation, which may be a few
+        # blocks earlier.
         new_block = open_addresses.from_block
         start = min(cursor.block, cursor.block if new_block is None else new_block) + 1
         newest = max(head.latest.number for head in heads)
@@ -223,7 +224,7 @@ class DepositWatcher:
         addresses: Sequence[bytes],
         decidable_ids: Collection[UUID] = (),
     ) -> int:
-        """Store the deposits in the blocks, first and last, and apply the captures.
+        """Store the deposits in a range of blocks, first to last, and apply the captures.
 
         The sessions of new deposits and the decidable sessions are settled. Returns the number of
         new final deposits.
@@ -278,7 +279,7 @@ Deposits = Agreement[TransferLog, datetime]
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Blocks to search. `final`, the last that may be settled, can be before the first."""
+    """Blocks to search. `final` is the last block that may be settled; it can precede `first`."""
 
     first: int
     final: int
@@ -296,7 +297,7 @@ class _DepositSource:
     addresses: Sequence[bytes]
 
     async def read_range(self, name: str) -> Reading[TransferLog, datetime]:
-        """Read a range at an endpoint, or as many of its final blocks as one search allows.
+        """Read a range from an endpoint, or as many of its final blocks as one search allows.
 
         Newer blocks are read in up to `_SEARCHES_MAX` searches.
         """
@@ -314,7 +315,7 @@ class _DepositSource:
     async def _search(
         self, name: str, blocks: _Range
     ) -> tuple[Reading[TransferLog, datetime], int]:
-        """Search a range as far as the endpoint's span allows, and return the last block."""
+        """Search a range as far as the endpoint's span allows, and return the last block read."""
         while True:
             end = min(blocks.first + self.reader.get_span(name) - 1, blocks.last)
             part = _Range(blocks.first, min(blocks.final, end), end)
@@ -366,7 +367,7 @@ class _DepositSource:
             if block is not None and hashes[block.number] == block.hash
         }
         if len(times) < len(hashes):
-            raise ChainUnavailableError(f"{name} lacks the block of a log")
+            raise ChainUnavailableError(f"{name} does not have the block of a log")
         return times
 
     async def confirm(self, name: str, facts: Mapping[TransferLog, datetime]) -> bool:
@@ -380,17 +381,17 @@ class _DepositSource:
 
 
 def _is_possible(endpoint: str, log: TransferLog) -> bool:
-    """Return whether a transfer moves money. Sums too large for a real token are reported."""
+    """Return whether an amount is plausible. Amounts too large for a real token are logged."""
     if log.amount >= _AMOUNT_LIMIT:
         _log.error("deposit_impossible", endpoint=endpoint, tx=to_hex(log.tx_hash))
     return 0 < log.amount < _AMOUNT_LIMIT
 
 
 async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:
-    """Apply the captures that the sessions' deposits amount to, at most one per payment at a time.
+    """Apply the captures of the sessions' deposits, for one session per payment at a time.
 
     A capture can end the payment, and its remaining deposits are then late, so sessions are decided
-    again until they have no capture left.
+    again until no captures remain.
     """
     remaining = sorted(session_ids)
     while remaining:
@@ -409,7 +410,7 @@ async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:
 async def _apply_captures(
     tx: Tx, decided: Sequence[tuple[SessionDeposits, list[DepositCapture]]]
 ) -> None:
-    """Apply the captures of sessions of different payments, in order for each session."""
+    """Apply captures of sessions with different payments, in the order of each session."""
     for number in range(max((len(captures) for _, captures in decided), default=0)):
         chosen = [(item, captures[number]) for item, captures in decided if number < len(captures)]
         await settle_sessions(

@@ -19,8 +19,8 @@ class OpenAddresses:
     """The deposit addresses of a chain's unfinished sessions."""
 
     addresses: list[bytes]
-    new_session_ids: list[UUID]  # their addresses were not included when later blocks were read
-    from_block: int | None  # transfers to new addresses are read after this block
+    new_session_ids: list[UUID]  # sessions whose addresses have not been read yet
+    from_block: int | None  # transfers to these addresses are read after this block
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class DepositAddress:
 
 @dataclass(frozen=True, slots=True)
 class DepositCursor:
-    """Reading progress of deposits on a chain; `at` is None until a block was read."""
+    """The last block whose deposits were read; `at` is None until a block has been read."""
 
     block: int
     at: datetime | None
@@ -52,7 +52,7 @@ class NewDeposit:
 async def add_address(
     database: Executor, session_id: UUID, account_id: int, uuid: bytes, address: bytes
 ) -> bytes:
-    """Store a session's deposit address, and return its uuid. An existing address is kept."""
+    """Store a session's deposit address unless it already has one, and return the uuid."""
     return await database.value(
         """
         INSERT INTO deposit_address (session_id, account_id, uuid, address, from_block)
@@ -101,7 +101,7 @@ async def get_open_addresses(database: Executor, chain: str) -> OpenAddresses:
 async def find_addresses(
     database: Executor, chain: str, addresses: Collection[bytes]
 ) -> dict[bytes, DepositAddress]:
-    """Return these deposit addresses of a chain."""
+    """Return the addresses that are deposit addresses of the chain."""
     if not addresses:
         return {}
     rows = await database.fetch(
@@ -159,7 +159,7 @@ async def advance_deposit_cursor(
 async def list_addresses(
     database: Executor, chain: str, after: int, limit: int
 ) -> tuple[list[bytes], int | None]:
-    """List a chain's addresses with greater ids, and the last id if there may be more."""
+    """List a chain's addresses with ids above `after`, and the last id if there may be more."""
     rows = await database.fetch(
         """
         SELECT a.id, a.address
@@ -239,7 +239,7 @@ async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> No
 
 
 async def list_decidable_sessions(database: Executor, chain: str, until: datetime) -> list[UUID]:
-    """List sessions with uncaptured deposits that ended or whose payment expired by `until`."""
+    """List sessions with uncaptured deposits, if they or their payments end before `until`."""
     rows = await database.fetch(
         """
         SELECT s.id
@@ -259,7 +259,7 @@ async def list_decidable_sessions(database: Executor, chain: str, until: datetim
 
 
 async def link_captures(tx: Tx, captures: Sequence[tuple[int, DepositCapture]]) -> None:
-    """Link captures of accounts with the deposits that complete them, and that they include."""
+    """Link captures with the deposits that completed them and the deposits that they include."""
     if not captures:
         return
     await tx.fetch(

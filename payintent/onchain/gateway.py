@@ -183,7 +183,7 @@ class OnchainGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundResult:
-        """Report whether the refund is final, pending or must be sent.
+        """Report whether the refund is final, is pending or must be sent.
 
         Only a final log proves success. If a refund is reported absent too early, the contract
         reverts the second transaction, so only its gas is lost.

@@ -1,8 +1,8 @@
 """Proves an endpoint's logs by finding the same logs in the same block at a second endpoint.
 
-Only logs of our contracts are queried, so that logs of foreign contracts cannot make the answer too
-large. A missing answer never proves that a log is absent: two endpoints must have the block without
-the log.
+Only logs of our contracts are queried, so that logs of foreign contracts cannot make the response
+too large. A missing response never proves that a log is absent. Only two endpoints that have the
+block without the log prove its absence.
 
 If logs in many blocks need proof, a single search covers all of these blocks. Logs that are missing
 from its result are then queried block by block.

@@ -64,7 +64,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     chain: ChainSlug
     finality: Annotated[
         Literal["finalized", "confirmations"] | None,
-        option("How blocks become final: as reported by nodes, or after some confirmations."),
+        option("How blocks become final: as reported by nodes, or by number of confirmations."),
     ] = None
     confirmations: Annotated[
         int | None, option("Number of confirmations after which a block is final.")
@@ -90,20 +90,20 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         int | None, option("Gas budget for automatic refunds per UTC day; 0 disables them.")
     ] = None
     sweeper: Annotated[
-        str | None, option("The address that sweeps deposits; it needs gas only.")
+        str | None, option("The address that sends sweeps; it only needs coins for gas.")
     ] = None
     sweep_count: Annotated[
-        int | None, option("Number of unswept deposit addresses that are swept at once.")
+        int | None, option("Number of unswept deposit addresses that triggers a sweep.")
     ] = None
     sweep_after_s: Annotated[int | None, option("Age in seconds at which deposits are swept.")] = (
         None
     )
     sweep_gas_price_max: Annotated[
-        str | None, option("Sweeps wait above this gas price, in gwei; 0: no limit.")
+        str | None, option("Gas price in gwei above which sweeps wait; 0: no limit.")
     ] = None
     transfer_fee_usd: Annotated[
         str | None,
-        option("Usual network fee of a token transfer that buyers see, in US dollars; 0: none."),
+        option("Typical fee of a token transfer, shown to buyers, in US dollars; 0: not shown."),
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:

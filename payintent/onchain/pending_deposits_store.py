@@ -28,7 +28,7 @@ async def replace_pending(
     addresses: Sequence[bytes],
     deposits: Sequence[PendingDeposit],
 ) -> None:
-    """Store deposits to addresses, and remove deposits in the blocks that are no longer seen.
+    """Store pending deposits, and mark deposits that are no longer in the blocks as gone.
 
     The cursor must be locked, because another process may have read newer blocks.
     """
@@ -76,7 +76,7 @@ async def replace_pending(
 async def list_unproven(
     database: Executor, chain: str, blocks_max: int
 ) -> dict[int, Sequence[UUID]]:
-    """List a random choice of blocks with unproven deposits, and the sessions of the deposits."""
+    """List a random selection of blocks with unproven deposits, and the deposits' sessions."""
     rows = await database.fetch(
         """
         SELECT g.block, array_agg(DISTINCT g.session_id) AS session_ids
@@ -198,7 +198,7 @@ async def list_test_transfers(database: Executor, session_id: UUID) -> list[Sess
 
 
 async def delete_final_pending(tx: Tx, chain: str, logs: Collection[TransferLog]) -> None:
-    """Delete pending deposits that are stored as final now."""
+    """Delete pending deposits that are now stored as final."""
     if logs:
         await tx.fetch(
             """
@@ -214,7 +214,7 @@ async def delete_final_pending(tx: Tx, chain: str, logs: Collection[TransferLog]
 
 @dataclass(frozen=True, slots=True)
 class DepositRecheck:
-    """A repeated reading of final blocks: the remaining blocks of the addresses after an id."""
+    """The blocks that a recheck still has to read for the addresses with ids above `address_id`."""
 
     first: int
     last: int
@@ -223,7 +223,7 @@ class DepositRecheck:
 
 @dataclass(frozen=True, slots=True)
 class RecheckSchedule:
-    """When to read deposits again, up to which age of the address, and how many blocks back."""
+    """How often deposits are read again, up to which address age, and how many blocks back."""
 
     every: timedelta
     age: timedelta

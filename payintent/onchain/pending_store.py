@@ -87,7 +87,7 @@ async def list_session_transactions(
 async def save_pending(
     database: Executor, chain: str, transfers: Sequence[PendingTransfer]
 ) -> None:
-    """Store pending transfers. A transfer that was gone counts again if it reappears."""
+    """Store pending transfers. A transfer that has reappeared is no longer marked as gone."""
     if not transfers:
         return
     await database.fetch(

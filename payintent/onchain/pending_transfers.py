@@ -47,7 +47,7 @@ from payintent.payment_sessions.inquire import escalate_to_operator
 from payintent.payments.captures_store import UNKNOWN_ORIGIN, MoneyOrigin
 from payintent.runtime.log import get_logger
 
-_WINDOW_ENDPOINTS = 2  # that must return all newest logs to prove that a log is missing
+_WINDOW_ENDPOINTS = 2  # must return all recent logs to prove that a log is missing
 _WINDOW_RANGES_MAX = 50
 _POSTED_MAX = 100  # per pass
 _ALREADY_PAID = "already paid"
@@ -212,7 +212,7 @@ class PendingTransferScanner:
         return ""  # it ran out of gas, or an earlier transaction in its block changed the result
 
     async def _is_confirmed_revert(self, name: str, receipt: TransactionReceipt) -> bool:
-        """Return whether another endpoint confirms the revert. A single endpoint is trusted."""
+        """Return whether another endpoint confirms the revert. The only endpoint is trusted."""
         other_names = [endpoint for endpoint in self.reader.names if endpoint != name]
         for endpoint in other_names:
             try:

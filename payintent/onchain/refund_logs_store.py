@@ -43,7 +43,7 @@ class OnchainRefundFacts:
     last_final_block: int  # the last final block that was read
     halted: bool  # payments on the chain may have been reverted
     final_tx_hash: bytes | None  # the refund's transaction in a final block
-    automatic: bool  # requested by a merchant's setting and not approved by an operator
+    automatic: bool  # triggered by a merchant's setting and not approved by an operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class ClassifiedRefundLog:
 
 
 async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
-    """Store unclassified logs, unless they exist; return the number of new logs."""
+    """Store new logs as unclassified, and return their number."""
     if not logs:
         return 0
     rows = await tx.fetch(

@@ -54,7 +54,7 @@ class WalletHandoff:
     checkout_base: str
 
     def build_link(self, session_id: UUID, now: datetime) -> str | None:
-        """Return a link into MetaMask's browser; None if the checkout has no URL."""
+        """Return a link that opens MetaMask's browser; None if the checkout has no URL."""
         _, separator, address = self.checkout_base.partition("://")
         if not separator:
             return None
@@ -212,7 +212,7 @@ async def _build_deposit_view(database: Database, snapshot: _Snapshot) -> dict[s
         transfers = await pending_deposits_store.list_session_transfers(database, session.id)
         amounts = await pending_deposits_store.sum_session_transfers(database, session.id, address)
     status = describe_deposit_status(amounts, session.quote.total_minor)
-    snapshot = replace(snapshot, transactions=[])  # a partial payment can be completed
+    snapshot = replace(snapshot, transactions=[])  # a partial payment can still be completed
     return {
         "status": status,
         **_payability_fields(snapshot),
@@ -224,7 +224,7 @@ async def _build_deposit_view(database: Database, snapshot: _Snapshot) -> dict[s
 
 
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
-    """Return a session that accepts posted transactions; raises as `get_session_view` does."""
+    """Return a session that accepts posted transactions; raises like `get_session_view`."""
     return (await _load_snapshot(database, session_id)).session
 
 

@@ -49,7 +49,7 @@ from payintent.runtime.waiting import wait_for_event
 
 _log = get_logger("watching")
 _alarm_log = get_logger("chain_alarm")
-_CHECK_S = 1.0  # between checks whether a session or refund needs the chain
+_CHECK_S = 1.0  # between checks for sessions and refunds that need the chain
 _WRONG_DECIMALS = "a token has unexpected decimals; run `payintent doctor` for details"
 _WRONG_CONTRACT = "a contract has unexpected code or an unexpected receiver; run `payintent doctor`"
 _PASSES_WHILE_WATCHED = 3  # within `chain_watched_s`, so that two passes may fail

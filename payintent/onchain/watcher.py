@@ -120,7 +120,7 @@ class FinalBlockReader:
         """Re-read the last hour of final blocks from a different endpoint, every ten minutes.
 
         Only a few ranges are read per pass, so that new blocks are not delayed. The next pass
-        continues, also after a failure.
+        continues, even after a failure.
         """
         slug = self.chain.slug
         contracts = await self._get_contracts()
@@ -187,7 +187,7 @@ class FinalBlockReader:
                     raise
 
     async def _confirm_or_halt(self, cursor: ChainCursor) -> None:
-        """Halt the chain if two endpoints have replaced the cursor's block and none still has it.
+        """Halt the chain if two endpoints replaced the cursor's block and no endpoint still has it.
 
         If only one of several endpoints reports a replacement, it may be wrong, so nothing is read
         until they agree. If the chain has a single endpoint, its report is sufficient.

@@ -147,7 +147,7 @@ async def replay_create(database: Database, request: CreateAttempt) -> CreatedPa
 async def replay_invalid_request(
     database: Database, create_request: InvalidCreateRequest
 ) -> CreatedPayment:
-    """Return the key's earlier result; raises the refusal if the key is new."""
+    """Return the key's earlier result, or raise the validation error if the key is new."""
     result = await replay_create(database, create_request.attempt)
     if result is None:
         raise create_request.refusal

@@ -75,7 +75,7 @@ async def expire_if_due(database: Database, *payment_ids: UUID) -> None:
 
 
 async def require_open_checkout(database: Database, snapshot: PaymentSnapshot) -> None:
-    """Expire the payment if it is past its deadline, then raise as `require_open` does."""
+    """Expire the payment if it is past its deadline, and raise the errors of `require_open`."""
     if snapshot.payment.is_past_expiry(snapshot.now):
         await expire_if_due(database, snapshot.payment.id)
     require_open(snapshot.payment, snapshot.now)

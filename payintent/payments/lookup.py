@@ -76,7 +76,7 @@ class PaymentLookup:
 async def list_merchant_payments(
     database: Database, read_database: ReadDatabase, payment_filter: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], Position | None]:
-    """Return a page of a merchant's payments and the position that the next page starts after.
+    """Return a page of a merchant's payments and the position after which the next page starts.
 
     Payments that cannot be decrypted are omitted.
     """

@@ -61,7 +61,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
         option("Only this kind of payment method: card, redirect, qr or onchain.", any_text=True),
     ] = None
     country: Annotated[
-        str | None, option("Only payments selected for this country, such as TH.")
+        str | None, option("Only payments with this selected country, such as TH.")
     ] = None
     chain: Annotated[str | None, option("Only payments on this chain, such as bsc.")] = None
     token: Annotated[str | None, option("Only payments in this token, such as USDT.")] = None
@@ -79,7 +79,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
     ] = None
     ended_since: Annotated[datetime | None, option("Ended at or after this time (UTC).")] = None
     ended_until: Annotated[datetime | None, option("Ended before this time (UTC).")] = None
-    payer_uid: Annotated[str | None, option("Only payments of this payer.", name="payer")] = None
+    payer_uid: Annotated[str | None, option("Only payments by this payer.", name="payer")] = None
     order_id: Annotated[str | None, option("The `order_id` in the metadata.", name="order")] = None
     reference: Annotated[str | None, option("The gateway's reference.")] = None
     tx_hash: Annotated[

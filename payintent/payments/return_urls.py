@@ -1,4 +1,4 @@
-"""The pages of the shop to which the buyer returns from the checkout."""
+"""The shop's pages to which the buyer returns from the checkout."""
 
 import re
 from collections.abc import Set as AbstractSet
@@ -24,7 +24,7 @@ _UNPAID = frozenset(
         PaymentStatus.CANCELLED,
     }
 )
-#: The buyer's money may have been sent, so that another attempt could charge the buyer twice.
+#: The buyer's money may have been sent, so another attempt could charge the buyer twice.
 _MONEY_MAY_ARRIVE = frozenset(
     {FailureReason.AMOUNT_MISMATCH, FailureReason.TOKEN_MISMATCH, FailureReason.ONCHAIN_TIMEOUT}
 )

@@ -154,7 +154,7 @@ async def read_create_request(
     """Read and validate a `POST /payments` request.
 
     Raises `BAD_REQUEST` for a malformed request. A well-formed request with invalid values is
-    returned as a `InvalidCreateRequest`, because its key may already have a result.
+    returned as an `InvalidCreateRequest`, because its key may already have a result.
     """
     key = read_idempotency_key(request.headers)
     if key is None:
@@ -253,7 +253,7 @@ def _check_body(body: CreatePaymentBody) -> None:
     if body.expires_in is not None and not 0 <= body.expires_in <= EXPIRES_IN_MAX_S:
         raise BadRequestError(f"expires_in must be from 0 to {EXPIRES_IN_MAX_S} seconds")
     if body.country is not None and len(body.country) != 2:  # noqa: PLR2004 - alpha-2
-        raise BadRequestError("country must have two letters")
+        raise BadRequestError("country must be a two-letter code")
     check_return_url("return_url", body.return_url)
     check_return_url("cancel_url", body.cancel_url)
 

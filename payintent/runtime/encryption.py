@@ -1,6 +1,6 @@
 """Encryption of stored secrets with a key ring, and digests of API keys.
 
-Each secret is bound to its row: it cannot be decrypted for another row.
+Each secret is bound to its row, and cannot be decrypted for another row.
 """
 
 import base64
@@ -79,7 +79,7 @@ class Encryption:
 def decrypt_credentials(
     encryption: Encryption, account_id: int, provider: str, base_url: str, sealed: bytes
 ) -> tuple[bytes, bool]:
-    """Decrypt an account's credentials, and return whether they are bound to provider and URL.
+    """Decrypt an account's credentials, and return whether they are bound to its provider and URL.
 
     Raises `EncryptionKeyError` if they were encrypted for another provider or URL.
     """

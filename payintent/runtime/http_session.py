@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class HttpSession:
-    """An HTTP client session, opened by the first request.
+    """An HTTP client session, which is opened by the first request.
 
     If `tls` is None, the system's certificate authorities are trusted. Cookies are not stored,
     because accounts must not share them. Responses are not decompressed, because a few bytes could
@@ -31,7 +31,7 @@ class HttpSession:
     _session: "aiohttp.ClientSession | None" = field(default=None, init=False)
 
     def open(self) -> "aiohttp.ClientSession":
-        import aiohttp  # imported here because most commands send no requests
+        import aiohttp  # imported here because most commands do not send requests
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -67,7 +67,7 @@ def make_exact_url(text: str) -> "URL":
     Only characters that are invalid in a request line are encoded: spaces, control characters and
     non-ASCII characters. The fragment is removed. Raises `ValueError` if the URL is not absolute.
     """
-    from yarl import URL  # imported here because most commands send no requests
+    from yarl import URL  # imported here because most commands do not send requests
 
     scheme, _, remainder = text.partition("#")[0].partition("://")
     authority = remainder.partition("/")[0].partition("?")[0]

@@ -128,7 +128,7 @@ def _check_private_networks(text: str) -> str:
         if not any(_is_subnet(network, private_network) for private_network in _PRIVATE_NETWORKS):
             raise ValueError(
                 f"contains {item!r}, which is not a private network: public networks are always "
-                "allowed, link-local and reserved networks are never allowed"
+                "allowed, and link-local and reserved networks are never allowed"
             )
     return text
 

@@ -196,8 +196,8 @@ class Settings(BaseSettings):
     edge_trusted_proxies: Networks = ""
     """Addresses and networks of trusted proxies, separated by commas."""
     edge_address_header: Literal["", "X-Forwarded-For", "Forwarded"] = ""
-    """Header in which the proxies send client addresses. If empty, both headers are accepted, but
-    must not contradict each other.
+    """Header in which the proxies send client addresses. If empty, `X-Forwarded-For` and
+    `Forwarded` are both accepted, but must not contradict each other.
     """
 
     # Incoming HTTP
@@ -206,10 +206,9 @@ class Settings(BaseSettings):
     header_bytes_max: Size = 32 * 1024
     """Maximum size of the request line and headers."""
     header_timeout_s: Timeout = 10.0
-    """Maximum time in which a client must send the headers."""
+    """Maximum time for a client to send the headers."""
     body_timeout_s: Timeout = 30.0
-    """Maximum time in which a client must send the body, and in which it must receive the response.
-    """
+    """Maximum time for a client to send the body, and to receive the response."""
     callback_bytes_max: Size = 256 * 1024
     """Maximum size of a gateway callback. Adapters have lower limits: 16 KiB, except for Stripe."""
     connections_max: Count = 4_000
@@ -230,9 +229,9 @@ class Settings(BaseSettings):
     readiness_cache_s: Seconds = 1.0
     """Time for which a `/readyz` result is cached."""
     drain_s: Annotated[float, Field(ge=0, le=15)] = 5.0
-    """Time after SIGTERM in which an API process still accepts requests, while `/readyz` returns
-    503. It must be longer than the proxy's idle timeout, and long enough for a load balancer to
-    detect the 503.
+    """Time after SIGTERM during which an API process still accepts requests, while `/readyz`
+    returns 503. It must be longer than the proxy's idle timeout, and long enough for a load
+    balancer to detect the 503.
     """
 
     # TLS of outgoing requests to gateways, webhook endpoints, chain endpoints and signers
@@ -258,7 +257,7 @@ class Settings(BaseSettings):
     """Maximum nesting depth of `metadata`."""
     api_key_cache_s: Seconds = 1.0
     """Time for which the state of an API key is cached. A revoked key may remain valid for this
-    time.
+    long.
     """
     policy_cache_s: Seconds = 1.0
     """Time for which fraud rules and restrictions are cached."""

@@ -19,7 +19,7 @@ from payintent.runtime.settings import Settings
 _PREFIX = "PAYINTENT_"
 #: Variables with our prefix that are not settings.
 _NON_SETTINGS = frozenset({"PAYINTENT_OPERATOR_TOKEN"})
-#: Kubernetes sets a variable with this suffix for each service, and variables with its addresses.
+#: For each service, Kubernetes sets a variable with this suffix and variables for its addresses.
 _KUBERNETES_HOST = "_SERVICE_HOST"
 _KUBERNETES_SUFFIX = re.compile(
     r"_SERVICE_HOST|_SERVICE_PORT(?:_[A-Z0-9_]+)?"
@@ -139,7 +139,8 @@ def find_interpreter_warnings(version: tuple[int, int, int] = sys.version_info[:
 
 
 _ENDPOINTS_MIN = 2
-_BASE_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}  # of our routes
+#: The paths of our routes.
+_BASE_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}
 #: Names of private servers (RFC 2606, 6761, 6762, and common names in private networks).
 _PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
 

@@ -202,7 +202,7 @@ def start_tracing(settings: Settings, process: str) -> None:
         sink = _Exporter(settings.otlp_endpoint, process)
     except ImportError as error:
         raise TracingUnavailableError(
-            f"PAYINTENT_OTLP_ENDPOINT needs the extra payintent[otel]: {error}"
+            f"PAYINTENT_OTLP_ENDPOINT needs the payintent[otel] extra: {error}"
         ) from error
     start(sink, settings.trace_share)
 

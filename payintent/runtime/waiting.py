@@ -33,7 +33,7 @@ async def finish_unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | 
         await asyncio.gather(work_task, stop_task, return_exceptions=True)
 
 
-# Requests and logs leave few reference cycles; the default of 700 objects costs a tenth of the CPU.
+# Requests and logs leave few reference cycles; the default of 700 objects costs 10% of the CPU.
 _COLLECT_AFTER_OBJECTS = 50_000
 
 
@@ -52,8 +52,9 @@ current_slot_release: ContextVar[Callable[[], None] | None] = ContextVar(
 def release_slot() -> None:
     """Release the current request's slot; the request itself continues.
 
-    Clients of external servers call this before they send. Requests that wait for a shared task
-    also call it, because the task only releases the slot of the request that started it.
+    Clients of external servers call this before they send a request. Requests that wait for a
+    shared task also call it, because the task only releases the slot of the request that started
+    it.
     """
     if (release := current_slot_release.get()) is not None:
         release()

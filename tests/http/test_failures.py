@@ -44,13 +44,16 @@ _ANSWERS: tuple[tuple[Exception, int, frozenset[str], list[str]], ...] = (
 _WORDS: dict[str, tuple[str, ...]] = {
     "api": (
         *("the service is temporarily unavailable", "the service is temporarily unavailable"),
-        *("another request is changing this", "text that is not valid JSON or Unicode"),
+        *("another request is changing the same data", "text that is not valid JSON or Unicode"),
         *("the body is too large", "cannot be decrypted"),
         *("slow down", "no such checkout", "internal error"),
     ),
     "console": (
         *("the database is temporarily unavailable", "the database is temporarily unavailable"),
-        *("another request is changing this", "the form contains text that cannot be stored"),
+        *(
+            "another request is changing the same data",
+            "the form contains text that cannot be stored",
+        ),
         *("the form is too large", "cannot be decrypted"),
         *("slow down", "no such checkout", "see the log for details"),
     ),

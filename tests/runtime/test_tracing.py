@@ -141,7 +141,7 @@ def test_without_the_extra_a_process_says_what_is_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     endpoint = settings.model_copy(update={"otlp_endpoint": "http://127.0.0.1:4318"})
-    with pytest.raises(TracingUnavailableError, match=r"needs the extra payintent\[otel\]"):
+    with pytest.raises(TracingUnavailableError, match=r"needs the payintent\[otel\] extra"):
         start_tracing(endpoint, "payintent-api")
     assert not tracing.is_enabled()
 

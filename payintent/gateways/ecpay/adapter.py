@@ -64,19 +64,19 @@ CHECK_TRADE_NO = (
     "0AccountCheck0000000"  # no order has this number, because trade numbers are random
 )
 URL_CHARS_MAX = 200
-DESCRIPTION_CHARS_MAX = 200  # the limit of TradeDesc; ItemName contains the same text
+DESCRIPTION_CHARS_MAX = 200  # the maximum length of TradeDesc; ItemName has the same text
 #: ECPay cannot close an order, and the status of an unpaid order does not show whether a card is
 #: being processed or the buyer has left. Like ECPay's own modules, this adapter treats a card order
 #: as abandoned after an hour. It cannot set a deadline, because `ExpireDate` only applies to ATM
-#: orders, and `StoreExpireDate` only to orders that are paid in convenience stores.
+#: orders, and `StoreExpireDate` only to orders paid in convenience stores.
 ABANDONED_AFTER_S = 3600
-#: ECPay requires ten minutes between a payment and the first inquiry, and between inquiries
-#: (developers.ecpay.com.tw, 2890).
+#: ECPay requires an interval of ten minutes between a payment and the first inquiry, and between
+#: inquiries (developers.ecpay.com.tw, 2890).
 INQUIRY_GAP_S = 600
 
 _CHECKOUT_PATH = "/Cashier/AioCheckOut/V5"
 _UNPAID = "0"  # the bank may not have decided yet
-_NOT_ESTABLISHED = "10200095"  # unpaid: the page is open, the buyer has left, or the card failed
+_NOT_ESTABLISHED = "10200095"  # the page is open, the buyer has left, or the card was declined
 _CLOCK_ERROR_CODES = frozenset({"10200089"})
 _OK = 200
 _CODE = re.compile(r"-?[0-9]{1,10}")
@@ -84,7 +84,7 @@ _TRADE_NO = re.compile(r"[0-9A-Z]{0,20}")
 _SESSION_HEX = re.compile(r"[0-9a-f]{32}")
 _UNSIGNED_REJECTION = re.compile(rb"([0-9]{8})\|")
 
-#: None is Traditional Chinese, the default language, which has no code.
+#: None means Traditional Chinese, which is the default and has no code.
 _LANGUAGES = {"en": "ENG", "ja": "JPN", "ko": "KOR", "zh": None}
 _SIMPLIFIED_CHINESE = frozenset({"zh-hans", "zh-cn", "zh-sg"})
 
@@ -114,9 +114,9 @@ class EcpayGateway:
 
     Credentials: `merchant_id`, `hash_key`, `hash_iv`. With the optional `credit_check_code`,
     refunds can be queried, and the refund action depends on the state of the card authorisation.
-    Set `auto_close` to `off` if the account has no daily closing; otherwise refunds are blocked
-    while it runs. Set `union_pay` to `on` to offer UnionPay cards. `page_url` overrides the base
-    URL of the payment page.
+    Set `auto_close` to `off` if ECPay does not close the account's trades daily; otherwise refunds
+    are blocked during the daily closing. Set `union_pay` to `on` to offer UnionPay cards.
+    `page_url` overrides the base URL of the payment page.
     """
 
     provider = "ecpay"
@@ -133,7 +133,7 @@ class EcpayGateway:
         inquiry_gap_s=INQUIRY_GAP_S,
         origins=frozenset({_LIVE, _STAGE}),
         detect_livemode=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
-        limits={"TWD": AmountLimits(Decimal(5))},  # the published minimum of card payments
+        limits={"TWD": AmountLimits(Decimal(5))},  # the published minimum for card payments
         layouts=LAYOUTS,
     )
 
@@ -144,7 +144,7 @@ class EcpayGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Build the form that the buyer posts. ECPay does not know the trade before that."""
+        """Build the form that the buyer posts. The trade does not exist at ECPay until then."""
         if problem := describe_missing_credentials(account):
             return SessionRejected(detail=problem)
         if request.currency != CURRENCY:
@@ -165,7 +165,7 @@ class EcpayGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Query the order, because ECPay cannot close it. An abandoned order counts as closed."""
+        """Query the order, which ECPay cannot close. An abandoned order is reported as closed."""
         report = await self.inquire(account, session)
         is_unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
         if is_unpaid and self._is_abandoned(session):
@@ -173,7 +173,7 @@ class EcpayGateway:
         return report
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:
-        """Query the trade. It is absent until the buyer has posted the form."""
+        """Query the trade, which does not exist until the buyer has posted the form."""
         trade = await self._ecpay.find_trade(account, session)
         if isinstance(trade, OutcomeUnknown):
             return trade
@@ -250,7 +250,7 @@ class EcpayGateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Notification:
-    id: str  # derived from the content, because ECPay may repeat a notification in another form
+    id: str  # derived from the content, because a repeated notification may be encoded differently
     session_id: UUID
     code: str
     trade_no: str
@@ -304,13 +304,13 @@ def _order_form(
         "EncryptType": "1",
         "NeedExtraPaidInfo": "Y",  # adds the authorisation number, which refunds need
         "CustomField1": request.session_id.hex,
-        # 0 offers UnionPay in addition to other cards. 2, the default, hides it, because ECPay does
-        # not redirect UnionPay buyers to OrderResultURL.
+        # "0" offers UnionPay in addition to other cards, and "2" hides it. We hide it by default,
+        # because ECPay does not redirect UnionPay buyers to OrderResultURL.
         "UnionPay": "0" if account.credentials.get("union_pay") == "on" else "2",
     }
     if request.return_url:
         fields["OrderResultURL"] = request.return_url  # ECPay redirects immediately, with a POST
-        fields["ClientBackURL"] = request.return_url  # a link for buyers who do not pay
+        fields["ClientBackURL"] = request.return_url  # a link back for buyers who do not pay
     language = _language(request.locale)
     return fields | ({"Language": language} if language else {})
 
@@ -353,7 +353,7 @@ def _capture_report(trade_no: str, amount: str) -> SessionReport | None:
 def _diagnose_unsigned_response(
     account: GatewayAccount, response: HttpResponse, now: float
 ) -> AccountCheck:
-    """Diagnose an unsigned response, which is a rejection or means that the secrets are wrong."""
+    """Diagnose an unsigned response: ECPay rejected the request, or the secrets are wrong."""
     if match := _UNSIGNED_REJECTION.match(response.body):
         return _diagnose_code(account, response, match[1].decode(), now)
     try:

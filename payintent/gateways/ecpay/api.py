@@ -32,7 +32,7 @@ TRADE_NO_CHARS = 20
 NOT_FOUND = "10200047"
 PAID = "1"
 _QUERY = "/Cashier/QueryTradeInfo/V5"
-#: ECPay documents whole dollars, but captures with decimals must also be reported.
+#: ECPay documents amounts in whole dollars, but a capture with decimals must also be reported.
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
 _FORM_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 _OK, _RATE_LIMITED = 200, 403
@@ -103,7 +103,7 @@ class EcpayTrade:
 
     @property
     def units(self) -> int:
-        """The amount in whole dollars, which all further requests about the trade use."""
+        """The amount in whole dollars, which further requests about the trade must contain."""
         return int(self.amount.partition(".")[0])
 
 

@@ -41,7 +41,7 @@ _CODE = re.compile(r"-?[0-9]{1,10}")
 
 
 class _Phase(StrEnum):
-    """The settlement phase of a card authorisation. Closing the authorisation moves the money."""
+    """The settlement phase of a card authorisation. Closing it captures the money."""
 
     AUTHORISED = "authorised"
     CLOSING = "closing"  # the money will be captured
@@ -238,7 +238,7 @@ async def _query_card(
 
 
 def _settlement_phase(record: _CardRecord) -> _Phase | None:
-    """Prefer the status of the closing entries. The overall status reflects the last action."""
+    """Prefer the closing entries' status, because the overall status reflects the last action."""
     statuses = {entry.status for entry in record.entries or () if entry.amount > 0}
     return _PHASES.get(statuses.pop() if len(statuses) == 1 else record.status)
 

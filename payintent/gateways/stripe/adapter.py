@@ -90,7 +90,7 @@ CREDENTIAL_PREFIXES = {
 _OK = 200
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _UNAUTHORISED_STATUSES = frozenset({401, 403})
-#: After these statuses, the request may have taken effect or may still do so.
+#: After these statuses, the request may have taken effect, or may still take effect.
 _UNSETTLED_STATUSES = frozenset({408, 409, 425, 429})
 _INVALID_REQUEST_STATUSES = frozenset({400, 402, 404})  # the API key is accepted
 _REJECTION_TYPES = frozenset({"invalid_request_error", "card_error"})
@@ -177,7 +177,8 @@ class StripeGateway:
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Request a refund, unless Stripe already has a refund with this id.
 
-        The idempotency key prevents a second refund only for a day, so refunds are searched first.
+        The idempotency key only prevents a second refund for a day, so the existing refunds are
+        searched first.
         """
         return await _limit_time(self._refund(account, request))
 
@@ -359,7 +360,7 @@ def _session_created(
 def _parse_session(response: HttpResult, session: GatewaySessionRef) -> SessionResult:
     if isinstance(response, OutcomeUnknown):
         return response
-    if response.status == _NOT_FOUND and _parse_error(response):  # not the 404 of a proxy
+    if response.status == _NOT_FOUND and _parse_error(response):  # not a proxy's 404
         return SessionReport(state=GatewaySessionState.ABSENT)
     intent = _decode(response, StripePaymentIntent)
     if intent is None or get_session_id(intent) != session.session_id:
@@ -380,7 +381,7 @@ def _parse_error(response: HttpResponse) -> StripeErrorBody | None:
 
 
 def _rejection(response: HttpResponse) -> SessionRejected | None:
-    """Return the rejection if it is final, otherwise None, such as for a reused idempotency key."""
+    """Return the rejection, or None if it is not final, as for a reused idempotency key."""
     error = _parse_error(response)
     is_final = response.status // 100 == 4 and response.status not in _UNSETTLED_STATUSES  # noqa: PLR2004 - 4xx
     if error is None or error.type not in _REJECTION_TYPES or not is_final:
@@ -389,7 +390,7 @@ def _rejection(response: HttpResponse) -> SessionRejected | None:
 
 
 def _unusable(response: HttpResponse) -> OutcomeUnknown:
-    """Build the outcome of a response without a result.
+    """Build the outcome for a response without a result.
 
     Stripe throttles with status 429. A 403 from Stripe means that the key lacks a permission. Any
     other 403 comes from a proxy, which may be throttling.
@@ -410,7 +411,7 @@ def _error_detail(response: HttpResponse) -> str:
 
 
 def _check_credential_format(account: GatewayAccount) -> AccountCheck | None:
-    """Return the problem if a credential has the wrong prefix or their modes differ."""
+    """Return a problem if a credential has the wrong prefix or the keys' modes differ."""
     for name, prefixes in CREDENTIAL_PREFIXES.items():
         if not account.credentials.get(name, "").startswith(prefixes):
             return rejected_credentials(f"{name} does not start with {' or '.join(prefixes)}")

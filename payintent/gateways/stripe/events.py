@@ -93,7 +93,7 @@ _THIN_EVENT = "v2.core.event"
 
 
 def session_form(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
-    """Build the creation form. It is always identical for the same session.
+    """Build the creation form, which is always the same for a given session.
 
     The account's settings determine which payment methods are offered. Only delayed methods are
     excluded here. Recent API versions reject `payment_method_types`.
@@ -137,7 +137,7 @@ class _Evidence(Struct, frozen=True):
 
 
 class StripeDispute(Struct, frozen=True):
-    """A dispute. Without a payment intent, the disputed charge is not ours."""
+    """A dispute. If it has no payment intent, the disputed charge is not ours."""
 
     object: Literal["dispute"]
     id: StripeText
@@ -150,7 +150,7 @@ class StripeDispute(Struct, frozen=True):
 
 
 class StripeFraudWarning(Struct, frozen=True):
-    """An early fraud warning. Without a payment intent, the charge is not ours."""
+    """An early fraud warning. If it has no payment intent, the charge is not ours."""
 
     object: Literal["radar.early_fraud_warning"]
     id: StripeText

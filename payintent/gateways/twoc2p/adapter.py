@@ -77,7 +77,7 @@ from payintent.gateways.twoc2p.messages import (
 )
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
-CHECK_INVOICE = "0AccountCheck0000000"  # no invoice has this number: they are random
+CHECK_INVOICE = "0AccountCheck0000000"  # no invoice has this number
 #: Allows for clock differences and last-second payments.
 TOKEN_MARGIN_S = 5 * 60
 DETAIL_CHARS_MAX = 200
@@ -150,7 +150,7 @@ class TwoC2pGateway:
                 reference, token.webPaymentUrl, payment_deadline(request)
             )
         # Rejections may be unsigned, because a server that cannot decode the request does not know
-        # which key to use. They can be trusted, because buyers cannot pay without a page.
+        # which key to use. They can be trusted, because buyers cannot pay without a payment page.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
             return OutcomeUnknown(detail=detail, has_responded=response.is_signed)
         return SessionRejected(detail=detail)
@@ -184,7 +184,7 @@ class TwoC2pGateway:
         payment, merchant_id = decode_json(content, TwoC2pPayment), get_merchant_id(account)
         if payment is None or payment.merchantID != merchant_id or not _has_reference(payment):
             raise InvalidCallbackError("the signed body is invalid or belongs to another merchant")
-        # A hash of the body would not work, because a repeated notification may have another body.
+        # A hash of the body would not work, because the body of a repeated notification may differ.
         callback_id = f"{payment.invoiceNo}.{payment.tranRef or ''}.{payment.respCode}"
         try:
             report = _session_report(payment)
@@ -252,7 +252,7 @@ class TwoC2pGateway:
 
 
 def _reference(account: GatewayAccount, session_id: UUID) -> str:
-    """Build a session's reference. Invoice numbers are only unique within a merchant."""
+    """Build a session's reference. An invoice number is only unique for its merchant."""
     return f"{get_merchant_id(account)}.{invoice_no(session_id)}"
 
 
@@ -308,7 +308,7 @@ def _session_report(payment: TwoC2pPayment) -> SessionReport | None:
 
 
 def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | None:
-    """Report a chargeback of the full transaction. It has no id and no deadline."""
+    """Report a chargeback of the full transaction. 2C2P sends neither an id nor a deadline."""
     code = payment.respCode
     dispute = codes.DISPUTES.get(code)
     if dispute is None or report.capture is None:

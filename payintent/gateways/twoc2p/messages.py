@@ -47,16 +47,16 @@ ORIGINS = frozenset(
 #: Decimal places as in ISO 4217, except that IDR has none.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
 _AMOUNT_DECIMALS_MAX = 5
-_REFUND_DECIMALS_MIN = 2  # the maintenance API uses at least two
+_REFUND_DECIMALS_MIN = 2  # the maintenance API uses at least two decimals
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
 
 TOKEN_LIFETIME_S = 30 * 60
 INVOICE_CHARS = 20  # the limit for QR payments
 DESCRIPTION_CHARS_MAX = 250
 
-#: 2C2P's channel code of each method kind. Other kinds use all channels.
+#: 2C2P's channel code for each method kind. Other kinds use all channels.
 _KIND_CHANNELS = {"card": "CC", "qr": "QR"}
-#: 2C2P's channel code of each named method, from the list that 2C2P publishes.
+#: 2C2P's channel code for each named method, from the list that 2C2P publishes.
 BRAND_CHANNELS = {
     "promptpay": "QR",
     "truemoney": "TRUEMONEY",
@@ -139,7 +139,7 @@ def inquiry_body(account: GatewayAccount, invoice: str) -> bytes:
 
 
 def order_body(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
-    """Build the order. Both its invoice number and its idempotency key come from the session id."""
+    """Build the order. Its invoice number and idempotency key are derived from the session id."""
     reference = ids.format_id(ids.SESSION, request.session_id)
     order: dict[str, Any] = {
         "merchantID": get_merchant_id(account),
@@ -173,7 +173,7 @@ def _language(locale: str | None) -> str | None:
 
 
 def _description(text: str) -> str:
-    """Escape HTML, as 2C2P requires, and shorten the text without splitting an escape."""
+    """Escape HTML, as 2C2P requires, and shorten the text without splitting an entity."""
     escaped_text = ""
     for char in text:
         longer_text = escaped_text + html.escape(char)

@@ -3,9 +3,9 @@
 A settled payment can be refunded fully or partially. An unsettled payment cannot be refunded, but
 it can be voided in full until the end of the acquirer's day, which has the same effect.
 
-If an `idempotencyID` is repeated, 2C2P returns its first response, so a refund can be sent again.
-The list of refunds does not contain our ids. If a refund gets no response, it is sent again to
-find out its outcome.
+If an `idempotencyID` is repeated, 2C2P returns its first response, so a refund can safely be sent
+again. This is how the outcome of a refund without a response is determined, because 2C2P's list of
+refunds does not contain our ids.
 """
 
 import asyncio
@@ -249,7 +249,8 @@ def _refund_report(response: _Response, request: GatewayRefundRequest) -> Refund
 def _substitute_reference(request: GatewayRefundRequest, process: str) -> str:
     """Build a reference for a refund that 2C2P accepted without assigning a reference.
 
-    It only contains the invoice number, because the capture's reference may be completed later.
+    The reference only contains the invoice number, because the capture's reference may be completed
+    later.
     """
     return f"{_invoice(request)}-{process}"
 
@@ -265,9 +266,10 @@ def _identify_refund(
     """Find our refund in the list of its invoice's refunds, and report its state.
 
     If the refund was accepted without a reference, it has the state of the listed refunds with the
-    same amount, provided that their states agree. If it is not known to be accepted, it is reported
-    as ABSENT even if it may be listed: sending it again either returns the first response or makes
-    the refund. After a day, 2C2P may have forgotten the first response, so the outcome is unknown.
+    same amount, provided that their states agree. If the refund is not known to have been accepted,
+    it is reported as ABSENT even if it may be listed, because sending it again either returns the
+    first response or makes the refund. After a day, 2C2P may have forgotten the first response, so
+    the outcome is unknown.
     """
     for refund in response.refunds:
         if refund.reference and refund.reference == request.reference:

@@ -19,7 +19,7 @@ INVOICE_EXISTS = "9015"
 #: No payment was attempted. A payment token may nevertheless exist.
 NOT_FOUND = frozenset({"2002", "4071", "4140"})
 
-#: Rejections after which the order may nevertheless exist.
+#: Rejections that do not prove that the order does not exist.
 UNSETTLED = frozenset(
     {INVOICE_EXISTS, "0001", "0999", "2001", "2003", "4009", "4094", "5002", "5005", "9038", "9041"}
     | {f"99{suffix}" for suffix in range(90, 100)}
@@ -44,7 +44,8 @@ FAILURES: dict[str, FailureReason] = (
 )
 
 #: Captures that differ from the order: a different amount, a late payment, or a partial or special
-#: approval. 2C2P does not document what `amount` contains then, so an operator must decide.
+#: approval. 2C2P does not document the meaning of `amount` in these cases, so an operator must
+#: decide.
 DEVIATIONS = {
     "4010": "partial amount approved",
     "4011": "approved as VIP",
@@ -87,12 +88,12 @@ _UNDECIDED = """
     9993 9994 9995 9996 9997 9998 9999
 """
 
-#: Published codes that do not contain the result of a payment. They are about errors, card
+#: Published codes that do not indicate the result of a payment. They concern errors, card
 #: verification, tokens, reconciliation, cancellation and settlement, or are reserved.
 UNDECIDED = NOT_FOUND | frozenset(_UNDECIDED.split())
 
-#: Disputes and their effect on the money. Only 4130 is documented. The meaning of 4131 and 4132 is
-#: still to be confirmed by 2C2P (`docs/operate/refunds.md`, "Disputed money").
+#: Disputes and their effect on the money. Only 4130 is documented. 2C2P has yet to confirm the
+#: meaning of 4131 and 4132 (`docs/operate/refunds.md`, "Disputed money").
 DISPUTES: dict[str, tuple[DisputeState, DisputedFunds]] = {
     "4130": (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
     "4131": (DisputeState.WON, DisputedFunds.REINSTATED),

@@ -23,7 +23,7 @@ _BYTES_MAX = 16 * 1024
 _FIELDS_MAX = 20
 #: `Sec-Fetch-Site` values of requests from our pages, or directly from the user.
 _TRUSTED_SITES = frozenset({"same-origin", "none"})
-#: `Origin` of requests from pages with the policy `no-referrer`, such as the sign-in link page.
+#: `Origin` of requests from pages with the `no-referrer` policy, such as the sign-in link page.
 _NULL_ORIGIN = "null"
 
 

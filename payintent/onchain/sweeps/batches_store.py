@@ -29,10 +29,10 @@ class OpenBatch:
     account_id: int
     sender: bytes
     tx_hash: bytes | None  # None: the signer's response was not stored
-    read_s: float  # sweeps are read up to a block that was mined so long after the claim
+    read_s: float  # the time from the claim to the last block whose sweeps were read
 
 
-#: Condition: the failure `w` counts. Anyone can make a sweep fail, so only ours count.
+#: Condition: the failed sweep `w` counts. Anyone can make a sweep fail, so only our sweeps count.
 _FAILURE = """
     w.session_id = r.session_id AND w.token = r.token AND NOT w.succeeded
         AND w.block >= min(r.block) AND w.final_at > coalesce(h.sweep_now_at, '-infinity')
@@ -179,7 +179,7 @@ class FailedAddress:
 async def list_failed(
     database: Executor, addresses: Sequence[UnsweptAddress]
 ) -> list[FailedAddress]:
-    """Return the addresses among these that are left to an operator."""
+    """Return the addresses that have failed too often and need an operator."""
     failed = [address for address in addresses if address.failures >= FAILURES_MAX]
     if not failed:
         return []

@@ -8,33 +8,33 @@ from uuid import UUID
 
 #: The limit of the factory's `sweep_many`.
 BATCH_MAX = 200
-#: An address that failed so often is left to an operator.
+#: After this many failures, an address is left to an operator.
 FAILURES_MAX = 3
 _RETRY_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsweptAddress:
-    """An address with final deposits of a token, which no sweep has claimed."""
+    """An address with final deposits of a token that no sweep has claimed."""
 
-    account_id: int  # the factory's
+    account_id: int  # of the factory
     factory: bytes
     session_id: UUID
     uuid: bytes
     token: bytes
     amount: Decimal  # in tokens
     oldest_at: datetime
-    failures: int  # of our sweeps, since they were last successful or requested
+    failures: int  # our failed sweeps since the oldest deposit or the last requested sweep
     failed_at: datetime | None
     minimum: Decimal  # in tokens; less is dust
-    value_max: Decimal  # in tokens; 0: not considered
+    value_max: Decimal  # in tokens; a sweep is due at this total; 0: no maximum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPolicy:
     count: int
     after: timedelta
-    requested_at: datetime | None  # deposits that were final then are swept immediately
+    requested_at: datetime | None  # deposits that were final at this time are swept immediately
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def choose_batches(
 
 
 def _may_try(address: UnsweptAddress, now: datetime) -> bool:
-    """Return whether a failed address may be tried again; the delay doubles."""
+    """Return whether an address may be tried; the delay doubles with each failure."""
     if address.failed_at is None:
         return True
     delay = _RETRY_AFTER * 2 ** (address.failures - 1)

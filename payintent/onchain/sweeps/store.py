@@ -11,7 +11,7 @@ from payintent.evm.port import SweepLog, TransferLog
 
 @dataclass(frozen=True, slots=True)
 class SweepCursor:
-    """Reading progress of sweeps on a chain, and the last block that can be read."""
+    """The last block whose sweeps were read, and the last block that can be read."""
 
     block: int
     last: int
@@ -19,7 +19,7 @@ class SweepCursor:
 
 @dataclass(frozen=True, slots=True)
 class FinalSweep:
-    """A sweep in a final block, and the amount that the receiver got."""
+    """A sweep in a final block, and the amount that the receiver received."""
 
     log: SweepLog
     received: int
@@ -28,7 +28,7 @@ class FinalSweep:
 async def get_sweep_cursor(database: Executor, chain: str) -> SweepCursor | None:
     """Return the cursor; None if there are no deposit addresses.
 
-    Sweeps are read after deposits, so that a sweep usually finds the deposits that it took.
+    Sweeps are read after deposits, so that the deposits of a sweep are usually already stored.
     """
     row = await database.row(
         """
@@ -66,9 +66,9 @@ async def advance_sweep_cursor(tx: Tx, chain: str, before: int, block: int) -> b
 async def list_flushed(
     database: Executor, chain: str, transfers: Sequence[TransferLog]
 ) -> dict[SweepLog, TransferLog]:
-    """Return the transfers from a deposit address to its receiver, each with the sweep that it is.
+    """Return the transfers from deposit addresses to their receivers, by the equivalent sweep log.
 
-    A receiver also gets transfers from elsewhere, for example payments through a contract.
+    Receivers also receive other transfers, for example payments through a contract.
     """
     if not transfers:
         return {}
@@ -153,7 +153,8 @@ async def add_sweeps(tx: Tx, chain: str, sweeps: Sequence[FinalSweep]) -> list[b
 async def link_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:
     """Link each deposit of the sessions with the first sweep after it, and record the sweeps.
 
-    A sweep that an endpoint omitted takes over the deposits that a later sweep had.
+    If a sweep was omitted by an endpoint and is stored late, it takes over the deposits that were
+    linked with a later sweep.
     """
     if not session_ids:
         return

@@ -1,8 +1,8 @@
 """Sweeps deposit addresses through a chain's signer.
 
 A batch is claimed in the database before the signer is called, and is released when its transaction
-is final or lost. A process can die at any point: the addresses are then swept again later, and a
-second sweep of an empty address moves nothing.
+is final or lost. If the process crashes at any point, the addresses are swept again later. Sweeping
+an empty address has no effect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,14 +38,14 @@ from payintent.runtime.settings import Settings
 _log = get_logger("sweeper")
 _GWEI = 10**9
 _COIN = 10**18
-#: Below the limit of a transaction on Ethereum (EIP-7825).
+#: Below Ethereum's gas limit for a transaction (EIP-7825).
 _GAS_MAX = 16_000_000
-# A failed sweep does not revert its batch. Therefore a node may estimate too little gas, with which
-# sweeps would run out of gas and fail.
+# A failed sweep does not revert its batch. A node may therefore estimate too little gas, and sweeps
+# would fail because they run out of gas.
 _GAS_BASE, _GAS_PER_ADDRESS = 50_000, 78_000
 _OPEN_MAX = 20  # batches per chain
-#: A batch without a known transaction is released when blocks that are this much younger than its
-#: claim are read. If its transaction was mined, its sweeps are then stored.
+#: A batch without a known transaction is released when the blocks up to this long after its claim
+#: have been read. If its transaction was mined, its sweeps are stored by then.
 _UNKNOWN_S = 600.0
 
 BATCHES = Counter("payintent_sweep_batches_total", "Ended sweep batches", ["chain", "result"])
@@ -55,7 +55,7 @@ UNSWEPT_AGE = Gauge(
     "Age of the oldest unswept deposit",
     ["chain", "token"],
 )
-SWEEPER_COINS = Gauge("payintent_sweeper_coins", "Coins of the sweeper, for gas", ["chain"])
+SWEEPER_COINS = Gauge("payintent_sweeper_coins", "The sweeper's coins for gas", ["chain"])
 WAITING = Gauge(
     "payintent_sweeps_waiting", "1 while due sweeps wait for a lower gas price", ["chain"]
 )
@@ -74,7 +74,7 @@ class Sweeper:
     open_reader: Callable[[ChainRecord], RpcChainReader | None]
 
     async def step(self) -> bool:
-        """End final batches and send those that are due; return True if a batch was sent."""
+        """End final batches and send due batches; return True if a batch was sent."""
         slug = self.chain.slug
         await self._measure()
         sweep_cursor = await sweeps_store.get_sweep_cursor(self.database, slug)
@@ -229,7 +229,7 @@ class Sweeper:
 
 
 async def find_receipt(reader: RpcChainReader, tx_hash: bytes | None) -> TransactionReceipt | None:
-    """Return the receipt that two endpoints report, or the only one; None if none has it.
+    """Return the receipt that two endpoints, or the only endpoint, report; None if there is none.
 
     Raises `ChainUnavailableError` if the endpoints disagree or too few respond.
     """

@@ -1,11 +1,11 @@
 """Reads the sweeps of deposit addresses from final blocks, regardless of who sends them.
 
-Two endpoints must report a sweep, unless the chain has only one. A sweep never changes a payment.
-It moves money from a deposit address to the receiver in the ledger. An unproven sweep is skipped:
-the recheck or the daily comparison of the address finds it.
+Two endpoints must report a sweep, unless the chain has only one endpoint. A sweep never changes a
+payment. In the ledger, it moves money from a deposit address to the receiver. An unproven sweep is
+skipped, because the recheck or the daily comparison of the address will find it.
 
-A factory logs the sweeps that it makes. A direct call of an address (`flush`, or the receiver's
-`execute`) has no such log. It is read from the token's transfer to the receiver.
+A factory logs the sweeps that it makes. A direct call to a deposit address (`flush`, or the
+receiver's `execute`) is not logged, so it is read from the token's transfer to the receiver.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -104,7 +104,7 @@ class SweepWatcher:
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """The amount that the receiver got, and the transfer itself if the sweep has no log."""
+    """The received amount, and the transfer itself if the sweep has no log."""
 
     amount: int
     transfer: TransferLog | None = None
@@ -112,7 +112,7 @@ class _Received:
 
 @dataclass(frozen=True, slots=True)
 class _SweepSource:
-    """Reads sweeps, with the amounts that the receivers got.
+    """Reads sweeps, with the amounts that the receivers received.
 
     Transfers of unsupported tokens are not read, because anyone can deploy a token.
     """
@@ -124,7 +124,7 @@ class _SweepSource:
     tokens: Sequence[bytes]
 
     async def read_range(self, name: str) -> Reading[SweepLog, _Received]:
-        """Read a range at an endpoint, or as much of it as the endpoint's span allows."""
+        """Read a range from an endpoint, or as much of it as the endpoint's span allows."""
         while True:
             end = min(self.first + self.watcher.reader.get_span(name) - 1, self.last)
             try:
@@ -151,7 +151,7 @@ class _SweepSource:
         hashes = {log.block_number: log.block_hash for log in logs}
         for block in await self.watcher.reader.fetch_blocks(name, list(hashes)):
             if block is None or hashes[block.number] != block.hash:
-                raise ChainUnavailableError(f"{name} lacks the block of a log")
+                raise ChainUnavailableError(f"{name} does not have the block of a log")
 
     async def confirm(self, name: str, facts: Mapping[SweepLog, _Received]) -> bool:
         reader = self.watcher.reader
@@ -174,9 +174,9 @@ def match_transfers(
 ) -> tuple[list[FinalSweep], list[TransferLog]]:
     """Return the sweeps with the received amounts, and the transfers without a sweep.
 
-    The receiver gets less than a sweep's amount if the token takes a fee. The transfers of a sweep
-    are the last before its log, up to its amount: a contract can flush and sweep in a transaction.
-    Transfers of tokens other than `tokens` are unknown.
+    The receiver receives less than a sweep's amount if the token charges a fee. A sweep's transfers
+    are the last transfers before its log, up to its amount, because a contract can flush and sweep
+    in the same transaction. Sweeps of tokens other than `tokens` are assumed to arrive in full.
     """
     sweeps: list[FinalSweep] = []
     unmatched: dict[tuple[bytes, ...], list[TransferLog]] = {}

@@ -29,7 +29,7 @@ class Board:
         self.slots = slots
         self._start = slots * _COUNT_BYTES
         size = self._start + slots * 2 * _BUFFER
-        os.ftruncate(descriptor, size)  # unwritten pages use no memory
+        os.ftruncate(descriptor, size)  # unwritten pages do not use memory
         self._memory = mmap.mmap(descriptor, size)
 
     @classmethod

@@ -61,7 +61,7 @@ class Child:
         self.send(signal.SIGKILL)
 
     def read_channel(self) -> None:
-        """Read the only message that a process sends: that it is ready."""
+        """Read the message that the process is ready, which is the only message that it sends."""
         with suppress(OSError):
             self.is_ready = self.channel.recv(len(READY)) == READY
         self.is_channel_closed = not self.is_ready

@@ -306,7 +306,7 @@ class _Supervisor:
         self._unexpected_ends += 1
         ENDS.inc()
         if code > 0 and not child.is_ready and not self._list_running_children():
-            self.status = code  # the process has logged the reason, and no process serves
+            self.status = code  # the process has logged the reason, and no other process is running
             self._stop(signal.SIGTERM)
             return
         self._restart(child, code)
@@ -335,7 +335,7 @@ class _Supervisor:
         self._is_stopping = True
         self._starts.clear()
         self._replacement_queue.clear()
-        self._close_sockets()  # otherwise clients could connect after the last process ended
+        self._close_sockets()  # otherwise clients could connect after the last process has ended
         for child in self._children.values():
             child.end(signal_number if is_first else signal.SIGINT)
 
