@@ -1,4 +1,4 @@
-"""`python -m payintent` is the command `payintent`."""
+"""Entry point of `python -m payintent`, which runs the `payintent` command."""
 
 from payintent.cli import main
 

@@ -131,7 +131,7 @@ class RouteContext:
     address_limiter: AddressRateLimiter
     concurrent_create_requests: ConcurrentCreateRequests
     payment_changes: ChangeFeed[UUID]
-    event_changes: ChangeFeed[int]  # notifies of new events, by merchant ID
+    event_changes: ChangeFeed[int]  # notifies subscribers of new events, by merchant id
     readiness: Readiness
 
 

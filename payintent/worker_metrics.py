@@ -26,14 +26,14 @@ PENDING_OVERDUE = Gauge(
 WEBHOOK_OVERDUE = Gauge(
     "payintent_webhook_overdue_seconds", "Time since the earliest due delivery became due"
 )
-MAIL_OVERDUE = Gauge("payintent_mail_overdue_seconds", "Age of the oldest unsent mail")
+MAIL_OVERDUE = Gauge("payintent_mail_overdue_seconds", "Age of the oldest unsent email")
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind", "provider"])
 LEDGER_IMBALANCE = Gauge(
     "payintent_ledger_imbalance_accounts", "Ledger accounts that differ from their sources"
 )
 RECONCILIATIONS = Gauge(
     "payintent_reconciliation_runs",
-    "Reconciliation runs of the last 24 hours that found differences or failed",
+    "Reconciliation runs in the last 24 hours that found differences or failed",
     ["status"],
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])

@@ -1,6 +1,6 @@
 """Close past days and turn the changes to each merchant's balance into a statement.
 
-A day is closed once. Entries that are committed later or have an earlier time go into the
+Each day is closed only once. Entries that are committed later or have an earlier time go into the
 statement of the next day that is closed, so no ledger entry appears in two statements.
 """
 

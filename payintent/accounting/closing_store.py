@@ -38,8 +38,8 @@ class CurrencySums:
 async def read_watermark(database: Executor) -> int | None:
     """Return an entry number up to which no more entries can be committed.
 
-    Transactions draw entry numbers under a table lock and hold the lock until they end. This
-    function reads the last number and then waits for all transactions that hold the lock. It
+    Transactions lock the table before they take an entry number, and hold the lock until they end.
+    This function reads the last number and then waits for all transactions that hold the lock. It
     returns None if a transaction holds the lock for too long.
     """
     number = await database.value(

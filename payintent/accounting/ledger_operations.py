@@ -77,7 +77,8 @@ class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=Tr
 class BackfillLedger(BatchOperation[LedgerBackfill], frozen=True, kw_only=True):
     """Add entries for captures, refunds, cases and disputes that are older than the ledger.
 
-    You can run it while payments are processed, and repeat it, because it skips existing entries.
+    You can run this while payments are being processed, and more than once, because existing
+    entries are skipped.
     """
 
     action: ClassVar[str] = "ledger.backfill"

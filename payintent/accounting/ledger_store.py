@@ -221,7 +221,7 @@ def _sum_recorded(row: Row) -> dict[str, int]:
 
 
 async def record_sweeps(tx: Tx, sweep_ids: Collection[UUID]) -> None:
-    """Record changes in the deposits that sweeps took. The chain's cursor must be locked."""
+    """Record changes in the deposits that sweeps moved. The chain's cursor must be locked."""
     if not sweep_ids:
         return
     rows = await tx.fetch(

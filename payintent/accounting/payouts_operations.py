@@ -64,7 +64,7 @@ class ImportedPayouts:
 
 
 class RecordPayout(ChangeOperation[PayoutRecord], frozen=True, kw_only=True):
-    """Record a payout that was sent to a merchant, up to the amount owed. No money moves."""
+    """Record a payout sent to a merchant, up to the amount owed. This does not move money."""
 
     action: ClassVar[str] = "payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE

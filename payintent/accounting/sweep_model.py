@@ -16,7 +16,7 @@ from payintent.accounting.model import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptMoney:
-    """The deposits that a sweep moved, and the amount that the receiver got."""
+    """The deposits that a sweep moved, and the amount that the receiver received."""
 
     sweep_id: UUID
     account_id: int
@@ -33,7 +33,7 @@ def make_sweep_entries(
     """Return the entries that bring a sweep's recorded balances in line with its deposits.
 
     An endpoint may omit a deposit, which is then found after its sweep. The deposits leave the
-    address in full; the part that the receiver did not get is a cost. `recorded` maps the debited
+    address in full; the part that did not reach the receiver is a cost. `recorded` maps the debited
     accounts to debits minus credits over the sweep's `entry_count` entries.
     """
     received_minor = min(money.received_minor, money.deposited_minor)

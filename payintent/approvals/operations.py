@@ -98,7 +98,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ApprovalView]:
-        """List proposals, and refunds that need approval if `status` is WAITING or ALL."""
+        """List proposals and, if `status` is WAITING or ALL, the refunds that need approval."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         check_cursor(self.order, self.before, self.after)

@@ -150,9 +150,9 @@ class CallbackReceiver:
     async def _receive_capture_report(self, delivery: _CallbackDelivery) -> CallbackResult:
         """Store and apply a report about a capture, such as a dispute.
 
-        If the capture is not stored yet, requests an inquiry; if a refund of the capture is in
-        progress, opens a case. In both situations, raises `CONFLICT` so that the gateway retries
-        the callback.
+        If the capture is not stored yet, an inquiry is requested. If a refund of the capture is in
+        progress, a case is opened. In both situations, `CONFLICT` is raised so that the gateway
+        retries the callback.
         """
         try:
             return await self._apply_capture_report(delivery)
@@ -248,7 +248,7 @@ def _decode_report(encoded: str) -> SessionReport:
 
 
 async def _add_unknown_capture(tx: Tx, delivery: _CallbackDelivery) -> None:
-    """Store the callback's capture, if it has one, and open a case for the unknown session."""
+    """Store the callback's capture, if any, and open a case for the unknown session."""
     account_id, callback = delivery.account_id, delivery.callback
     if callback.report is None or callback.report.capture is None:
         return
@@ -270,7 +270,7 @@ async def _add_unknown_capture(tx: Tx, delivery: _CallbackDelivery) -> None:
 
 
 async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
-    """Describe the callback's session, which is not a session of its account, for a case note."""
+    """Describe, for a case note, a session that does not belong to the callback's account."""
     if callback.session_id is None:
         return "has no session id"
     session = ids.format_id(ids.SESSION, callback.session_id)

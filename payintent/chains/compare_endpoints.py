@@ -65,7 +65,7 @@ class EndpointComparison:
 
 
 async def compare_endpoints(reader: RpcChainReader) -> list[EndpointStatus]:
-    """Query the newest blocks of all endpoints concurrently, then compare a common final block."""
+    """Query all endpoints concurrently for the newest blocks, then compare a common final block."""
     names = sorted(reader.names)
     results = await asyncio.gather(*(_fetch_heads(reader, name) for name in names))
     heads = [head for head in results if isinstance(head, ChainHeads)]

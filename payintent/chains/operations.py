@@ -349,14 +349,14 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     ] = None
     sweep_value: Annotated[
         str | None,
-        option("Value of unswept deposits that is swept at once, in tokens; 0: not considered."),
+        option("Total of unswept deposits, in tokens, that triggers a sweep; 0: no such limit."),
     ] = None
-    sweep_minimum: Annotated[str | None, option("Amounts below this are not swept, in tokens.")] = (
-        None
-    )
+    sweep_minimum: Annotated[
+        str | None, option("Minimum amount to sweep from an address, in tokens.")
+    ] = None
     surplus_from: Annotated[
         str | None,
-        option("Minimum surplus of a deposit that opens a case, in tokens; 0: any surplus."),
+        option("Minimum surplus, in tokens, for which a case is opened; 0: any surplus."),
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -372,7 +372,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         )
 
     def _parse_deposit_amounts(self) -> dict[str, Decimal]:
-        """Parse the amounts that decide about sweeps and surpluses; raises `BAD_REQUEST`."""
+        """Parse the thresholds for sweeps and surpluses; raises `BAD_REQUEST`."""
         texts: dict[str, str | None] = {name: getattr(self, name) for name in _DEPOSIT_AMOUNTS}
         amounts = {name: text for name, text in texts.items() if text is not None}
         for name, text in amounts.items():

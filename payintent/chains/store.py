@@ -11,7 +11,7 @@ from payintent.db.database import Executor, Tx
 
 PROVIDER = "gateway_contract"
 DEPOSIT_PROVIDER = "onchain"
-#: Test payments to an address: their provider, and their chain, on which nothing is deployed.
+#: The provider and the chain of test payments to an address. Nothing is deployed on this chain.
 TEST_DEPOSIT_PROVIDER = "test_onchain"
 TEST_CHAIN, TEST_NETWORK_ID = "test", 2**31 - 1
 _CONTRACTS_MAX = 1_000
@@ -43,8 +43,8 @@ class ChainRecord:
     sweep_count: int  # deposits that are swept immediately, regardless of age
     sweep_after_s: int  # the age at which a deposit is swept
     sweep_gas_price_max: Decimal  # in gwei; 0: no limit
-    sweep_now_at: datetime | None  # deposits that were final then are swept immediately
-    transfer_fee_usd: Decimal  # usual network fee of a token transfer; 0: buyers are not told
+    sweep_now_at: datetime | None  # deposits that were final at this time are swept immediately
+    transfer_fee_usd: Decimal  # usual network fee of a token transfer; 0: not shown to buyers
     updated_at: datetime
 
     @property
@@ -81,11 +81,11 @@ class DeployedContract:
     receiver: bytes
     deployed_block: int
     current: bool
-    forwarder: bytes | None = None  # only of deposit factories
-    refund_account_id: int | None = None  # of the contract that pays a factory's refunds
+    forwarder: bytes | None = None  # only set for deposit factories
+    refund_account_id: int | None = None  # the contract that pays a factory's refunds
 
 
-#: The factory of test addresses. Its address, its forwarder and its receiver do not exist.
+#: The factory of test addresses. Its address, forwarder and receiver do not exist on any chain.
 TEST_FACTORY = DeployedContract(
     account_id=0,
     merchant_id=None,
@@ -262,7 +262,7 @@ async def add_contract(tx: Tx, contract: DeployedContract) -> None:
         contract.refund_account_id,
     )
     if contract.forwarder is not None:
-        return  # deposits are read from the chain's cursor on
+        return  # deposits are read starting at the chain's cursor
     await tx.fetch(
         """
         INSERT INTO chain_cursor (chain, block)
@@ -426,7 +426,8 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
     """Resume a halted chain, from a given block or after the last block read.
 
-    A `block` after the last block read is ignored, because payments in between would not be read.
+    A `block` after the last block read is ignored, because payments in the blocks in between would
+    be missed.
     """
     row = await tx.row(
         f"""

@@ -123,7 +123,7 @@ _GAS_USED = "CASE WHEN k.auto_refund_day = t.today THEN k.auto_refund_gas_used E
 
 
 async def reserve_gas(database: Executor, chain: str, gas: int) -> bool:
-    """Reserve gas from today's budget; return False and reserve nothing if too little remains."""
+    """Reserve gas from today's budget; return False if too little remains."""
     row = await database.row(
         f"""
         UPDATE chain_cursor k

@@ -1,4 +1,4 @@
-"""E-mails to buyers: receipts, payment links, and links to enter the address for a refund."""
+"""Emails to buyers: receipts, payment links, and links to enter the address for a refund."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _NO_URLS = ServiceUrls(api_base="", checkout_base="", pages_base="")  # receipts
 async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
     """Compose a receipt in the shop's language, with the content of the receipt page.
 
-    Returns None if the payment is unpaid or has no e-mail address.
+    Returns None if the payment is unpaid or has no email address.
     """
     snapshot = await payment_store.get(database, payment_id)
     if snapshot is None or snapshot.payment.payer_email is None or snapshot.payment.paid_at is None:
@@ -49,9 +49,9 @@ async def compose_receipt(database: Database, payment_id: UUID) -> Mail | None:
 async def compose_refund_address(
     database: Database, links: RefundAddressLinks, refund_id: UUID
 ) -> Mail | None:
-    """Compose a mail with a refund's link, in the shop's language.
+    """Compose an email with the link to a refund's address form, in the shop's language.
 
-    Returns None if the address was entered, or if the payment has no e-mail address.
+    Returns None if the address has already been entered, or if the payment has no email address.
     """
     refund = await address_store.get_request(database, refund_id)
     if refund is None or refund.payment_id is None or refund.entries or not refund.can_enter:
@@ -79,7 +79,7 @@ async def compose_refund_address(
 
 
 async def compose_payment_link(database: Database, pages_base: str, content: bytes) -> Mail | None:
-    """Compose a mail with a payment link. Returns None if the link has closed."""
+    """Compose an email with a payment link. Returns None if the link is closed."""
     order = msgspec.json.decode(content, type=LinkMail)
     stored = await link_store.get(database, order.link_id)
     if stored is None or stored.link.find_closed_state(await get_current_time(database)):

@@ -47,7 +47,7 @@ class Language:
         return f"{self.number(text)}\u00a0{currency}"
 
     def duration(self, seconds: int) -> str:
-        """Describe how long a network usually takes until a transfer is final."""
+        """Describe how long a transfer on a network usually takes to become final."""
         minutes = round(seconds / _MINUTE_S)
         if seconds < _MINUTE_S:
             return self.t("usual_soon")

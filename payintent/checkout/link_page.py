@@ -1,7 +1,8 @@
 """The page of a payment link, on which a buyer creates a payment.
 
-Only a submitted form creates a payment, because previews and crawlers open links. A cookie names
-the browser's last payment with the link, so that the same buyer continues the same payment.
+Only a submitted form creates a payment, because link previews and crawlers also open the page. A
+cookie identifies the browser's last payment with the link, so that a returning buyer continues the
+same payment.
 """
 
 import unicodedata
@@ -152,11 +153,11 @@ def _read_order(visit: _LinkVisit, form: dict[str, str]) -> LinkOrder:
 
 
 def normalize_amount(text: str, language: Language) -> str:
-    """Return the plain decimal of an amount that a buyer has entered in their own notation.
+    """Convert an amount that a buyer entered in local notation to a plain decimal.
 
-    Digits of any script become ASCII digits. The language's separators are accepted if every
-    group has three digits, and a single comma with one or two digits is a decimal comma. Other
-    text is returned unchanged, and is rejected as an amount.
+    Digits of any script become ASCII digits. The language's separators are accepted if every group
+    has three digits, and a single comma with one or two digits is a decimal comma. Other text is
+    returned unchanged, and is rejected as an amount.
     """
     if len(text) > _AMOUNT_CHARS_MAX:
         return text

@@ -174,7 +174,7 @@ def _is_unconfirmed(snapshot: PaymentSnapshot) -> bool:
 
 
 def paid_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
-    """Return the result of a paid payment, or one whose status was added in a newer version."""
+    """Return the result of a paid payment, or of one whose status was added in a newer version."""
     t, name = language.t, merchant.name
     if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
         text = t("partly_refunded_text", amount=refunded_text(payment, language))
@@ -200,8 +200,8 @@ def problem_text(
 ) -> str | None:
     """Return an error message for the buyer; None if the page already explains the problem.
 
-    The page shows the result of an ended payment. If the merchant is out of service, it shows a
-    note instead of the payment methods.
+    The page shows the result of an ended payment. If the merchant does not accept payments, the
+    page shows a note instead of the payment methods.
     """
     if refusal is None or not view["can"]["select"]:
         return None
@@ -227,7 +227,7 @@ def list_totals(quotes: Sequence[Mapping[str, Any]], language: Language) -> list
 
 
 def preselected_method(groups: Sequence[Group], form: Mapping[str, str] | None) -> str:
-    """Return the submitted choice, or the first on the page if no form was submitted."""
+    """Return the submitted choice, or the first choice on the page if no form was submitted."""
     values = [
         choice.value for group in groups for option in group.options for choice in option.choices
     ]

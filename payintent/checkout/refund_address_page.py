@@ -51,7 +51,7 @@ async def post_refund_address(request: Request) -> Response:
 
 
 async def _load(request: Request, context: CheckoutContext) -> RefundAddressRequest:
-    """Load the refund that the code identifies; raise `CHECKOUT_NOT_FOUND` if it is invalid."""
+    """Load the refund that the code identifies; raise `CHECKOUT_NOT_FOUND` for an invalid code."""
     context.address_limiter.take_token(context.viewers.get_viewer_address(request))
     refund_id = context.refund_address_links.parse_code(request.path_params["code"])
     refund = refund_id and await address_store.get_request(context.database, refund_id)

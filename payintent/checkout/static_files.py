@@ -141,7 +141,7 @@ def _sdk_files() -> Mapping[str, _SdkFile]:
 
 
 def build_wallet_script() -> str:
-    """Return the wallet script, with the page's script that derives deposit addresses in it."""
+    """Return the wallet script, including the page's script that derives deposit addresses."""
     static = resources.files("payintent") / "checkout" / "static"
     derive = (static / "derive.js").read_text().replace("export function", "function")
     block = f"(() => {{\n{derive}\nreturn {{ deriveAddress }};\n}})()"

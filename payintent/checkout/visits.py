@@ -103,7 +103,7 @@ async def price_checkout(
 
 
 async def select_for_buyer(visit: CheckoutVisit, selection: QuoteSelection) -> SelectedSession:
-    """Screen the buyer again, with the e-mail address if there is one, and select a quote."""
+    """Screen the buyer again, with the email address if there is one, and select a quote."""
     if selection.payer_email is not None:
         await visit.screen(selection.payer_email)
     context, restrictions = visit.context, await visit.context.policies.get_restrictions()

@@ -154,7 +154,7 @@ async def _check_identity_provider(report: _Report, settings: Settings) -> None:
 
 
 async def _check_mail_server(report: _Report, settings: Settings) -> None:
-    """Sign in to the mail server without sending mail."""
+    """Sign in to the mail server without sending an email."""
     from payintent.mail.smtp_client import SmtpClient
 
     server = f"{settings.smtp_host}:{settings.smtp_port}"
@@ -179,12 +179,14 @@ def _check_addresses(report: _Report, settings: Settings) -> bool:
         report.fail("addresses", str(error))
         return False
     if settings.sandbox:
-        report.ok("addresses", "this is a sandbox, which is not on a public address")
+        report.ok("addresses", "this is a sandbox, and it is not on a public address")
     elif problems := list(find_endpoint_problems(settings)):
         text = f"allowed by PAYINTENT_CHAIN_ANY_ENDPOINTS: {'; '.join(problems)}"
         report.warn("addresses", text)
     else:
-        text = "endpoints and signers use HTTPS or run here; each chain has at least two hosts"
+        text = (
+            "endpoints and signers use HTTPS or run on this host; each chain has at least two hosts"
+        )
         report.ok("addresses", text)
     return True
 
@@ -308,7 +310,7 @@ class SetupFinding:
 async def check_setup(context: OperationContext) -> list[SetupFinding]:
     """Check operators and gateway accounts.
 
-    In the sandbox, operators are not checked, because its terminals do not need approval. Raises
+    In the sandbox, operators are not checked, because its terminal never needs approval. Raises
     `EncryptionKeyError` if credentials cannot be decrypted.
     """
     findings = [] if context.settings.sandbox else [await _check_admins(context)]

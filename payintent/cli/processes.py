@@ -84,7 +84,7 @@ _Processes = typer.Option(
     min=1,
     max=_PROCESSES_MAX,
     show_default="the number of cores, minus 1 if PostgreSQL is on this host",
-    help="Number of processes, under a supervisor. With 1 there is no supervisor.",
+    help="Number of processes under a supervisor; 1 runs a single process without a supervisor.",
 )
 
 

@@ -218,7 +218,7 @@ def _format_approved(approval_result: "ApprovalResult") -> Iterator[ResultBlock]
 
 
 def _format_statement(statement: "StatementText") -> Iterator[ResultBlock]:
-    """Print a text format unchanged. Write a PDF to standard output if the output is redirected."""
+    """Print a text format unchanged. Write a PDF to standard output only if it is redirected."""
     if statement.format != "pdf":
         yield statement.text, None
     elif sys.stdout.isatty():

@@ -207,7 +207,7 @@ class PlanStep:
     changes: str
     position: str  # in the file; empty for removals
     operations: Sequence[ChangeOperation[Any]]
-    instructions: str = ""  # for the operator if no operation can make the change
+    instructions: str = ""  # what the operator must do if no operation can make the change
     needs_approval: bool = False
     approval_id: str | None = None  # the pending proposal
 

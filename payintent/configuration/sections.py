@@ -70,7 +70,7 @@ Operations = Sequence[ChangeOperation[Any]]
 class InstalledEntry:
     entry: Any
     row_id: int = 0  # only set if operations need it
-    is_exported: bool = True  # False for an unchanged provider or a disabled method
+    is_exported: bool = True  # False for a provider with default settings and for a disabled method
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from payintent.webhooks.operations import ListDeliveries, ListEndpoints
 
 T = TypeVar("T")
 _ACTION = "list.export"
-#: Filters with personal data. The audit log cannot be erased, so it only names them.
+#: Filters with personal data. The audit log cannot be erased, so it contains only their names.
 _PERSONAL_FILTERS = frozenset({"payer_uid", "order_id"})
 _NOT_STORED = "(not stored)"
 _PAGE_FIELDS = frozenset({"before", "after", "limit", "order"})
@@ -53,7 +53,7 @@ def _make_case_fields(case: CaseDetails) -> Mapping[str, Any]:
     return to_plain(case) | {"received": case.came and case.came.text}
 
 
-#: The lists by the first part of their address.
+#: The lists by the first segment of their path.
 EXPORTED_LISTS = {
     "payments": ExportedList(
         operation=ListPayments,
@@ -175,7 +175,7 @@ async def stream_recorded_export(
 async def _record_first_page(
     pages: AsyncGenerator[Sequence[T]], record: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[Sequence[T]]:
-    """Yield the pages. `record` is called before the first, or if there are none."""
+    """Yield the pages. `record` is called before the first page, even if there are no pages."""
     async with aclosing(pages):
         first = await anext(pages, None)
         await record()
@@ -186,7 +186,7 @@ async def _record_first_page(
 
 
 def _start_fields(exported: ExportedList) -> dict[str, Any]:
-    """Return the cursors of the first page, which replace the cursors of the list's address."""
+    """Return the cursors of the first page, which replace the cursors in the list's URL."""
     names = {"before", "after"} & set(exported.operation.__struct_fields__)
     return dict.fromkeys(names, 0 if exported.is_ascending else None)
 

@@ -1,4 +1,4 @@
-"""Keep a list's filters, order and page while a page that the list links to is open.
+"""Preserve a list's filters, order and page when the user follows a link from the list and back.
 
 A link from a list to a page contains the list's query as the parameter `list`. The page links back
 to the list with this query.
@@ -15,7 +15,7 @@ _QUERY_CHARS_MAX, _FIELDS_MAX = 1_500, 40
 
 
 def make_list_links(request: Request) -> Mapping[str, str]:
-    """Return the queries that links of the current page append to their addresses.
+    """Return the queries that links on the current page append to their URLs.
 
     `list_suffix`: from a list to one of its entries. `list_query`: from an entry back to its list.
     `kept_list`: from an entry to another page about the same entry; `list_value` is its value for a

@@ -122,8 +122,8 @@ def _find_allowed_operation(visit: OperatorVisit) -> OperationType:
     if not visit.allows(operation_type):
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            f"{operation_type.action} requires the role {operation_type.needs_role}; "
-            f"{visit.actor.name} has the role {visit.actor.role}",
+            f"{operation_type.action} requires the {operation_type.needs_role} role; "
+            f"{visit.actor.name} has the {visit.actor.role} role",
         )
     return operation_type
 

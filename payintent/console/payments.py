@@ -41,7 +41,7 @@ from payintent.refunds.operations import RefundPayment
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.webhooks.operations import ResendEvent
 
-#: Maximum number of related payments on a payment's page, and of payments that are searched for.
+#: Maximum number of related payments on a payment's page, and of payments scanned to find them.
 _RELATED_MAX, _RELATED_SCANNED_MAX = 10, 1_000
 _METHOD_KINDS = ("card", "redirect", "qr", "onchain")
 #: Match types that identify a single payment.
@@ -49,7 +49,7 @@ _UNIQUE_MATCHES = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-#: Titles for timeline entry kinds that are not readable titles.
+#: Titles for the kinds of timeline entries whose names are not readable as titles.
 TITLES = {
     "attempt": "Webhook attempt",
     "captured": "Money captured",

@@ -9,7 +9,7 @@ from payintent.runtime.caches import TtlCache
 
 _MAX_AGE_S = 2.0
 _EMPTY = QueueFigures(cases=0, refunds=0, disputes=0, deliveries_dead=0, approvals=0)
-#: What the numbers count, by the label of the queue in the navigation.
+#: The unit of each count, by the queue's label in the navigation.
 QUEUE_UNITS: Mapping[str, str] = {
     "Cases": "open",
     "Refunds": "to approve",

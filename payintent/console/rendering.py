@@ -89,7 +89,7 @@ CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
 _LABELS = {"at": "Time", "of": "Operation", "who": "Operator", "why": "Reason"}
 _ACRONYMS = frozenset({"api", "id", "kyc", "uid", "url"})
 _LONG_CHARS = 40
-#: A space, and the place after the punctuation of a URL.
+#: A whitespace character, and a position after punctuation in a URL.
 _SPACE, _AFTER_PUNCTUATION = re.compile(r"(\s)"), re.compile(r"(?<=[/.:@?&=-])(?=[^/.:@?&=-])")
 _WORD_CHARS, _PART_CHARS_MAX, _CHUNK_CHARS = 16, 32, 16
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))

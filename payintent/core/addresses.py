@@ -1,4 +1,4 @@
-"""Parsing of IP addresses, web origins and e-mail addresses."""
+"""Parsing of IP addresses, web origins and email addresses."""
 
 import re
 from functools import lru_cache
@@ -138,7 +138,7 @@ _MAIL_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")  # RF
 
 
 def is_mail_address(text: str) -> bool:
-    """Return whether a string is a plain ASCII e-mail address, which is safe to use in headers."""
+    """Return whether a string is a plain ASCII email address, which is safe to use in headers."""
     local_part, _, host = text.rpartition("@")
     if (
         len(text) > _MAIL_ADDRESS_MAX

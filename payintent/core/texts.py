@@ -25,9 +25,9 @@ def check_text(name: str, value: str | None, length_max: int) -> None:
 
 
 def check_email(value: str | None) -> None:
-    """Raise `BAD_REQUEST` if a string is not an e-mail address."""
+    """Raise `BAD_REQUEST` if a string is not an email address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
-        raise BadRequestError("payer_email must be an e-mail address")
+        raise BadRequestError("payer_email must be an email address")
 
 
 _VISIBLE_FIRST_DIGITS, _VISIBLE_LAST_DIGITS = 6, 4  # digits (PCI DSS 3.4.1)

@@ -288,7 +288,7 @@ def _open_pool(settings: Settings, url: str, process: str, *, writes: bool) -> C
             "lock_timeout": str(settings.database_lock_timeout_ms),
             "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
             "jit": "off",
-            "random_page_cost": "1.1",  # rows that are read by key are in memory or on flash
+            "random_page_cost": "1.1",  # rows read by key are in memory or on flash storage
         }
         if not writes:
             server_settings["default_transaction_read_only"] = "on"

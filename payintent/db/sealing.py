@@ -1,7 +1,7 @@
 """Encryption of payer data in place: each value stays in its column and is bound to its row.
 
 A sealed value has the form `sealed:<key>:<digest>:<base64>`. Plain values never start with this
-prefix: e-mail addresses contain no colon, and metadata and events start with a brace. A column can
+prefix: email addresses contain no colon, and metadata and events start with a brace. A column can
 therefore contain both forms. Sealed metadata is a JSON string, plain metadata a JSON object.
 """
 
@@ -86,7 +86,7 @@ class PayerSealing:
         return body if sealed_metadata is None else self._unseal_metadata_in(body, sealed_metadata)
 
     def list_email_digests(self, email: str) -> Sequence[str]:
-        """Return the digests of an e-mail address, one for each key."""
+        """Return the digests of an email address, one for each key."""
         return self._encryption.compute_search_digests(email.lower(), "email")
 
     def list_order_digests(self, order_id: str) -> Sequence[str]:
@@ -96,8 +96,8 @@ class PayerSealing:
     def has_current_form(self, stored_value: str | None) -> bool:
         """Return whether a value would now be stored in the same form.
 
-        If sealing is disabled, a sealed value may stay sealed, but only with the first key of the
-        key ring.
+        If sealing is disabled, a sealed value may stay sealed, but only if it is sealed with the
+        first key of the key ring.
         """
         if stored_value is None or stored_value == _EMPTY:
             return True
@@ -139,7 +139,7 @@ def report_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> No
 
 
 def is_sealed(stored_value: str | None) -> bool:
-    """Return whether an e-mail address or payment metadata is still sealed."""
+    """Return whether an email address or payment metadata is still sealed."""
     return stored_value is not None and stored_value.startswith((_PREFIX, _JSON_PREFIX))
 
 

@@ -184,7 +184,7 @@ class RpcChainReader:
         tokens: Collection[bytes],
         recipients: Collection[bytes],
     ) -> tuple[Block, tuple[TransferLog, ...]]:
-        """Search for transfers of tokens to recipients, and read a block with them.
+        """Search for transfers of tokens to recipients, and read a block in the same request.
 
         `blocks` are the first block, the block to read, and the last block. Raises as `search_logs`
         does, and `TooManyRecipientsError` if the endpoint refuses the number of recipients, whose
@@ -295,7 +295,7 @@ class RpcChainReader:
     async def fetch_balances(
         self, endpoint: str, token: bytes, owners: Sequence[bytes], block: int
     ) -> list[int | None]:
-        """Read a token's balances at a block; None if the token or the endpoint returns none."""
+        """Read a token's balances at a block; None for a balance that is not returned."""
         calls = [make_balance_call(token, owner, block) for owner in owners]
         return await self._request(endpoint, calls, read_balances) if calls else []
 
@@ -312,7 +312,7 @@ class RpcChainReader:
         return await self._request(endpoint, [make_block_call(number)], read)
 
     async def fetch_blocks(self, endpoint: str, numbers: Sequence[int]) -> list[Block | None]:
-        """Read block headers, in the order of the numbers; None for a block it does not have."""
+        """Read block headers, in the order of the numbers; None for an unavailable block."""
         calls = [make_block_call(number) for number in numbers]
         read = partial(_read_blocks, numbers)
         return await self._request(endpoint, calls, read) if calls else []

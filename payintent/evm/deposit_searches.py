@@ -1,4 +1,4 @@
-"""Search the logs of deposits and sweeps.
+"""Search for the logs of deposits and sweeps.
 
 Invalid responses raise ValueError. Contradictory logs raise `RpcFaultError`, as an incident.
 """
@@ -31,7 +31,7 @@ _Log = TypeVar("_Log", TransferLog, SweepLog)
 class TransferSearch:
     """Search the blocks from `start` to `end` for transfers of tokens to recipients.
 
-    `final`, a block that is not after `end`, is read with them.
+    The same request reads `final`, a block that is not after `end`.
     """
 
     start: int
@@ -128,7 +128,7 @@ class SweepSearchResult:
 
 
 def make_transfer_proof(logs: Sequence[TransferLog], recipients_max: int) -> "Proof[TransferLog]":
-    """Build searches for the logs in each of their blocks, for this many recipients at a time."""
+    """Build searches for the logs in each of their blocks, each for up to `recipients_max`."""
     recipients: dict[BlockId, set[bytes]] = {}
     for log in logs:
         block = BlockId(log.block_number, log.block_hash)

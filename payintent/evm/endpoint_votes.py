@@ -1,10 +1,10 @@
-"""Compares what endpoints report about final deposits and sweeps.
+"""Compare the logs of final deposits and sweeps that a chain's endpoints report.
 
-A log counts if two endpoints report it with the same facts, such as the time of its block. If the
-endpoints differ, each is asked for the block of a doubtful log alone. A log that two endpoints lack
-is dropped. A log that only one reports, and that no two lack, is unproven: the cursor advances, and
-the caller sets the log aside. A single endpoint must return each log again when it searches the
-log's block alone.
+A log is accepted if two endpoints report it with the same facts, such as the time of its block. If
+the endpoints differ, every endpoint is queried for the blocks of the doubtful logs alone. A log
+that is missing at two endpoints is dropped. A log that is neither accepted nor dropped is unproven:
+the cursor advances, and the caller sets the log aside. If a chain has a single endpoint, a search
+of a log's block alone must also find the log.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Reading(Generic[Log, Fact]):
 
 @dataclass(frozen=True, slots=True)
 class Agreement(Generic[Log, Fact]):
-    """What enough endpoints report up to block `end`, and what any of them reports after it.
+    """The logs that enough endpoints report up to block `end`, and all newer logs.
 
     `unproven` maps logs to an endpoint that reports them.
     """
@@ -72,7 +72,7 @@ async def read_at_endpoints(
     chain: str,
     kind: str,
 ) -> Agreement[Log, Fact]:
-    """Read a range at endpoints that have `block` until enough of them agree, or judge each log.
+    """Read a range at endpoints that have `block`; if too few agree, decide on each log.
 
     Raises `ChainUnavailableError` if too few endpoints can be read, or if they disagree about the
     last block itself.
@@ -141,7 +141,7 @@ class _Votes(Generic[Log, Fact]):
     deniers: dict[Log, set[str]] = field(default_factory=dict[Log, set[str]])
 
     def proven_fact(self, log: Log) -> tuple[Fact] | None:
-        """Return the fact that enough endpoints report, in a tuple."""
+        """Return the fact that enough endpoints report, as a tuple, or None if there is none."""
         facts = list(self.reporters[log].values())
         return next(((fact,) for fact in facts if facts.count(fact) >= self.needed), None)
 
@@ -152,7 +152,7 @@ class _Votes(Generic[Log, Fact]):
         return [log for log in self.reporters if self.proven_fact(log) is None]
 
     def count_block(self, name: str, logs: Iterable[Log], facts: Mapping[Log, Fact]) -> None:
-        """Count an endpoint's answer for the block of these logs."""
+        """Record whether an endpoint's response for a block contains these logs."""
         for log in logs:
             if log in facts:
                 self.reporters[log][name] = facts[log]
@@ -191,7 +191,7 @@ async def _prove(
 async def _ask_for_blocks(
     reader: RpcChainReader, source: LogSource[Log, Fact], votes: _Votes[Log, Fact]
 ) -> None:
-    """Ask every endpoint for the blocks of doubtful logs, a few times."""
+    """Query every endpoint for the blocks of doubtful logs, in up to `_ATTEMPTS_MAX` rounds."""
     for attempt in range(_ATTEMPTS_MAX):
         await asyncio.sleep(_PAUSE_S * attempt if votes.list_doubtful() else 0)
         for name in reader.names:

@@ -1,4 +1,4 @@
-"""Fits log searches to an endpoint, whose limits are learned from the searches that it refuses."""
+"""Fit log searches to an endpoint's limits, which are learned from the searches that it refuses."""
 
 import re
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class SearchLimits:
 
     span: int = SPAN_FIRST
     recipients: int = RECIPIENTS_MAX
-    _searches: int = 0  # with the most recipients, since they were last changed
+    _searches: int = 0  # with `recipients` recipients, since the last change of `recipients`
 
     def widen(self, blocks: int, recipients: int = 0) -> None:
-        """Take a successful search into account. A narrower search proves nothing."""
+        """Widen the limits after a successful search that was as wide as the limits."""
         if blocks >= self.span:
             growth = max(1, self.span // SPAN_GROWTH_DIVISOR)
             self.span = min(SPAN_MAX, self.span + growth)
@@ -42,8 +42,9 @@ class SearchLimits:
 
 
 def concerns_recipients(refusal: RpcErrorResponse, blocks: int, recipients: int) -> bool:
-    """Return whether fewer recipients may help, rather than fewer blocks.
+    """Return whether to reduce the recipients of the next search rather than its blocks.
 
-    Providers word their refusals differently, so an unknown refusal narrows the blocks first.
+    Providers word their refusals differently. After an unknown refusal, the blocks are reduced
+    first.
     """
     return recipients > 1 and (blocks == 1 or _TOPICS_TEXT.search(refusal.message) is not None)

@@ -49,7 +49,10 @@ class FraudRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudSubject:
-    """The buyer to screen. None matches no rule; an unreadable address matches every network."""
+    """The buyer to screen.
+
+    A value of None does not match any rule. An unreadable address matches every network.
+    """
 
     merchant_id: int
     payer_uid: str

@@ -109,7 +109,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         if self.kind is FraudRuleKind.COUNTRY:
             check_viewer_country(value)
         if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(value):
-            raise BadRequestError("value must be an e-mail address, or @ followed by a domain")
+            raise BadRequestError("value must be an email address, or @ followed by a domain")
         if self.kind is FraudRuleKind.ADDRESS:
             _check_network(value)
 

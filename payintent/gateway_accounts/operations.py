@@ -68,7 +68,7 @@ def check_credential_names(
 
 
 def is_hidden_gateway(context: OperationContext, provider: str) -> bool:
-    """Return whether this installation is not a sandbox, and the gateway exists only in one."""
+    """Return whether a gateway is only for sandboxes and this installation is not a sandbox."""
     capabilities = context.capabilities(provider)
     is_sandbox_only = capabilities is not None and capabilities.sandbox_only
     return is_sandbox_only and not context.settings.sandbox
@@ -113,7 +113,8 @@ def _suggest(name: str, allowed_names: frozenset[str]) -> str:
 
 
 _CREDENTIALS_HELP = (
-    "A file containing a JSON object of strings, or - for standard input. Values are not accepted."
+    "A file containing a JSON object of strings, or - for standard input. Credentials cannot be "
+    "passed as arguments."
 )
 _AccountId = Annotated[int, argument("The account ID.")]
 
@@ -187,7 +188,7 @@ class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
         await _check_owner(context, self.merchant_id, livemode=not self.test)
         if capabilities.test_only and not self.test:
             raise BadRequestError(
-                f"{self.provider} moves no money, so it can only have test accounts"
+                f"{self.provider} does not move money, so it can only have test accounts"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:

@@ -31,9 +31,10 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
     columns = ("name", "wire_name", "enabled", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Provider]:
-        """List providers. Outside the sandbox, sandbox gateways are listed if they have accounts.
+        """List providers.
 
-        An account remains if a sandbox becomes a production installation.
+        Outside the sandbox, sandbox gateways are listed only if they have accounts. Accounts remain
+        if a sandbox becomes a production installation.
         """
         providers = await account_store.list_providers(context.database)
         accounts = await account_store.list_accounts(context.database, LIST_LIMIT_MAX)

@@ -1,1 +1,1 @@
-"""E-mail: an encrypted outbox, and delivery through a mail server."""
+"""Email: an encrypted outbox, and delivery through a mail server."""

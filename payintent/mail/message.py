@@ -1,4 +1,4 @@
-"""Compose e-mail messages, normalize addresses, and define the retry schedule."""
+"""Compose emails, normalize addresses, and define the retry schedule."""
 
 import re
 import unicodedata
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from payintent.core.addresses import is_mail_address
 
-#: Unsent mail is deleted after this period, for example if the mail server was removed.
+#: Unsent emails are deleted after this period, for example if the mail server was removed.
 RETENTION_DAYS = 3
 #: Delay before each of nine attempts, which span about two days.
 _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600)
@@ -56,14 +56,14 @@ class Mail(Struct, frozen=True):
 
 
 class UnsendableMailError(Exception):
-    """The mail cannot be composed, for example because of an invalid address. It is not retried."""
+    """An email cannot be composed, for example because of an invalid address. It is not retried."""
 
 
 def compose(mail: Mail, sender: str, message_id: str) -> EmailMessage:
-    """Compose a message. All attempts to send a mail must use the same `message_id`.
+    """Compose a message. All attempts to send an email must use the same `message_id`.
 
     Control characters are removed from names and subjects to prevent header injection. Raises
-    `UnsendableMailError` if the address is invalid or the mail cannot be encoded.
+    `UnsendableMailError` if the address is invalid or the email cannot be encoded.
     """
     mailbox = to_mailbox(mail.recipient)
     if mailbox is None:

@@ -1,4 +1,4 @@
-"""Deliver due mail. Mail is deleted once it is sent or abandoned."""
+"""Deliver due emails. An email is deleted once it has been sent or abandoned."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from email.message import EmailMessage
@@ -18,16 +18,16 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("mail")
 _BATCH_SIZE = 10
-_LEASE_S = 900  # enough for ten mails, each with at most four server round trips
-MAILS = Counter("payintent_mails_total", "Attempts to send a mail", ["kind", "outcome"])
-#: Composes the mail about a payment or refund. Returns None if there is no recipient.
+_LEASE_S = 900  # enough for ten emails, each with at most four server round trips
+MAILS = Counter("payintent_mails_total", "Attempts to send an email", ["kind", "outcome"])
+#: Composes the email about a payment or refund. Returns None if there is no recipient.
 ComposeMail = Callable[[UUID], Awaitable[Mail | None]]
-#: Composes a mail from its decrypted content. Returns None if the mail must no longer be sent.
+#: Composes an email from its decrypted content. Returns None if it must no longer be sent.
 ComposeSealedMail = Callable[[bytes], Awaitable[Mail | None]]
 
 
 class MailSender:
-    """Sends due mail. Several workers can share the outbox."""
+    """Sends due emails. Several workers can share the outbox."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class MailSender:
         self._sealed_composers = sealed_composers
 
     async def step(self) -> bool:
-        """Send a batch; return whether more mail may be due."""
+        """Send a batch; return whether more emails may be due."""
         records = await mail_store.claim_due(self._database, _BATCH_SIZE, _LEASE_S)
         messages = list[tuple[MailRecord, EmailMessage]]()
         for record in records:
@@ -61,7 +61,7 @@ class MailSender:
         return len(records) == _BATCH_SIZE
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
-        """Compose a mail. Failures are returned as results, so that other mails can be sent."""
+        """Compose an email. Failures are returned as results, so that other emails can be sent."""
         try:
             mail = await self._load_mail(record)
             if mail is None:
@@ -72,7 +72,7 @@ class MailSender:
         except EncryptionKeyError as error:  # this process may have an outdated key ring
             return SendResult(SendOutcome.RETRY, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
-            raise  # affects all mails; the next step tries again
+            raise  # affects all emails; the next step tries again
         except Exception as error:  # noqa: BLE001 - a defect must not block other mails
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
             return SendResult(SendOutcome.RETRY, type(error).__name__)
@@ -89,7 +89,7 @@ class MailSender:
         return msgspec.json.decode(content, type=Mail)
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:
-        """Schedule a retry, or delete the mail if it was sent or is abandoned."""
+        """Schedule a retry, or delete the email if it has been sent or abandoned."""
         delay_s = retry_delay_s(record.attempts)
         if result.outcome is SendOutcome.RETRY and delay_s is not None:
             MAILS.labels(record.kind, "later").inc()

@@ -1,4 +1,4 @@
-"""An SMTP client that sends a batch of mails over a single connection."""
+"""An SMTP client that sends a batch of emails over a single connection."""
 
 import asyncio
 import smtplib
@@ -32,18 +32,18 @@ class SendResult:
 
 
 class SmtpClient:
-    """Sends mail through the configured server, in a thread because `smtplib` blocks."""
+    """Sends emails through the configured server, in a thread because `smtplib` blocks."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     async def send(self, messages: Sequence[EmailMessage]) -> list[SendResult]:
-        """Send mails over a single connection, and return a result for each mail."""
+        """Send emails over a single connection, and return a result for each email."""
         release_slot()
         return await asyncio.to_thread(self._send, messages)
 
     async def check_connection(self) -> str | None:
-        """Connect and sign in without sending mail; return the problem, or None on success."""
+        """Connect and sign in without sending an email; return the problem, or None on success."""
         release_slot()
         return await asyncio.to_thread(self._check_connection)
 
@@ -98,7 +98,7 @@ def _send_message(server: smtplib.SMTP, message: EmailMessage) -> SendResult:
     except smtplib.SMTPRecipientsRefused as error:
         [(code, _)] = error.recipients.values()
         return _failure_result(code)
-    except smtplib.SMTPSenderRefused as error:  # a problem with our account, not with this mail
+    except smtplib.SMTPSenderRefused as error:  # a problem with our account, not with this email
         return SendResult(
             SendOutcome.RETRY, f"the server returned {error.smtp_code} for our sender address"
         )

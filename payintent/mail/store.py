@@ -1,4 +1,4 @@
-"""The outbox of unsent mail. Mail is deleted once it is sent or abandoned."""
+"""The outbox of unsent emails. An email is deleted once it has been sent or abandoned."""
 
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -13,10 +13,10 @@ from payintent.runtime.encryption import Encryption, make_mail_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailRecord:
-    """An unsent mail.
+    """An unsent email.
 
-    Receipts and mail about refunds are composed from their payment or refund when they are sent.
-    Other mail has encrypted content.
+    Receipts and emails about refunds are composed from their payment or refund when they are sent.
+    The content of other emails is stored encrypted.
     """
 
     id: UUID
@@ -28,7 +28,7 @@ class MailRecord:
 
 
 async def claim_due(database: Executor, limit: int, lease_s: int) -> list[MailRecord]:
-    """Lease due mail for `lease_s` seconds, most overdue first, and count the attempts."""
+    """Lease due emails for `lease_s` seconds, most overdue first, and count the attempts."""
     rows = await database.fetch(
         """
         UPDATE mail
@@ -62,7 +62,7 @@ async def delete(database: Executor, mail_id: UUID) -> None:
 
 
 async def delete_old_mail(database: Executor, limit: int) -> int:
-    """Delete mail older than `RETENTION_DAYS`; return how many mails were deleted."""
+    """Delete emails older than `RETENTION_DAYS`; return how many emails were deleted."""
     rows = await database.fetch(
         """
         DELETE FROM mail
@@ -83,14 +83,14 @@ async def delete_old_mail(database: Executor, limit: int) -> int:
 
 
 async def get_oldest_age_s(database: Executor) -> float:
-    """Return the age of the oldest unsent mail in seconds, or 0 if all mail is sent."""
+    """Return the age of the oldest unsent email in seconds, or 0 if there is none."""
     return await database.value(
         "SELECT greatest(0, extract(epoch FROM clock() - min(created_at)))::float8 FROM mail"
     )
 
 
 async def lock_sealed_after(tx: Tx, after: UUID, limit: int) -> list[MailRecord]:
-    """Lock and return a batch of mails with encrypted content, in id order."""
+    """Lock and return a batch of emails with encrypted content, in id order."""
     rows = await tx.fetch(
         """
         SELECT id, kind, payment_id, refund_id, sealed, attempts
@@ -117,9 +117,9 @@ def _to_record(row: Row) -> MailRecord:
 async def add_mail(
     tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, content: msgspec.Struct
 ) -> None:
-    """Store a mail, to be sent once the transaction has committed.
+    """Store an email, to be sent once the transaction has committed.
 
-    `content` is a `Mail`, or the content from which a mail of this kind is composed.
+    `content` is a `Mail`, or the content from which an email of this kind is composed.
     """
     sealed = encryption.encrypt(msgspec.json.encode(content), make_mail_context(mail_id))
     await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)

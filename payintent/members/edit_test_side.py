@@ -1,7 +1,7 @@
 """Let members create and change their merchant's test side without an operator.
 
-Nothing here can change a live merchant: `lock_test_merchant` rejects it, and so does the trigger
-`audit_member_change` when the audit entry of the change is written.
+Nothing in this module can change a live merchant: `lock_test_merchant` rejects it, and so does the
+trigger `audit_member_change` when the audit entry of the change is written.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -41,7 +41,7 @@ _PRIVATE_HOST = "The host of the callback URL must have only public addresses."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditableSettings:
-    """The settings that members can change on the test side. Empty values are not set."""
+    """The settings that members can change on the test side. A setting that is not set is empty."""
 
     callback_url: str = ""
     return_url: str = ""
@@ -94,10 +94,10 @@ async def change_test_settings(
     opened: EditableSettings,
     entered: EditableSettings,
 ) -> None:
-    """Store the settings that a member has changed in a form that showed `opened`.
+    """Store the settings that a member has changed in a form whose initial values were `opened`.
 
-    Changes by other members to other settings are preserved. Raises `SettingsConflictError`, and
-    stores nothing, if another member has changed the same setting to a different value.
+    Changes by other members to other settings are preserved. Raises `SettingsConflictError` without
+    storing any setting if another member has changed the same setting to a different value.
     """
     names = [name for name in _NAMES if getattr(entered, name) != getattr(opened, name)]
     changes = _list_changes(merchant_id, entered, names)
@@ -182,7 +182,8 @@ async def create_test_key(
             raise ConflictError(_ALREADY_CREATED)
         if sum(key.revoked_at is None for key in keys) >= TEST_KEYS_MAX:
             raise ConflictError(_TOO_MANY_KEYS)
-        # Issued to the live merchant as a test key: this operation cannot issue a live key.
+        # With `test=True`, this issues a key for the live merchant's test side, and never a live
+        # key.
         assert merchant.live_merchant is not None  # noqa: S101 - guaranteed by merchant_test_side
         change = IssueApiKey(merchant_id=merchant.live_merchant, name=name, test=True)
         await change.check(context)

@@ -8,7 +8,7 @@ EMAIL_CHARS_MAX = 150  # so that member names fit into the audit log
 
 
 class MemberRole(StrEnum):
-    """A member's role. Neither role has all rights of the other role."""
+    """A member's role. Neither role includes all rights of the other role."""
 
     DEVELOPER = "developer"
     FINANCE = "finance"

@@ -35,7 +35,7 @@ Open this link to sign in. It works once, within {hours} hours:
 
 If you did not expect this invitation, do not open the link. It was probably sent by mistake.
 """
-_Email = Annotated[str, argument("The member's e-mail address.")]
+_Email = Annotated[str, argument("The member's email address.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     def _check_role(self, member: MemberRecord) -> None:
         if member.role is not self.role:
             raise ConflictError(
-                f"{quote_input(member.email)} is already a member with the role {member.role}; "
+                f"{quote_input(member.email)} is already a member with the {member.role} role; "
                 "remove the member first"
             )
 
@@ -155,7 +155,7 @@ class RemoveMember(ChangeOperation[RemovedMember], frozen=True, kw_only=True):
 def _check_email(email: str) -> None:
     if not is_email(email):
         raise BadRequestError(
-            f"email must be an e-mail address with at most {EMAIL_CHARS_MAX} characters"
+            f"email must be an email address with at most {EMAIL_CHARS_MAX} characters"
         )
 
 

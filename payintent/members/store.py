@@ -96,7 +96,7 @@ _SELECT_MEMBER = """
 
 
 async def find_by_email(database: Executor, merchant_id: int, email: str) -> MemberRecord | None:
-    """Find a member by e-mail address, ignoring case."""
+    """Find a member by email address, ignoring case."""
     row = await database.row(
         _SELECT_MEMBER + "WHERE m.merchant_id = $1 AND lower(m.email) = lower($2)",
         merchant_id,

@@ -92,7 +92,7 @@ def check_web_url(field: str, url: str, *, sandbox: bool) -> None:
 
 
 def check_shop_url(field: str, url: str, *, sandbox: bool) -> None:
-    """Check a page of the shop. It may use http on a loopback host, for a developer's machine."""
+    """Check the URL of a shop page. It may use http on a loopback host, for development."""
     if not _is_url(url, allows_http=sandbox or is_confidential(url)):
         raise BadRequestError(f"{field} must be an https URL, or an http URL of localhost")
 

@@ -158,7 +158,7 @@ class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
 
 
 class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
-    """A list of a merchant's or all merchants' entries, by creation time."""
+    """A list of the entries of one or all merchants, sorted by creation time."""
 
     merchant_id: MerchantFilter = None
     since: CreatedSince = None
@@ -299,6 +299,6 @@ def check_role(context: OperationContext, operation: Operation[Any]) -> None:
     elif not role.includes(lowest_role):
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            f"{operation.action} requires the role {lowest_role}; "
-            f"{context.actor_name} has the role {role}",
+            f"{operation.action} requires the {lowest_role} role; "
+            f"{context.actor_name} has the {role} role",
         )

@@ -106,7 +106,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     async def changes(self, context: OperationContext) -> list[str]:
         return [
             (
-                f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
+                f"{quote_input(self.name)} becomes an operator with the {self.role} role, "
                 f"for {self.days} days"
             ),
             "the token is shown to the approver, who must pass it on",
@@ -144,7 +144,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 "without a token, a terminal can only issue the first two tokens",
             )
         if self.role is not Role.ADMIN:
-            raise BadRequestError("the first two operators must have the role admin")
+            raise BadRequestError("the first two operators must have the admin role")
 
 
 class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):

@@ -78,7 +78,7 @@ class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
     refunds: int
     disputes: int
     deliveries_dead: int
-    approvals: int  # of proposals; each of `refunds` also needs approval
+    approvals: int  # proposals; the refunds that need approval are counted in `refunds`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

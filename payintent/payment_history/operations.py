@@ -45,7 +45,8 @@ class ShowTimeline(ReadOperation[TimelinePage], frozen=True, kw_only=True):
     of: Annotated[
         Literal["payment", "gateway", "chain", "events", "refunds", "cases", "operators"] | None,
         option(
-            "Only entries about: payment, gateway, chain, events, refunds, cases or operators.",
+            "Only entries about this subject: payment, gateway, chain, events, refunds, cases or "
+            "operators.",
             any_text=True,
         ),
     ] = None

@@ -1,1 +1,1 @@
-"""Payment links: pages at which buyers create payments without a shop."""
+"""Payment links: pages on which buyers create payments without a shop."""

@@ -42,7 +42,8 @@ async def create_link(
     """Create a link, or return the link that was already created with this key.
 
     Raises `BAD_REQUEST` for malformed terms, `IDEMPOTENCY_CONFLICT` if the key was used with
-    different terms, and the errors of `POST /payments` for terms that no payment could have.
+    different terms, and the same errors as `POST /payments` for terms that are invalid for every
+    payment.
     """
     check_link_body(body)
     request_hash = compute_link_fingerprint(body)
@@ -90,7 +91,7 @@ async def get_merchant_link(
 async def deactivate_link(
     database: Database, merchant_id: int, link_id: UUID | None, deactivated_by: str
 ) -> LinkWithUses:
-    """Deactivate a merchant's link for good. Payments that were already created stay open."""
+    """Deactivate a merchant's link permanently. Payments that were already created stay open."""
     stored = await get_merchant_link(database, merchant_id, link_id)
     async with database.transaction() as tx:
         await link_store.deactivate(tx, stored.link.id, deactivated_by)

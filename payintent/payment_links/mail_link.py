@@ -1,4 +1,4 @@
-"""Mail a payment link to a buyer."""
+"""Email a payment link to a buyer."""
 
 from payintent.core import ids
 from payintent.core.errors import BadRequestError
@@ -27,7 +27,7 @@ async def mail_link(
     locale: str,
     sender: Actor,
 ) -> None:
-    """Store a mail with a link. Its audit entry does not contain the recipient.
+    """Store an email with a link. Its audit entry does not contain the recipient.
 
     Raises `BAD_REQUEST` for an invalid address or language, `LinkClosedError`, and `RATE_LIMITED`.
     """

@@ -9,9 +9,9 @@ from uuid import UUID
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.core.money import parse_amount
 
-#: The most uses of a link with a limit. Finding a free use requires reading all of them.
+#: Highest possible limit on a link's uses. Finding a free use requires reading all uses.
 USES_MAX = 10_000
-TITLE_CHARS_MAX = 120  # as much as the checkout page shows
+TITLE_CHARS_MAX = 120  # the length that the checkout page can show
 DESCRIPTION_CHARS_MAX = 500
 ORDER_ID_CHARS_MAX = 120
 
@@ -25,7 +25,7 @@ class LinkState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AmountRange:
-    """The bounds of an amount that the buyer enters. None means the limit of payments."""
+    """The bounds of an amount that the buyer enters. None means the general limit for payments."""
 
     minimum: Decimal | None = None
     maximum: Decimal | None = None
@@ -33,7 +33,7 @@ class AmountRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTerms:
-    """The product that a link sells, and its price. The terms never change."""
+    """The product that is sold with a link, and its price. The terms never change."""
 
     title: str
     description: str | None
@@ -61,7 +61,7 @@ class PaymentLink:
     deactivated_at: datetime | None
 
     def find_closed_state(self, now: datetime) -> LinkState | None:
-        """Return why the link does not accept payments, apart from its number of uses."""
+        """Return why the link is closed, without considering its number of uses."""
         if self.deactivated_at is not None:
             return LinkState.INACTIVE
         if self.terms.expires_at is not None and self.terms.expires_at <= now:
@@ -84,9 +84,9 @@ class LinkClosedError(RefusedError):
 def choose_amount(
     terms: LinkTerms, entered_amount: str | None, minimum: Decimal, maximum: Decimal
 ) -> str:
-    """Return the amount of a payment; an entered amount is only used if the link has none.
+    """Return the amount of a payment. An entered amount is only used if the link has no amount.
 
-    `minimum` and `maximum` are the limits of payments. Raises `INVALID_AMOUNT`.
+    `minimum` and `maximum` are the general limits for payments. Raises `INVALID_AMOUNT`.
     """
     if terms.amount_text is not None:
         return terms.amount_text

@@ -29,12 +29,12 @@ _BUYER_DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOrder:
-    """A buyer's submission of a link's page."""
+    """A form that a buyer submitted on a link's page."""
 
     link: PaymentLink
     form_id: str  # identifies the form, so that a second submission has no effect
     entered_amount: str | None
-    previous_payment: Payment | None  # that the same browser has made with the link
+    previous_payment: Payment | None  # the same browser's last payment with the link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ async def _take_slot(link_id: UUID, tx: Tx, payment_id: UUID) -> None:
 
 
 def _name_buyer(order: LinkOrder, digest: bytes) -> str:
-    """Return a random name for the buyer, which further payments of the browser share."""
+    """Return a random id for the buyer, which later payments from the same browser reuse."""
     if order.previous_payment is not None:
         return order.previous_payment.payer_uid
     return f"link_{to_base62(int.from_bytes(digest[_BUYER_DIGEST_BYTES:]), UUID_CHARS)}"

@@ -52,7 +52,7 @@ LINK_DECODER = msgspec.json.Decoder(CreateLinkBody)
 
 
 def check_link_body(body: CreateLinkBody) -> None:
-    """Raise `BAD_REQUEST` if a field is malformed, regardless of what the merchant accepts."""
+    """Raise `BAD_REQUEST` if a field is malformed, regardless of the merchant's configuration."""
     check_text("title", body.title, TITLE_CHARS_MAX)
     check_text("description", body.description, DESCRIPTION_CHARS_MAX)
     check_text("order_id", body.order_id, ORDER_ID_CHARS_MAX)
@@ -83,7 +83,7 @@ def compute_link_fingerprint(body: CreateLinkBody) -> bytes:
 def read_link_terms(
     body: CreateLinkBody, merchant: AuthenticatedMerchant, settings: Settings, now: datetime
 ) -> LinkTerms:
-    """Validate the terms in the same way as a payment; raises the first error."""
+    """Validate the terms in the same way as for a payment; raises the first error."""
     require_accepting_payments(merchant.activation)
     require_payable_currency(body.currency, merchant.payable_currencies, pegged=True)
     if body.amount is not None and (body.amount_min, body.amount_max) != (None, None):

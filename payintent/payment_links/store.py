@@ -64,7 +64,7 @@ class FirstLinkRequest:
 
 
 class LinkMail(Struct, frozen=True):
-    """The stored content of a mail. The text is composed when the mail is sent."""
+    """The stored content of an email. The text is composed when the email is sent."""
 
     link_id: UUID
     recipient: str
@@ -198,7 +198,7 @@ async def lock(tx: Tx, link_id: UUID) -> PaymentLink:
 
 
 async def take_new_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
-    """Take the slot after the last one; return False if all slots have been taken.
+    """Take a slot that was never taken; return False if there is none.
 
     The link must be locked.
     """

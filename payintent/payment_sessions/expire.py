@@ -88,11 +88,9 @@ async def expire_stranded(
 ) -> tuple[Payment, UUID]:
     """Expire a payment whose gateway or chain is unavailable, and open a case.
 
-    The case records money that arrives later.
-
-    Requires two operators' approval. The session stays `closing` until its gateway responds or
-    its chain is read again. Returns the payment and the case id. Raises `CONFLICT` as
-    `require_stranded_session` does.
+    The case records money that arrives later. The caller must require a second operator's approval.
+    The session stays `closing` until its gateway responds or its chain is read again. Returns the
+    payment and the case id. Raises `CONFLICT` as `require_stranded_session` does.
     """
     payment, now = await payment_store.lock_payment(tx, payment_id)
     session = await session_store.lock(tx, payment.session_id) if payment.session_id else None

@@ -184,7 +184,7 @@ def _quote_selection(
     return quotes[0]
 
 
-#: Refusals that buyers can understand, with their error codes. All others are about the currency.
+#: Refusals that are reported to buyers with their reason. Others become `UNSUPPORTED_CURRENCY`.
 _ERROR_CODES: Mapping[RefusalKind, ErrorCode] = {
     RefusalKind.TOKEN_UNAVAILABLE: ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE,
     RefusalKind.PRECISION: ErrorCode.INVALID_AMOUNT,

@@ -115,7 +115,7 @@ async def lock_records(
 
 
 async def lock_sessions(tx: Tx, session_ids: Collection[UUID]) -> None:
-    """Lock sessions after their payments, in the order in which everyone locks them."""
+    """Lock sessions after their payments, in the order that all transactions use."""
     if not session_ids:
         return
     rows = await tx.fetch(

@@ -55,7 +55,7 @@ from payintent.webhooks.outbox_store import DeliveryRecord
 
 _CALLS_MAX = 100
 _PAGE_LINES_MAX = 100
-_STATEMENT_ROWS_MAX = 10_000_000  # a statement has no filters that could be narrower
+_STATEMENT_ROWS_MAX = 10_000_000  # unlike lists, statements cannot be filtered
 _NO_EVENT = "no such event"
 
 
@@ -256,7 +256,7 @@ async def get_catalog_preview(visit: MemberVisit) -> Response:
 
 @member_page(MemberRight.SEE_CALLS)
 async def get_calls(visit: MemberVisit) -> Response:
-    """`GET /merchant/calls?failed=`: API calls, newest first, or those that failed."""
+    """`GET /merchant/calls?failed=`: all API calls or only failed calls, newest first."""
     query = read_filters(visit)
     cursor = query.get("cursor")
     before = None if cursor is None else read_time_cursor(cursor)

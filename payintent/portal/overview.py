@@ -36,7 +36,7 @@ _OUTCOMES: dict[str, str] = {
     AttemptOutcome.BLOCKED: "the callback URL or its address is not allowed",
     AttemptOutcome.TLS_ERROR: "the TLS certificate or handshake was not valid",
     AttemptOutcome.BAD_RESPONSE: "your server did not send a valid HTTP response",
-    AttemptOutcome.REDIRECT: "your server redirected the request, which is not followed",
+    AttemptOutcome.REDIRECT: "your server responded with a redirect, which is not followed",
 }
 
 
@@ -45,7 +45,7 @@ class Problem:
     """A link to rows that need attention."""
 
     count: int
-    limit: int  # of the count
+    limit: int  # maximum of `count`
     noun: str  # in the singular
     text: str
     url: str
@@ -153,6 +153,6 @@ def _list_case_problems(cases: Sequence[MerchantCase], now: datetime) -> Iterato
             count=len(deadlines),
             limit=_CASES_MAX,
             noun="dispute",
-            text=f"to be answered, the first by {min(deadlines):%Y-%m-%d %H:%M} UTC",
+            text=f"awaiting a response, the first by {min(deadlines):%Y-%m-%d %H:%M} UTC",
             url="/merchant/cases?status=OPEN",
         )

@@ -196,7 +196,7 @@ async def _load_link(visit: MemberVisit) -> LinkWithUses:
 
 
 def _parse_key(text: str) -> UUID:
-    """Parse the form's idempotency key, so that a double submission creates one link."""
+    """Parse the form's idempotency key, so that a double submission creates only one link."""
     try:
         return UUID(text)
     except ValueError:

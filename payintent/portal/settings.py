@@ -24,7 +24,7 @@ from payintent.webhooks.model import EventType
 _PAGE = "/merchant/settings"
 _SECRETS_MAX = 10
 _HOUR_S = 3_600
-#: The overlaps of a new webhook secret with the previous secrets, in hours.
+#: How long previous webhook secrets can remain valid after a new one is created, in hours.
 _OVERLAPS_H = (0, 1, 24)
 _NAMES = tuple(field.name for field in fields(EditableSettings))
 #: The settings in error messages, and their labels on the page.
@@ -125,7 +125,7 @@ def _read_settings(visit: MemberVisit, prefix: str) -> EditableSettings:
 def _merge_conflict(
     conflict: SettingsConflictError, opened: EditableSettings, entered: EditableSettings
 ) -> _Page:
-    """Show the member's changes on top of the stored settings, so that no change is lost."""
+    """Apply the member's changes to the stored settings, so that no change is lost."""
     changes = {
         name: getattr(entered, name)
         for name in _NAMES
@@ -184,7 +184,7 @@ async def _render_settings_page(visit: MemberVisit, page: _Page) -> Response:
 
 
 def _name_settings(message: str) -> str:
-    """Replace the names of the settings in a message by their labels."""
+    """Replace the names of the settings in a message with their labels."""
     for name, label in _LABELS.items():
         message = message.replace(name, label)
     return message

@@ -21,7 +21,7 @@ _NO_TEST_SIDE = (
 
 @member_page(any_side=True)
 async def post_side(visit: MemberVisit) -> Response:
-    """`POST /merchant/side`: switch this session to the side `live` or `test`.
+    """`POST /merchant/side`: switch this session to the `live` or `test` side.
 
     The first switch to the test side creates the test merchant, and shows its secrets once.
     """

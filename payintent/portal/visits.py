@@ -118,7 +118,7 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 
     @property
     def actor(self) -> Actor:
-        """The member in the audit log, named after the member's own merchant on both sides."""
+        """The member as an actor. Its name contains the member's own merchant on both sides."""
         return member_actor(self.session.merchant_id, self.session.email)
 
     @property
@@ -152,7 +152,7 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 
     @property
     def contact(self) -> str:
-        """How to reach the operator: an e-mail address or a URL. Empty if it is not known."""
+        """The operator's email address or support URL; empty if it is not configured."""
         return self.context.settings.operator_contact
 
     @property
@@ -233,7 +233,7 @@ def member_page(
 
 
 async def take_change_token(visit: MemberVisit) -> None:
-    """Limit the changes of the test side; raises `RATE_LIMITED`."""
+    """Limit the rate of changes on the test side; raises `RATE_LIMITED`."""
     await visit.context.limiter.take_change_token(visit.merchant_id)
 
 

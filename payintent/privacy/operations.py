@@ -84,7 +84,7 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         first_id = ids.format_id(ids.PAYMENT, payment_ids[0])
         return [
             f"{len(payment_ids)} payments of merchant {self.merchant_id}, starting with {first_id}",
-            "their payer's name, e-mail, metadata and addresses are permanently erased",
+            "their payer's name, email, metadata and addresses are permanently erased",
         ]
 
     async def check(self, context: OperationContext) -> None:

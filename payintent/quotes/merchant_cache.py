@@ -34,7 +34,7 @@ class MerchantSetup:
     tax_rates: Mapping[str, Decimal]
 
     def get_methods_during_outage(self, account_ids: Collection[int]) -> list[PaymentMethod]:
-        """Return all methods. Those of the given accounts are unavailable."""
+        """Return all methods; the methods of the given accounts are marked as unavailable."""
         return [
             make_unavailable(method, UnavailablePart.OUTAGE)
             if method.account_id in account_ids

@@ -27,7 +27,7 @@ from payintent.quotes.price import PriceRates, make_price
 
 
 class RefusalKind(StrEnum):
-    """The rule that refuses a method, in the order in which the rules are applied."""
+    """The rules that can refuse a method, in the order in which they are applied."""
 
     # The method cannot be used for any payment, or not for this payment.
     MERCHANT_STATUS = "merchant_status"
@@ -104,7 +104,7 @@ class MethodOffer:
 
 @dataclass(frozen=True, slots=True)
 class QuoteTerms:
-    """The payment and the merchant's configuration for which methods are judged."""
+    """The payment and the merchant's configuration that methods are judged against."""
 
     payment: Payment
     merchant: Merchant

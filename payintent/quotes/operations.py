@@ -44,7 +44,7 @@ class QuoteExplanation:
     countries: tuple[str, ...]  # judged countries in which the method is offered
     total: str | None  # the total that the buyer would pay; None if it depends on the country
     code: str  # the rule that refuses the method; empty if the method is offered
-    reason: str  # the same in words
+    reason: str  # a description of the reason
 
 
 class ExplainQuotes(ReadOperation[list[QuoteExplanation]], frozen=True, kw_only=True):
@@ -99,7 +99,8 @@ def _explain_everywhere(
 ) -> Iterator[QuoteExplanation]:
     """Explain a method for buyers in every country.
 
-    If no country offers it, the reason comes from the country that comes closest to an offer.
+    If it is not offered in any country, the reason is taken from the country that is closest to an
+    offer.
     """
     refusal = find_method_refusal(terms, method)
     if refusal is not None:

@@ -13,7 +13,7 @@ _LOOKED_AT_DAYS = 30  # the deposit watcher rechecks younger addresses for depos
 _NEW_HOURS = 1  # a new address may not have been read yet
 
 #: The expected balance of the address of the session `l.our_id` at block $4: the deposits of a
-#: token in the tables of tokens `k`, less the sweeps.
+#: token in the tables of tokens `k`, minus the sweeps.
 _EXPECTED: LiteralString = """
     coalesce((
         SELECT sum(r.amount)
@@ -38,7 +38,7 @@ class ComparedAddress:
 
 @dataclass(frozen=True, slots=True)
 class ReadBlocks:
-    """The last block of which deposits and sweeps have been read, also by a recheck."""
+    """The last blocks for which deposits and sweeps have been read and rechecked."""
 
     last: int
     looked_at: int
@@ -157,7 +157,7 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
     await tx.fetch(_FIND_DIFFERING_BOOKS)
 
 
-#: A deposit is in the ledger from its capture on, and leaves `chain_deposits` with its sweep.
+#: A deposit enters the ledger with its capture, and leaves `chain_deposits` with its sweep.
 _ADD_BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,

@@ -170,7 +170,7 @@ async def compare_contracts(context: ChainComparison, chain: ChainRecord) -> Non
 
 
 class ComparedPiece(Protocol):
-    """Lines of the chain that one transaction compares with the books."""
+    """Lines from the chain that one transaction compares with the books."""
 
     @property
     def run(self) -> BlockRun: ...  # after this piece

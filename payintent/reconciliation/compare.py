@@ -241,8 +241,8 @@ class ReconciliationInput:
 async def find_accounts(database: Executor, comparison: ReconciliationInput) -> list[int]:
     """Return the live accounts that the file covers.
 
-    Raises `RefusedError` for unknown accounts and test accounts. Test payments move no money, so
-    neither the books nor a gateway's list contain them.
+    Raises `RefusedError` for unknown accounts and test accounts. Test payments do not move money,
+    so neither the books nor a gateway's list contains them.
     """
     provider, account_id = comparison.provider, comparison.account_id
     accounts = await compare_store.list_provider_accounts(database, provider)

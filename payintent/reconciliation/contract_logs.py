@@ -163,7 +163,7 @@ def make_lines(
 
 
 def map_token_symbols(tokens: Sequence[TokenRecord]) -> dict[bytes, str]:
-    """Map token addresses to symbols, the currencies of their captures."""
+    """Map token addresses to symbols, which are the currencies of their captures."""
     return {
         token.address: token.symbol
         for token in sorted(tokens, key=lambda token: token.symbol)

@@ -187,7 +187,7 @@ class AddressReader:
         return [item for item in addresses if item.session_id in sessions]
 
     async def _merge(self, name: str, balances: Balances, second: Balances, block: int) -> Balances:
-        """Replace balances by a second endpoint's balances that match the books."""
+        """Replace balances with a second endpoint's balances that match the books."""
         expected = await self._list_expected(list({key[0] for key in second}), block)
         wrong = {
             key: amount

@@ -81,7 +81,7 @@ async def list_steps(database: Executor, payment_id: UUID) -> dict[UUID, RefundS
 
 
 async def set_buyer_address(tx: Tx, refund_id: UUID, destination: str, step: RefundStep) -> bool:
-    """Set or change the destination of an unsent refund; return False if it was changed before."""
+    """Set or change the destination of an unsent refund; return False if that is not possible."""
     row = await tx.row(
         f"""
         UPDATE refund

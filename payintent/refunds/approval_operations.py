@@ -30,8 +30,8 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     note: Annotated[
         str,
         option(
-            "Stored with the refund; default: the reason. Required if the destination is not the "
-            "payer."
+            "A note to store with the refund; defaults to the reason. Required if the "
+            "destination is not the payer's address."
         ),
     ] = ""
 
@@ -58,14 +58,14 @@ class ApproveRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 
 
 def is_rejectable(step: str, sent_at: datetime | None) -> bool:
-    """Return whether a refund waits for an address or approval, or was never sent."""
+    """Return whether a refund is waiting for an address or approval, or was never sent."""
     return step in {RefundStep.ADDRESS, RefundStep.APPROVAL} or (
         step == RefundStep.QUEUED and sent_at is None
     )
 
 
 class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Reject a refund that waits for an address or approval, or was never sent.
+    """Reject a refund that is waiting for an address or approval, or was never sent.
 
     Its amount is released. The requester can use this operation to withdraw the refund.
     """
@@ -75,7 +75,8 @@ class RejectRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
     refund_id: RefundId
     note: Annotated[
-        str, option("Stored with the refund; default: the reason.", defaults_to_reason=True)
+        str,
+        option("A note to store with the refund; defaults to the reason.", defaults_to_reason=True),
     ]
 
     async def check(self, context: OperationContext) -> None:

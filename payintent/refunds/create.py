@@ -48,7 +48,7 @@ class CreateRefundRequest:
     key: UUID | None  # None for operators' requests without an idempotency key
     requested_by: str | None = None  # the operator; None for the merchant
     api_key_id: str = ""  # the public part of the merchant's key
-    member: str = ""  # the member's e-mail address, if no API key was used
+    member: str = ""  # the member's email address, if no API key was used
     amount: str | None = None  # as received; None refunds the full remainder
     reason: str | None = None
     destination: str | None = None  # an address on the capture's chain

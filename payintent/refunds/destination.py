@@ -20,9 +20,9 @@ async def choose_destination_and_step(
     """Return a refund's destination address and its first step.
 
     On a chain, the default destination is the payer. A refund of a deposit waits until the buyer
-    enters an address, because its sender may be an exchange. Gateways refund to the payment
-    method, so their destination is None. Raises `BAD_REQUEST` for an invalid address, and for an
-    address of ours or of the sender if the payment was a deposit. Raises `UNPROCESSABLE` for any
+    enters an address, because its sender may be an exchange. Gateways refund to the payment method,
+    so their destination is None. Raises `BAD_REQUEST` for an invalid address, and, if the payment
+    was a deposit, for one of our addresses or the sender's address. Raises `UNPROCESSABLE` for any
     address if the payment was made at a gateway.
     """
     if capture.chain is None:
@@ -56,7 +56,7 @@ async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
 
     The buyer can change it once, until the refund is sent. A second operator must approve a refund
     to a sender of the deposits, which may be an exchange. Raises `BAD_REQUEST` for an address that
-    is invalid or ours, and `CONFLICT` if it can no longer be set.
+    is invalid or belongs to us, and `CONFLICT` if it can no longer be set.
     """
     _, refund, _ = await lock_refund(tx, refund_id)
     capture = await capture_store.lock(tx, refund.capture_id)
@@ -94,8 +94,8 @@ async def _exceeds_chain_limit(
 ) -> bool:
     """Return whether the refund exceeds the merchant's daily limit of unapproved refunds.
 
-    The limit is a number of tokens per chain. Refunds in all tokens count towards it, so that it
-    cannot be avoided with many small refunds.
+    The limit is a number of tokens per chain. Earlier refunds in all tokens count towards it, so
+    that it cannot be circumvented with many small refunds.
     """
     if capture.token_decimals is None or capture.approval_above_minor is None:
         return True

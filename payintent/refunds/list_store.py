@@ -35,8 +35,8 @@ class RefundDetails:
     chain: str | None
     payer: str | None  # the sender's on-chain address
     destination: str | None
-    address_entries: int  # of a deposit: how often the buyer has entered the destination
-    can_enter_address: bool  # of a deposit: whether the buyer can enter or correct it
+    address_entries: int  # for a deposit: how often the buyer has entered the destination
+    can_enter_address: bool  # for a deposit: whether the buyer can enter or correct it
     reason: str | None
     requested_by: str
     approved_by: str | None
@@ -205,7 +205,7 @@ async def sum_unapproved_on_chain(
 ) -> Decimal:
     """Return a merchant's total of unapproved refunds on a chain in the last day, in tokens.
 
-    A refund of a deposit counts from the day when its buyer enters the address.
+    A refund of a deposit counts from the day on which its buyer enters the address.
 
     Takes a lock, so that no concurrent transaction can add to the total. Tokens that are no longer
     configured do not count, since their refunds always need a second operator.

@@ -134,7 +134,7 @@ class ShowAddressLink(ChangeOperation[RefundAddressLink], frozen=True, kw_only=T
         refund = await read_details(context.database, self.refund_id)
         return [
             f"the approver sees the buyer's link for refund {self.refund_id} of {refund.goes_back}",
-            "whoever has the link can enter the address to which the refund is sent",
+            "anyone who has the link can enter the address to which the refund is sent",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -178,7 +178,10 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     reason: Annotated[str | None, option("The reason shown to the merchant.")] = None
     destination: Annotated[
         str | None,
-        option("On-chain address to refund to; default: the payer's, or as the buyer enters."),
+        option(
+            "On-chain address to refund to; default: the address of the payer, or as entered by "
+            "the buyer."
+        ),
     ] = None
     key: Annotated[
         UUID | None, option("Idempotency key; repeating a request within 24 hours has no effect.")
@@ -233,7 +236,8 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     is_destructive: ClassVar[bool] = True
     refund_id: RefundId
     note: Annotated[
-        str, option("Stored with the case; default: the reason.", defaults_to_reason=True)
+        str,
+        option("A note to store with the case; defaults to the reason.", defaults_to_reason=True),
     ]
 
     async def needs_approval(self, context: OperationContext) -> bool:
@@ -271,7 +275,7 @@ class QueuedRefundCount:
 class CheckQueuedRefunds(ChangeOperation[QueuedRefundCount], frozen=True, kw_only=True):
     """Query the gateway for every queued refund before sending it; run this after a restore.
 
-    Run it before any worker starts. A refund that was queued in the backup may have been sent
+    It must run before any worker starts. A refund that was queued in the backup may have been sent
     since, so it is marked as sent and a worker first queries its gateway or chain. It is sent again
     only if the gateway executes each refund at most once, or if the contract has not executed it.
     """

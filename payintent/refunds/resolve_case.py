@@ -43,7 +43,8 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
         ),
     ]
     note: Annotated[
-        str, option("Stored with the case; default: the reason.", defaults_to_reason=True)
+        str,
+        option("A note to store with the case; defaults to the reason.", defaults_to_reason=True),
     ]
     destination: Annotated[
         str | None, option("On-chain address to refund to; defaults to the payer's address.")
@@ -107,7 +108,10 @@ async def _lock_open_case(tx: Tx, case: CaseRecord) -> None:
 
 def _no_money_message(case: CaseRecord) -> str:
     if case.kind in _KINDS_WITHOUT_MONEY:
-        return f"a {case.kind} case holds no funds; resolve it at the provider, then close the case"
+        return (
+            f"a {case.kind} case does not hold funds; resolve it at the provider, "
+            "then close the case"
+        )
     if case.credited:
         return "this case's money was credited to a payment; refund the payment instead"
     return "no captured money is recorded for this case, so nothing can be refunded"

@@ -113,8 +113,8 @@ _ADD = (
 async def add(tx: Tx, new_refund: NewRefund) -> Refund:
     """Store a refund, reserve its amount and write a ledger entry.
 
-    If the refund waits for the buyer's address and the merchant mails receipts, a mail with the
-    link is queued.
+    If the refund is waiting for the buyer's address and the merchant emails receipts, an email with
+    the link is queued.
 
     The capture and the payment must be locked.
     """

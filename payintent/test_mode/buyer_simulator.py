@@ -91,8 +91,8 @@ class BuyerSimulator:
     async def transfer(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
         """Send a transfer to the payment's test address, selecting the method if necessary.
 
-        A transfer to a payment that has ended opens a case, as on a real chain. See `pay` for the
-        result.
+        A transfer to a payment that has ended opens a case, as on a real chain. The result is the
+        same as for `pay`.
         """
         payment, session = snapshot.payment, snapshot.session
         if await self._is_key_used(payment, request):
@@ -104,7 +104,7 @@ class BuyerSimulator:
         return await self._apply(payment, session.id, request)
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Apply an action of the buyer's bank to a paid payment. See `pay` for the result."""
+        """Apply an action of the buyer's bank to a paid payment. Returns the same as `pay`."""
         if await self._is_key_used(snapshot.payment, request):
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session

@@ -1,4 +1,4 @@
-"""The built-in gateway for test payments to an address, which need no chain and move no money."""
+"""The built-in gateway for test payments to an address, which do not use a chain or move money."""
 
 from payintent.chains.store import TEST_CHAIN, TEST_DEPOSIT_PROVIDER, TEST_NETWORK_ID
 from payintent.core import ids
@@ -22,7 +22,7 @@ from payintent.test_mode.model import TestSession
 
 
 class TestDepositGateway(TestGateway):
-    """Its callbacks and refunds are the same as those of the gateway for test cards."""
+    """Its callbacks and refunds work in the same way as in the gateway for test cards."""
 
     provider = TEST_DEPOSIT_PROVIDER
     capabilities = GatewayCapabilities(
@@ -40,7 +40,7 @@ class TestDepositGateway(TestGateway):
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> CreationResult:
-        """Open a session. The uuid of its address is its own id."""
+        """Open a session. The uuid from which its address is derived is the session's id."""
         await test_store.open_session(
             self._database,
             TestSession(

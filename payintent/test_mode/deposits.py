@@ -1,6 +1,7 @@
-"""Test payments to an address: what the transfers of a test session amount to.
+"""Decide the effects of transfers to the address of a test session.
 
-The rules are those of real deposits. The transfers are rows of a table, and there is no chain.
+The rules are the same as for real deposits. The transfers are rows in a table, and there is no
+chain.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class TestTransfer:
 
 
 async def add_transfer(tx: Tx, session_id: UUID, transfer: TestTransfer) -> TestSession | None:
-    """Store a transfer to a session's address, and the reports that follow from it.
+    """Store a transfer to a session's address, and the resulting reports.
 
     Returns None if the session does not exist, has too many transfers, or nothing remains to pay.
     """
@@ -62,7 +63,7 @@ async def add_transfer(tx: Tx, session_id: UUID, transfer: TestTransfer) -> Test
 
 
 async def report(tx: Tx, session_id: UUID) -> SessionReport:
-    """Report a session as of now. At its deadline, transfers that are too small are captured."""
+    """Report a session's state. At its deadline, transfers that are too small are captured."""
     await test_store.lock_session(tx, session_id)
     await _capture(tx, session_id)
     reports = await list_reports(tx, session_id)
@@ -83,7 +84,7 @@ async def list_reports(database: Executor, session_id: UUID) -> list[SessionRepo
 
 
 async def _capture(tx: Tx, session_id: UUID) -> None:
-    """Store the captures that the session's transfers amount to now."""
+    """Store the captures that currently result from the session's transfers."""
     evidence = await _load_evidence(tx, session_id)
     captures = decide_captures(evidence)
     for last_id in {capture.last_id: None for capture in captures}:
@@ -98,7 +99,7 @@ async def _capture(tx: Tx, session_id: UUID) -> None:
 
 
 async def _load_evidence(tx: Tx, session_id: UUID) -> DepositEvidence:
-    """Load the facts about a session and its transfers that no capture includes yet."""
+    """Load the facts about a session, and its transfers that have not been captured yet."""
     row = await tx.row(
         """
         SELECT t.expires_at, t.currency, t.amount_minor, clock() AS now,
@@ -138,7 +139,7 @@ async def _load_evidence(tx: Tx, session_id: UUID) -> DepositEvidence:
 
 
 def _to_deposit(row: Row, deadline: datetime) -> FinalDeposit:
-    """Return a transfer as a deposit. Its id is that of the row."""
+    """Return a transfer as a deposit with the id of the row."""
     return FinalDeposit(
         id=UUID(int=row["id"]),
         reference=f"0x{row['tx_hash'].hex()}:0",

@@ -1,4 +1,4 @@
-"""Trigger a webhook event on the test side: create a test payment, and let it end."""
+"""Trigger a webhook event on the test side by creating a test payment that ends with the event."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -37,8 +37,8 @@ _EXPIRES_IN_S = 1800
 _PAYER_UID = "test-event"
 _DECLINE_CODE = "card_declined"
 _NO_CURRENCY = (
-    "The test card accepts no currency in the default country of the merchant. Ask your payment "
-    "service provider to change the country."
+    "The test card cannot be charged in any currency of the merchant's default country. Ask your "
+    "payment service provider to change the country."
 )
 
 
@@ -53,8 +53,9 @@ class EventTrigger:
     async def trigger(self, merchant_id: int, event_type: EventType, key: UUID) -> UUID | None:
         """Create a test payment that ends with the event, and return the id of the event.
 
-        A repeated call with the same `key` has no further effect. Raises `INVALID_PAYMENT_STATE`
-        if the test payment has ended in another way, and the errors of creating and paying.
+        A repeated call with the same `key` has no further effect. Raises `INVALID_PAYMENT_STATE` if
+        the test payment has ended in a different way, and the errors of creating and paying a
+        payment.
         """
         setup = await self.merchants.get(merchant_id)
         if setup.merchant.livemode:

@@ -181,7 +181,7 @@ def _to_record(row: Row, attempts: list[EndpointAttempt]) -> EndpointRecord:
     )
 
 
-_DELIVERIES_SEARCHED = 1_000  # for the last success
+_DELIVERIES_SEARCHED = 1_000  # when searching for the last success
 _HEALTH_ATTEMPTS_MAX = 20  # per event
 
 
@@ -300,7 +300,7 @@ def describe_endpoint_health(
 ) -> EndpointHealth:
     """Complete `health` with the results of `attempts`, which are sorted newest first.
 
-    An endpoint is failing since the first failed attempt after its last success, or since its
+    An endpoint has been failing since the first failed attempt after its last success, or since its
     circuit opened if that was earlier.
     """
     successes = [attempt.at for attempt in attempts if attempt.is_delivered]

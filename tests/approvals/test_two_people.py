@@ -189,12 +189,12 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
         (ADA, "an operator other than 'Ada', who proposed it", ErrorCode.CONFLICT),
         (
             replace(ALAN, role=Role.FINANCE),
-            "account.change requires the role admin",
+            "account.change requires the admin role",
             ErrorCode.FORBIDDEN,
         ),
         (
             replace(ALAN, role=Role.SUPPORT),
-            "approve requires the role finance",
+            "approve requires the finance role",
             ErrorCode.FORBIDDEN,
         ),
         (_TERMINAL, "set PAYINTENT_OPERATOR_TOKEN", ErrorCode.FORBIDDEN),
@@ -206,7 +206,7 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
 async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     rejection = Reject(approval_id=waiting.id, note="not theirs")
-    finance, words = replace(ALAN, role=Role.FINANCE), "account.change requires the role admin"
+    finance, words = replace(ALAN, role=Role.FINANCE), "account.change requires the admin role"
     assert await _refused(stage, rejection, finance, words) is ErrorCode.FORBIDDEN
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
 
@@ -455,7 +455,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
     await stage.world.rows("DELETE FROM operator_token")
     issue = IssueOperatorToken(name="Grace", role=Role.ADMIN)
     viewer = IssueOperatorToken(name="Grace")
-    words = "the first two operators must have the role admin"
+    words = "the first two operators must have the admin role"
     assert await _refused(stage, viewer, _TERMINAL, words) is ErrorCode.BAD_REQUEST
     done = await asyncio.gather(
         *(

@@ -100,7 +100,7 @@ def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> Non
     )
     terminal.become(approved["result"]["token"])
     said = terminal.run(*_TAX)
-    assert said.err == "payintent: tax.set requires the role admin; Grace has the role finance\n"
+    assert said.err == "payintent: tax.set requires the admin role; Grace has the finance role\n"
     listed = {one["name"]: one for one in terminal.run("operator", "list", "--json").json}
     assert listed["Grace"]["role"] == "finance"
     assert listed["Grace"]["last_used_at"] is not None

@@ -424,7 +424,7 @@ async def test_a_viewer_may_compare_and_not_apply(world: World, production: Inst
     viewer = Installation(production.service, Actor("Vera", "looking", Role.VIEWER))
     text = "version: 1\nrestrictions: []\n"
     assert len(await viewer.plan(text)) == 1
-    assert "requires the role admin" in await viewer.refusal(text)
+    assert "requires the admin role" in await viewer.refusal(text)
     assert len(await viewer.plan(text)) == 1
 
 

@@ -76,7 +76,7 @@ async def test_what_waits_is_shown_in_words_with_its_age(
     await operator.world.move_clock(3 * 3600)
     said = words(await alan.get("/approvals"))
     assert "Issue operator token" in said
-    assert "'Grace' becomes an operator with the role viewer, for 30 days" in said
+    assert "'Grace' becomes an operator with the viewer role, for 30 days" in said
     assert f"Ada {WHY} 3 h" in said
     assert page in (await alan.get("/approvals")).body.decode()
     shown = words(await alan.get(page))
@@ -228,7 +228,7 @@ async def test_a_lesser_role_sees_it_and_cannot_decide(
         assert answer.status == 403
     finance = await signed_in(operator, "fay", Role.FINANCE)
     answer = await finance.post(f"{page}/approve", note="all the same")
-    assert "requires the role admin" in words(answer)
+    assert "requires the admin role" in words(answer)
     assert "WAITING" in words(await ada.get(page))
 
 

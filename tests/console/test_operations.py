@@ -134,7 +134,7 @@ async def test_what_a_role_may_not_do_is_not_shown_and_is_refused(
     for action, kind in OPERATIONS.items():
         if action in allowed:
             continue
-        message = f"{action} requires the role {kind.needs_role}; ann has the role {role}"
+        message = f"{action} requires the {kind.needs_role} role; ann has the {role} role"
         for answer in (
             await visitor.get(page_of(action)),
             await visitor.post(page_of(action), step="confirmed", why="all the same"),

@@ -214,7 +214,7 @@ async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: 
     payment = await paid(world)
     await hear(world, report(payment))
     case = await the_case(world)
-    with pytest.raises(RefusedError, match="holds no funds"):
+    with pytest.raises(RefusedError, match="does not hold funds"):
         await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="?"))
     closed = await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
     assert closed.status == "ACCEPTED"

@@ -83,7 +83,7 @@ async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
             answer = await operator.send("POST", path, json=sent, headers=headers)
             assert refusal(answer) == (403, "FORBIDDEN"), action
             assert answer.json["message"] == (
-                f"{action} requires the role {_least(action)}; of {role} has the role {role}"
+                f"{action} requires the {_least(action)} role; of {role} has the {role} role"
             )
         else:
             answer = await operator.send("POST", path, json=sent | {"nome": 1}, headers=headers)
@@ -98,7 +98,7 @@ async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
 async def test_a_case_is_refunded_by_finance_and_closed_by_support(stage: Stage) -> None:
     fields = stage.fields("case.resolve") | {"resolution": "refund"}
     refund = msgspec.convert(fields, OPERATIONS["case.resolve"])
-    with pytest.raises(RefusedError, match=r"case\.resolve requires the role finance") as refused:
+    with pytest.raises(RefusedError, match=r"case\.resolve requires the finance role") as refused:
         await stage.service.submit(refund, Actor("Ada", "ticket 7", Role.SUPPORT))
     assert refused.value.code is ErrorCode.FORBIDDEN
     closed: Any = await stage.service.submit(

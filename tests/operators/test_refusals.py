@@ -156,7 +156,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("fraud.add", {"score": 101}, _BAD, "score must be from 0 to 100"),
     ("fraud.add", {"value": None}, _BAD, "value must have 1 to 255 characters"),
     ("fraud.add", {"value": "x" * 256}, _BAD, "value must have 1 to 255 characters"),
-    ("fraud.add", {"value": "nobody"}, _BAD, "value must be an e-mail address"),
+    ("fraud.add", {"value": "nobody"}, _BAD, "value must be an email address"),
     ("fraud.add", {"count_max": 1}, _BAD, "only velocity rules can have count_max"),
     ("fraud.add", {"kind": "PAYER", "value": "\x00"}, _BAD, "value contains characters"),
     ("fraud.add", {"kind": "COUNTRY", "value": "Japan"}, _BAD, "must be two capital letters"),

@@ -112,7 +112,7 @@ async def test_the_audit_log_names_both(world: World, stranded: tuple[Payment, S
 
 async def test_it_needs_finance(world: World, stranded: tuple[Payment, Session]) -> None:
     payment, _ = stranded
-    with pytest.raises(RefusedError, match="requires the role finance") as refused:
+    with pytest.raises(RefusedError, match="requires the finance role") as refused:
         await world.service.submit(end(payment), Actor("Ada", "ticket 7", Role.SUPPORT))
     assert refused.value.code is ErrorCode.FORBIDDEN
 

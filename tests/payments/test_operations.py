@@ -128,7 +128,7 @@ async def test_a_refund_whose_key_was_stored_without_a_version_replays(world: Wo
 
 async def test_support_may_not_refund(world: World) -> None:
     payment = await paid(world)
-    with pytest.raises(RefusedError, match="requires the role finance") as refused:
+    with pytest.raises(RefusedError, match="requires the finance role") as refused:
         await refund(world, payment, _BOB)
     assert refused.value.code is ErrorCode.FORBIDDEN
 

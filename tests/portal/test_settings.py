@@ -325,7 +325,7 @@ async def test_finance_and_another_merchant_change_nothing_of_the_test_side(
     finance = await member(api, MemberRole.FINANCE)
     await switch(finance, "test")
     page = await finance.get("/merchant/settings")
-    assert "A member with the role developer can change these settings." in words(page)
+    assert "A member with the developer role can change these settings." in words(page)
     assert "/merchant/settings/" not in page.body.decode()
     other = await api.world.other_merchant()
     spy = await member(api, email="spy@other.test", merchant_id=other.merchant.id)

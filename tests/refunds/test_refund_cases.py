@@ -145,9 +145,9 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     ("kind", "of", "words"),
     [
         (CaseKind.UNKNOWN_REFERENCE, None, "no captured money is recorded for this case"),
-        (CaseKind.RECONCILIATION, None, "a RECONCILIATION case holds no funds"),
-        (CaseKind.RECONCILIATION, "second", "a RECONCILIATION case holds no funds"),
-        (CaseKind.REFUND_REVERSED, "second", "a REFUND_REVERSED case holds no funds"),
+        (CaseKind.RECONCILIATION, None, "a RECONCILIATION case does not hold funds"),
+        (CaseKind.RECONCILIATION, "second", "a RECONCILIATION case does not hold funds"),
+        (CaseKind.REFUND_REVERSED, "second", "a REFUND_REVERSED case does not hold funds"),
         (CaseKind.ORPHAN_CAPTURE, "credited", "this case's money was credited to a payment"),
     ],
 )

@@ -206,7 +206,7 @@ async def test_a_refund_whose_money_a_chain_has_moved_is_not_sent_again(
 
 async def test_it_needs_finance_and_a_note(world: World, resting: tuple[Payment, Refund]) -> None:
     _, refund = resting
-    with pytest.raises(RefusedError, match="requires the role finance"):
+    with pytest.raises(RefusedError, match="requires the finance role"):
         await world.service.submit(resend(refund), Actor("Ada", "ticket 7", Role.SUPPORT))
     wordless = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="")
     with pytest.raises(RefusedError, match="note must have 1 to 500 characters"):

@@ -296,7 +296,7 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
             answer = await vera.page.goto(f"{console}/operations/{page}?{urlencode(fields)}")
             assert answer is not None
             assert answer.status == 403, page
-            assert "Vera has the role viewer" in await vera.page.inner_text("main"), page
+            assert "Vera has the viewer role" in await vera.page.inner_text("main"), page
             form = {"csrf": csrf, "why": WHY, "step": "confirmed"} | {
                 name: str(value) for name, value in fields.items()
             }
@@ -304,5 +304,5 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
                 f"{console}/operations/{page}", form=form, headers={"Origin": console}
             )
             assert tried.status == 403, page
-            assert "Vera has the role viewer" in await tried.text(), page
+            assert "Vera has the viewer role" in await tried.text(), page
         vera.troubles = [one for one in vera.troubles if "403" not in one]

@@ -78,8 +78,8 @@ def group_methods(
 ) -> list[Group]:
     """Group ordered quotes. The group of the method used last, or used most, comes first.
 
-    A token that can be paid in both ways is listed once for each. Groups have titles if one of them
-    has several methods.
+    A token that can be paid both with a wallet and by a transfer to an address is listed twice.
+    Groups have titles if one of them has several methods.
     """
     members: dict[MethodGroup, dict[object, list[dict[str, Any]]]] = {}
     for number, quote in enumerate(quotes):

@@ -1,4 +1,4 @@
-"""Order payment methods, so that the first is the one that the buyer probably wants."""
+"""Order payment methods so that the method that the buyer most likely wants comes first."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class MethodPreferences:
 
 
 def make_method_key(quote: Mapping[str, Any]) -> str:
-    """Return a name for the kind of method, which is the same at every merchant."""
+    """Return a name for the kind of method. The name is the same for every merchant."""
     if quote["kind"] == "onchain":
         way = "-address" if quote.get("is_deposit") else ""
         return f"{quote.get('token') or quote['currency']}.{quote.get('chain', '')}{way}"
@@ -45,7 +45,7 @@ def parse_method_key(text: str | None) -> str | None:
 def order_quotes(
     quotes: Sequence[dict[str, Any]], preferences: MethodPreferences
 ) -> list[dict[str, Any]]:
-    """Order quotes by position, then by usage; and each token's networks by speed and cost.
+    """Order quotes by position, then by usage, and each token's networks by speed and cost.
 
     The method that the buyer used last comes before methods of the same group.
     """
@@ -61,7 +61,7 @@ def order_quotes(
 def fastest_affordable_first(quotes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Order each token's quotes: affordable networks by duration, then the others by cost.
 
-    Other quotes keep their places.
+    Other quotes keep their positions.
     """
     by_token: dict[str, list[dict[str, Any]]] = {}
     for quote in quotes:
@@ -92,5 +92,5 @@ def _order_networks(quotes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _cost(quote: Mapping[str, Any]) -> Decimal:
-    """Return the cost in tokens, each worth a US dollar, including the network fee."""
+    """Return the cost in tokens, including the network fee. A token is worth one US dollar."""
     return Decimal(quote["total_amount"]) + quote.get("network_fee", 0)

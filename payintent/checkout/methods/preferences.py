@@ -1,7 +1,7 @@
 """Read and remember the payment method that a buyer prefers.
 
-The cookie contains only the kind of method, such as `card` or `promptpay`. It identifies neither
-the buyer nor the merchant or the payment.
+The cookie contains only the kind of method, such as `card` or `promptpay`. It does not identify the
+buyer, the merchant or the payment.
 """
 
 from starlette.requests import Request

@@ -62,7 +62,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def hold(self, party: str, wait_s: float) -> AsyncGenerator[None]:
-        """Hold a permit for the block; raise `TimeoutError` if none is free within `wait_s`."""
+        """Hold a permit until the block exits; raise `TimeoutError` if none is free in time."""
         await self._wait(party, wait_s)
         try:
             yield
