@@ -4,10 +4,10 @@
 """
 @title Deposit forwarder
 @license Apache-2.0
-@notice The code of every deposit address: it sends what arrives to one receiver.
+@notice The code of every deposit address. It forwards everything that arrives to one receiver.
 @dev DepositFactory deploys minimal proxies (EIP-1167) of this contract. The receiver is part of the
      code, so all proxies share it. There is no owner and no storage, and nothing can be changed.
-     Tokens are not listed: any token that arrives can be sent on. Never audited.
+     There is no list of tokens: any token that arrives can be forwarded. Never audited.
 """
 
 interface Token:
@@ -23,7 +23,7 @@ receiver: public(immutable(address))
 @deploy
 def __init__(receiver_: address):
     """
-    @param receiver_ The only account that money can be flushed to.
+    @param receiver_ The only account to which money can be flushed.
     """
     assert receiver_ not in [empty(address), self], "receiver"
     receiver = receiver_
@@ -33,7 +33,7 @@ def __init__(receiver_: address):
 @payable
 def __default__():
     """
-    @notice Accept native coins, which `flush` sends on.
+    @notice Accept native coins, which `flush` forwards.
     """
     pass
 
@@ -42,9 +42,9 @@ def __default__():
 def flush(token: address) -> uint256:
     """
     @notice Send the whole balance of a token to the receiver. Anyone can call it.
-    @dev A reentrant call can only flush too, so no lock is needed.
+    @dev A reentrant call can only flush again, so no lock is needed.
     @param token The token; zero for the native coin.
-    @return The amount sent. If the token takes a fee, the receiver gets less.
+    @return The amount sent. If the token charges a fee, the receiver gets less.
     """
     amount: uint256 = self.balance
     if token != NATIVE:
@@ -61,7 +61,7 @@ def flush(token: address) -> uint256:
 @payable
 def execute(to: address, data: Bytes[1024], coins: uint256):
     """
-    @notice Call a contract from this address, for example to recover an NFT. For the receiver only.
+    @notice Call a contract from this address, for example to recover an NFT. Only the receiver can call it.
     @param to The contract to call.
     @param data The call data.
     @param coins The native coins to send, from this address or from the call.

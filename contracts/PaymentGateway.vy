@@ -4,11 +4,11 @@
 """
 @title Payment gateway
 @license Apache-2.0
-@notice Forwards a payment to one receiver in the same call, and writes down what it was for.
-@dev Nobody owns it, nothing in it changes, and it holds nothing: receiver and tokens are fixed at
-     deployment, and others are another deployment. It does not know which amount or token is
-     expected of a uuid; whoever reads its events judges that. The token zero is the native coin.
-     Never audited.
+@notice Forwards each payment to one receiver in the same call, and emits an event that identifies it.
+@dev The contract has no owner, cannot be changed and does not hold money. The receiver and the tokens
+     are fixed at deployment; a different receiver or token requires a new deployment. The contract
+     does not know which amount or token is expected for a uuid, so readers of its events must check
+     both. The zero address as the token means the native coin. Never audited.
 """
 
 interface Token:
@@ -39,8 +39,8 @@ NATIVE: constant(address) = empty(address)
 
 receiver: public(immutable(address))
 
-# The smallest amount of each token that is taken, in its smallest unit; 0 for all other tokens:
-# without a list, anybody could write payments in a worthless token of his own.
+# The minimum amount of each accepted token, in its smallest unit; 0 for all other tokens. Without
+# this list, anyone could record payments in a worthless token of their own.
 minimum: public(HashMap[address, uint256])
 
 _paid: HashMap[bytes32, bool]
@@ -54,9 +54,9 @@ def __init__(
     minimums: DynArray[uint256, TOKENS_MAX],
 ):
     """
-    @param receiver_ Whom every payment goes to.
-    @param tokens What is taken.
-    @param minimums The smallest amount of each, in the same order.
+    @param receiver_ The recipient of every payment.
+    @param tokens The accepted tokens.
+    @param minimums The minimum amount of each token, in the same order.
     """
     assert receiver_ not in [empty(address), self], "receiver"
     assert len(tokens) != 0 and len(tokens) == len(minimums), "tokens"
@@ -72,14 +72,16 @@ def __init__(
 @nonreentrant
 def pay(uuid: bytes16, token: address, amount: uint256, deadline: uint256):
     """
-    @notice Pay a bill exactly once.
-    @dev The key of a payment holds token and amount too: whoever copies a uuid from the mempool can
-         neither block it with dust nor make it fail without paying the whole bill. "already paid"
-         comes before the deadline, so that a second click never looks like a payment that failed.
-    @param uuid The bill.
-    @param token What is paid with; zero for the native coin, which is then sent along.
-    @param amount How much, in the token's smallest unit; the receiver gets exactly this or nothing.
-    @param deadline The last second, of the chain's clock, at which this may happen.
+    @notice Make a payment exactly once.
+    @dev The key of a payment also contains the token and the amount. An attacker who copies a uuid
+         from the mempool can therefore not block the payment with dust, and can make it fail only
+         by paying the whole amount. "already paid" is checked before the deadline, so that a second
+         click never looks like a failed payment.
+    @param uuid The payment's uuid.
+    @param token The token; zero for the native coin, which the caller sends with the call.
+    @param amount The amount in the token's smallest unit. The receiver gets exactly this amount, or
+           the call reverts.
+    @param deadline The last block timestamp at which the payment is possible.
     """
     minimum: uint256 = self.minimum[token]
     assert minimum != 0, "token"
@@ -87,7 +89,7 @@ def pay(uuid: bytes16, token: address, amount: uint256, deadline: uint256):
     key: bytes32 = self._payment_key(uuid, token, amount)
     assert not self._paid[key], "already paid"
     assert block.timestamp <= deadline, "expired"
-    # His own coins would come back to him in this very call.
+    # The receiver's own coins would return to the receiver in this call.
     assert msg.sender != receiver, "payer"
     self._paid[key] = True
     self._move(token, receiver, amount)
@@ -99,14 +101,14 @@ def pay(uuid: bytes16, token: address, amount: uint256, deadline: uint256):
 @nonreentrant
 def refund(uuid: bytes16, refund_id: bytes16, token: address, to: address, amount: uint256):
     """
-    @notice Give money back, and write down what for.
-    @dev Open to anybody, since it spends only the caller's funds: whoever reads the event looks at
-         its sender. A refund that is sent again after a crash reverts, and is never paid twice.
-    @param uuid The bill.
-    @param refund_id The refund; a sender can use it once.
-    @param token What is given back; zero for the native coin, which is then sent along.
-    @param to Who gets it: not the sender himself, nor this contract.
-    @param amount How much, in the token's smallest unit.
+    @notice Refund money, and emit an event that identifies the refund.
+    @dev Anyone can call it, because it spends only the caller's funds. Readers of the event must
+         check its sender. A refund that is sent again after a crash reverts, so it is never paid twice.
+    @param uuid The payment's uuid.
+    @param refund_id The refund's id, which each sender can use once.
+    @param token The token; zero for the native coin, which the caller sends with the call.
+    @param to The recipient, which must be neither the sender nor this contract.
+    @param amount The amount in the token's smallest unit.
     """
     assert self.minimum[token] != 0, "token"
     assert amount != 0, "amount"
@@ -124,8 +126,8 @@ def refund(uuid: bytes16, refund_id: bytes16, token: address, to: address, amoun
 @nonreentrant
 def sweep(token: address):
     """
-    @notice Send to the receiver what got here by mistake; open to anybody.
-    @param token Any token, listed or not; zero for coins that were forced upon this contract.
+    @notice Send money that arrived here by mistake to the receiver. Anyone can call it.
+    @param token Any token, accepted or not; zero for native coins that were forced into this contract.
     """
     amount: uint256 = self.balance
     if token != NATIVE:
@@ -141,10 +143,10 @@ def sweep(token: address):
 @view
 def is_paid(uuid: bytes16, token: address, amount: uint256) -> bool:
     """
-    @notice Tell whether exactly this was paid.
-    @param uuid The bill.
-    @param token What it was to be paid with.
-    @param amount How much, in the token's smallest unit.
+    @notice Return whether exactly this payment was made.
+    @param uuid The payment's uuid.
+    @param token The token.
+    @param amount The amount in the token's smallest unit.
     """
     return self._paid[self._payment_key(uuid, token, amount)]
 
@@ -153,8 +155,8 @@ def is_paid(uuid: bytes16, token: address, amount: uint256) -> bool:
 @payable
 def _move(token: address, to: address, amount: uint256):
     """
-    @dev Move the caller's funds, all of them or none. Some tokens return nothing at all, and some
-         can take a fee from tomorrow on: what counts is how much the balance has grown.
+    @dev Transfer exactly the amount from the caller, or revert. Some tokens do not return a value, and
+         some can start to charge a fee, so the change in the recipient's balance is checked.
     """
     if token == NATIVE:
         assert msg.value == amount, "value"

@@ -2,12 +2,12 @@
 # pragma evm-version paris
 # pragma optimize gas
 """
-@title An account with code that is paid in native coins and does not just take them
+@title An account with code that misbehaves when it receives native coins
 @license Apache-2.0
-@notice For tests only: anybody tells it how to misbehave.
+@notice For tests only: anyone can configure its behaviour.
 """
 
-inner_calls: public(uint256)  # how many calls from inside a payment were let through
+inner_calls: public(uint256)  # the number of successful calls from inside a payment
 
 _refuses: bool
 _target: address
@@ -19,7 +19,7 @@ _data: Bytes[512]
 @payable
 def fund():
     """
-    @dev Take coins, to spend them in calls from inside a payment.
+    @dev Accept coins, to spend them in calls from inside a payment.
     """
     pass
 
@@ -32,7 +32,7 @@ def refuse(refuses: bool):
 @external
 def call_inside(target: address, data: Bytes[512], amount: uint256):
     """
-    @dev Have the next payment call somebody, with coins of this account's own.
+    @dev Make the next payment call the target, with this account's own coins.
     """
     self._target = target
     self._data = data

@@ -2,16 +2,16 @@
 # pragma evm-version paris
 # pragma optimize gas
 """
-@title A token that does what a token must not do
+@title A token that misbehaves
 @license Apache-2.0
-@notice For tests only: anybody mints, and anybody tells it how to misbehave.
+@notice For tests only: anyone can mint tokens and configure the token's behaviour.
 """
 
 BASIS: constant(uint256) = 10_000
 
 balanceOf: public(HashMap[address, uint256])
 allowance: public(HashMap[address, HashMap[address, uint256]])
-inner_calls: public(uint256)  # how many calls from inside a transfer were let through
+inner_calls: public(uint256)  # the number of successful calls from inside a transfer
 
 _answer: uint256
 _arriving_basis_points: uint256
@@ -30,7 +30,7 @@ def __init__():
 @payable
 def fund():
     """
-    @dev Take coins, to spend them in calls from inside a transfer.
+    @dev Accept coins, to spend them in calls from inside a transfer.
     """
     pass
 
@@ -43,7 +43,7 @@ def mint(to: address, amount: uint256):
 @external
 def answer_with(word: uint256):
     """
-    @dev Have transfers return this word: 1 is true, 0 is false, anything else is neither.
+    @dev Make transfers return this word: 1 is true, 0 is false, and any other value is neither.
     """
     self._answer = word
 
@@ -51,7 +51,7 @@ def answer_with(word: uint256):
 @external
 def let_arrive(basis_points: uint256):
     """
-    @dev Have this much arrive of what is sent, less or more.
+    @dev Set the share of the sent amount that arrives. It can be more than 100 %.
     """
     self._arriving_basis_points = basis_points
 
@@ -59,7 +59,7 @@ def let_arrive(basis_points: uint256):
 @external
 def call_inside(target: address, data: Bytes[512], amount: uint256):
     """
-    @dev Have the next transfer call somebody, with coins of this token's own.
+    @dev Make the next transfer call the target, with this token's own coins.
     """
     self._target = target
     self._data = data

@@ -2,9 +2,9 @@
 # pragma evm-version paris
 # pragma optimize gas
 """
-@title A token as the ERC-20 standard has it
+@title A standard ERC-20 token
 @license Apache-2.0
-@notice For development chains and tests only: anybody mints.
+@notice For development chains and tests only: anyone can mint tokens.
 """
 
 event Transfer:

@@ -2,11 +2,11 @@
 # pragma evm-version paris
 # pragma optimize gas
 """
-@title A token that behaves as USDT on Ethereum does
+@title A token that behaves like USDT on Ethereum
 @license Apache-2.0
-@notice For development chains and tests only: anybody mints, anybody sets the fee.
-@dev Its transfers return nothing, an allowance has to be zero before it is set anew, its keeper can
-     start to take a fee on every transfer, and can block an account.
+@notice For development chains and tests only: anyone can mint tokens and set the fee.
+@dev Transfers do not return a value. An allowance must be zero before it is changed. Anyone can set a
+     fee on every transfer, and can block accounts.
 """
 
 event Transfer:

@@ -36,12 +36,12 @@ EXPLANATIONS = {
     CaseKind.TOKEN_MISMATCH: "The received token differs from the requested token.",
     CaseKind.SURPLUS: "More money arrived at a deposit address than the payment needed.",
     CaseKind.UNKNOWN_REFERENCE: "Money may have arrived for an unknown session.",
-    CaseKind.DISPUTE: "The buyer's bank disputes a payment and reclaims its money.",
-    CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway without a request here.",
+    CaseKind.DISPUTE: "The buyer's bank disputes a payment and reclaims the money.",
+    CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway without a refund in this service.",
     CaseKind.FRAUD_WARNING: "The card issuer warns that the payment is fraudulent.",
     CaseKind.UNDECIDED: "The payment expired before the gateway reported a result.",
     CaseKind.REFUND_REVERSED: "A gateway reversed a refund that had succeeded.",
-    CaseKind.RECONCILIATION: "Our records differ from those of a gateway or a chain.",
+    CaseKind.RECONCILIATION: "Our records differ from a gateway's records or from a chain.",
 }
 _STATUSES = ("OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL")
 

@@ -69,7 +69,7 @@ class SettingsConflictError(ConflictError):
     def __init__(self, names: list[str], current: EditableSettings) -> None:
         super().__init__(
             "Another member has changed the same settings since you opened this page. Your values "
-            "are not saved yet. Save again to replace the values of the other member."
+            "are not saved yet. Save again to replace the other member's values."
         )
         self.names = names
         self.current = current

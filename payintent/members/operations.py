@@ -27,7 +27,7 @@ from payintent.operators.operation import Actor, ChangeOperation, OperationConte
 
 _LINK_BYTES = 32
 _INVITATION = """\
-You are invited to the merchant portal of {merchant}.
+You have been invited to the merchant portal of {merchant}.
 
 Open this link to sign in. It works once, within {hours} hours:
 
@@ -172,7 +172,7 @@ async def _deliver_link(
         merchant = await require_merchant(tx, member.merchant_id)
         mail = Mail(
             recipient=member.email,
-            subject=f"Your access to the payments of {merchant.name}",
+            subject=f"Your access to the merchant portal of {merchant.name}",
             text=_INVITATION.format(
                 merchant=" ".join(merchant.name.split()), link=link, hours=LINK_HOURS
             ),

@@ -97,9 +97,9 @@ async def test_a_payment_shows_the_other_payments_of_its_order(
         ids.parse_id(ids.PAYMENT, foreign),
     )
     page = (await viewer.get(f"/payments/{first}")).body.decode()
-    related = page.partition("Other payments of this order")[2].partition('id="story"')[0]
+    related = page.partition("Other payments for this order")[2].partition('id="story"')[0]
     assert second in related
     assert [one for one in (first, foreign, other) if one in related] == []
     assert f"/payments?merchant_id={world.merchant_id}&amp;order_id=O-1" in related
     alone = (await viewer.get(f"/payments/{other}")).body.decode()
-    assert "Other payments of this order" not in alone
+    assert "Other payments for this order" not in alone

@@ -87,7 +87,9 @@ async def test_a_developer_changes_the_test_side_and_not_the_live_side(
     assert await save(developer, await read_fields(developer), **_ENTERED) == (
         "/merchant/settings?saved=1"
     )
-    assert "The settings are saved." in words(await developer.get("/merchant/settings?saved=1"))
+    assert "The settings have been saved." in words(
+        await developer.get("/merchant/settings?saved=1")
+    )
     [row] = await world.rows(
         "SELECT callback_url, return_url, allowed_origins, logo_url, accent_colour "
         "FROM merchant WHERE NOT livemode"
@@ -222,7 +224,7 @@ async def test_a_change_of_the_same_setting_is_a_conflict_that_loses_nothing(
     assert answer.status == 409
     text = words(answer)
     assert "Another member has changed the same settings since you opened this page." in text
-    assert "Save again to replace the values of the other member." in text
+    assert "Save again to replace the other member's values." in text
     assert "Another member has set this to: http://shop.test/theirs" in text
     [row] = await api.world.rows(
         "SELECT return_url, accent_colour FROM merchant WHERE NOT livemode"

@@ -1,5 +1,5 @@
 // Loads the browser SDK: `const PayIntent = await loadCheckout({ src: "https://…/sdk/v1.js" })`.
-// Importing this does nothing, on a server neither; what loadCheckout does: v1.d.ts.
+// Importing this module has no effect, so it can also be imported on a server. v1.d.ts documents `loadCheckout`.
 // @ts-check
 
 /** @typedef {import("./v1").CheckoutSdkFactory} Factory */
@@ -13,7 +13,7 @@ const VALIDATION = new Set(["INVALID_SCRIPT_URL", "HTTP_NOT_ALLOWED", "MISSING_P
 /** @type {Map<string, Promise<Factory>>} */
 const loading = new Map();
 
-/** What `v1.js` raises, before it is there. */
+/** The same error as in `v1.js`, for errors that occur before `v1.js` has loaded. */
 export class CheckoutError extends Error {
   /** @param {string} code @param {string} message */
   constructor(code, message) {
@@ -33,13 +33,13 @@ export class CheckoutError extends Error {
 }
 
 /**
- * Loads the script, once per address; after a failure it can be tried again.
+ * Loads the script once for each URL. If loading fails, the next call tries again.
  * @param {LoadOptions} options
  * @returns {Promise<Factory>}
  */
 export async function loadCheckout(options) {
   if (typeof window === "undefined" || typeof document === "undefined") {
-    throw new CheckoutError("SSR_UNSUPPORTED", "a checkout is loaded in a browser only");
+    throw new CheckoutError("SSR_UNSUPPORTED", "the checkout can be loaded only in a browser");
   }
   if (!options?.src) throw new CheckoutError("MISSING_PARAM", "src is missing");
   const { href } = checked(options.src);
@@ -62,13 +62,13 @@ function checked(src) {
   }
   const { protocol, hostname, username, password, pathname } = url;
   if (!/^https?:$/.test(protocol) || username || password || !PATH.test(pathname)) {
-    throw new CheckoutError("INVALID_SCRIPT_URL", "src must be the address of …/sdk/v1.js");
+    throw new CheckoutError("INVALID_SCRIPT_URL", "src must be the URL of …/sdk/v1.js");
   }
   if (!window.isSecureContext) {
-    throw new CheckoutError("HTTP_NOT_ALLOWED", "this page is no secure context");
+    throw new CheckoutError("HTTP_NOT_ALLOWED", "this page is not a secure context");
   }
   if (protocol === "http:" && !LOOPBACK.test(hostname)) {
-    throw new CheckoutError("HTTP_NOT_ALLOWED", "src must be https");
+    throw new CheckoutError("HTTP_NOT_ALLOWED", "src must use https");
   }
   return url;
 }

@@ -1,67 +1,67 @@
-// Types of the browser SDK: of the script v1.js (`window.PayIntent`) and of the loader.
+// Types of the browser SDK, for the script v1.js (`window.PayIntent`) and its loader.
 
-/** Loads v1.js from the service, once per address. Nothing happens before it is called. */
+/** Loads v1.js from the service, once for each URL. Importing the loader has no effect. */
 export declare function loadCheckout(options: LoadOptions): Promise<CheckoutSdkFactory>;
 
 export interface LoadOptions {
-  /** Address of the script at the service: `…/sdk/v1.js`, or `…/sdk/v1.<hash>.js` to pin it. */
+  /** URL of the script at the service: `…/sdk/v1.js`, or `…/sdk/v1.<hash>.js` to pin a version. */
   src: string;
-  /** Default 10 000. */
+  /** Default: 10 000. */
   timeoutMs?: number;
-  /** Subresource integrity of a pinned script. */
+  /** Subresource integrity value of a pinned script. */
   integrity?: string;
-  /** For a Content-Security-Policy that asks for one. */
+  /** Nonce of the script element, for a Content-Security-Policy that requires a nonce. */
   nonce?: string;
 }
 
 export interface CheckoutSdkFactory {
-  /** Makes an SDK; throws `HTTP_NOT_ALLOWED` in an insecure context. */
+  /** Creates an SDK. Throws `HTTP_NOT_ALLOWED` in an insecure context. */
   (options?: SdkOptions): CheckoutSdk;
   readonly version: string;
   readonly CheckoutError: typeof CheckoutError;
 }
 
 export interface SdkOptions {
-  /** Default: `/v1` at the origin of the script. */
+  /** Default: `/v1` at the script's origin. */
   apiBase?: string;
-  /** Default: `/c` at the origin of the script. */
+  /** Default: `/c` at the script's origin. */
   checkoutBase?: string;
   /** The language of the checkout, such as `th`. */
   locale?: string;
   /** Responses of `GET /v1/chains/{slug}` that you have stored. Deposit addresses are verified against them. */
   chains?: StoredChain[];
-  /** Of one request; default 10 000. */
+  /** Timeout of each request. Default: 10 000. */
   timeoutMs?: number;
-  /** Of a question that failed on the way; default 2. */
+  /** Maximum number of retries of a read request. Default: 2. */
   maxRetries?: number;
 }
 
 export interface CheckoutSdk {
-  /** Leaves for the checkout. */
+  /** Navigates to the checkout. */
   redirectToCheckout(options: { checkoutUrl: string; target?: "_self" | "_top" }): Promise<never>;
-  /** Opens the checkout in a window; call it in a click. A closed window ends nothing. */
+  /** Opens the checkout in a window. Call it in a click handler. Closing the window does not cancel the payment. */
   openPopup(options: PopupOptions): Promise<CheckoutResult>;
-  /** Shows the checkout in a frame of this page, whose origin the merchant has registered. */
+  /** Shows the checkout in a frame on this page. The page's origin must be registered for the merchant. */
   widget(options: WidgetOptions): Widget;
   retrieve(checkoutId: string, options?: { signal?: AbortSignal }): Promise<CheckoutView>;
-  /** Without `currency`, everything that is on offer. */
+  /** Without `currency`, returns the quotes in all currencies. */
   listQuotes(
     checkoutId: string,
     options?: { currency?: string; country?: string; signal?: AbortSignal },
   ): Promise<QuoteList>;
   selectQuote(checkoutId: string, chosen: SelectQuote): Promise<Selection>;
-  /** Does what a selection asks for next; what is not known here is done by the hosted page. */
+  /** Performs the next action of a selection. The hosted page performs actions that the SDK does not know. */
   handleNextAction(
     checkoutId: string,
     action: NextAction,
     options?: { target?: Target; provider?: Eip1193Provider; signal?: AbortSignal },
   ): Promise<CheckoutResult>;
-  /** Waits for the end: resolves when paid, else raises why not. */
+  /** Waits for the result. Resolves if the checkout is paid; otherwise rejects with the reason. */
   waitForResult(checkoutId: string, options?: WaitOptions): Promise<CheckoutResult>;
-  /** Cancels, before a way to pay was chosen. */
+  /** Cancels the payment if no method has been selected. */
   cancel(checkoutId: string): Promise<CheckoutResult>;
   readonly onchain: Onchain;
-  /** Listens; gives what ends it. */
+  /** Adds a listener, and returns a function that removes it. */
   on<E extends keyof SdkEvents>(event: E, listener: (told: SdkEvents[E]) => void): () => void;
 }
 
@@ -70,33 +70,33 @@ export type Target = "_self" | "_top" | "popup";
 export interface SdkEvents {
   status: { checkoutId: string; status: Status };
   onchain: { checkoutId: string } & OnchainProgress;
-  /** Every error that a call of the SDK rejects with. */
+  /** Every error with which an SDK call rejects. */
   error: CheckoutError;
 }
 
-/** Asks your server to create a payment; in a widget, for the amount that was set. */
+/** Asks your server to create a payment for the amount that was set in the widget. */
 export type CreateCheckout = (
   wanted: Amount & { country?: string },
 ) => Promise<{ checkoutId?: string; checkoutUrl: string }>;
 
 export interface PopupOptions {
   checkoutUrl?: string;
-  /** Instead of `checkoutUrl`: asked after the window is open. */
+  /** Replaces `checkoutUrl`. It is called after the window has opened. */
   createCheckout?: () => Promise<{ checkoutId?: string; checkoutUrl: string }>;
   width?: number;
   height?: number;
-  /** Stops waiting, and closes the window. */
+  /** Aborting the signal stops the wait and closes the window. */
   signal?: AbortSignal;
 }
 
 export interface WaitOptions {
-  /** Default: as long as the checkout lives, and two minutes. */
+  /** Default: the remaining lifetime of the checkout plus two minutes. */
   timeoutMs?: number;
   signal?: AbortSignal;
 }
 
 export interface Amount {
-  /** A plain decimal, such as `"1590.00"`. */
+  /** A plain decimal number, such as `"1590.00"`. */
   amount: string;
   currency: string;
 }
@@ -159,7 +159,7 @@ export interface CheckoutView {
   receipt_id?: string;
   return_url?: string;
   events_url?: string;
-  /** After the end: whether the merchant's server was told. */
+  /** Set after the checkout has ended: whether no notification of the merchant's server is pending. */
   merchant_told?: boolean;
 }
 
@@ -193,9 +193,9 @@ export interface SelectQuote {
   country?: string;
   payer_email?: string;
   locale?: string;
-  /** At an origin that the merchant has registered. */
+  /** The URL's origin must be registered for the merchant. */
   return_url?: string;
-  /** As it was shown; refused (`CONFLICT`) where it no longer holds. */
+  /** The total that the buyer saw. If the total has changed, the request fails with `CONFLICT`. */
   expected_total_amount?: string;
 }
 
@@ -229,29 +229,29 @@ export interface NextAction {
   onchain_session?: { session_id: string; chain: string; network_id: number; url: string };
   wait?: { poll_after_ms: number };
   none?: { poll_after_ms?: number };
-  /** The hosted page, which can do all of them. */
+  /** The hosted page, which supports all actions. */
   fallback_url?: string;
 }
 
-/** One of both: a checkout that is there, or how to create one when the buyer submits. */
+/** Pass either the URL of an existing checkout, or a function that creates a checkout when the buyer submits. */
 export interface WidgetOptions {
   checkoutUrl?: string;
   createCheckout?: CreateCheckout;
   locale?: string;
   country?: string;
-  /** How long the frame may take; default 15 000. */
+  /** Time within which the frame must load. Default: 15 000. */
   loadTimeoutMs?: number;
-  /** Of the frame, for screen readers; default `Checkout`. */
+  /** Title of the frame for screen readers. Default: `Checkout`. */
   title?: string;
 }
 
 export interface Widget {
-  /** With `createCheckout`: what to pay. Another amount is another checkout. */
+  /** With `createCheckout`: sets the amount to pay. Each new amount requires a new checkout. */
   setAmount(amount: Amount): Promise<void>;
-  /** Resolves when the checkout is shown; with `createCheckout`, when it could be. */
+  /** Resolves when the checkout is displayed; with `createCheckout`, before a checkout has been created. */
   mount(element: string | Element): Promise<void>;
   update(changes: { locale?: string; country?: string; amount?: Amount }): Promise<void>;
-  /** Submits what the buyer has chosen, and waits for the end. */
+  /** Submits the buyer's selection, and waits for the result. */
   submit(): Promise<CheckoutResult>;
   unmount(): void;
   on<E extends keyof WidgetEvents>(event: E, listener: (told: WidgetEvents[E]) => void): () => void;
@@ -282,14 +282,14 @@ export interface WalletInfo {
 }
 
 export interface Onchain {
-  /** Finds the wallets of this browser: EIP-6963, else `window.ethereum`. */
+  /** Finds the wallets in this browser through EIP-6963, or uses `window.ethereum` if there are none. */
   discover(options?: { timeoutMs?: number }): Promise<WalletInfo[]>;
   connect(provider: Eip1193Provider): Promise<{ address: string; chainId: number }>;
-  /** Raises `INVALID_RESPONSE` if no stored chain leads to the deposit address, `MISSING_PARAM` without `chains`. */
+  /** Throws `INVALID_RESPONSE` if the deposit address cannot be derived from a stored chain, and `MISSING_PARAM` without `chains`. */
   session(sessionId: string): Promise<OnchainSession | DepositSession>;
-  /** Brings the wallet onto a chain, adding it where it is not known. */
+  /** Switches the wallet to a chain, and adds the chain if the wallet does not know it. */
   ensureChain(provider: Eip1193Provider, chain: OnchainSession["chain"]): Promise<void>;
-  /** Sends what is due, for a deposit a transfer of what remains; null where it was paid already. */
+  /** Pays the session; for a deposit, transfers the remaining amount. `txHash` is null if it was already paid. */
   pay(options: {
     checkoutId: string;
     session: OnchainSession | DepositSession;
@@ -306,7 +306,7 @@ export interface OnchainProgress {
   seen: number;
   needed: number | null;
   eta_seconds: number;
-  /** Only of a deposit session: final, not final, and still to be sent. */
+  /** Only for deposit sessions: the final amount, the amount that is not final yet, and the amount still to be sent. */
   received?: DepositAmount;
   pending?: DepositAmount;
   remaining?: DepositAmount;
@@ -327,7 +327,7 @@ export interface OnchainStep {
   args?: { name: string; type: string; value: string }[];
 }
 
-/** A question to the chain: a call, or a method of a wallet that takes the payer's address. */
+/** A query to the chain: a contract call, or a wallet method that takes the payer's address. */
 export interface OnchainCheck {
   method?: string;
   to?: string;
@@ -338,7 +338,7 @@ export interface OnchainSession {
   id: string;
   status: string;
   payable: boolean;
-  /** Only where it is not payable. */
+  /** Present only if the session is not payable. */
   unpayable_reason?: "closing" | "payment_seen" | "deadline_near" | "chain_halted" | "chain_not_watched";
   pay_uuid: string;
   amount: string;
@@ -354,7 +354,7 @@ export interface OnchainSession {
     slug: string;
     network_id: number;
     name: string;
-    /** The parameter of `wallet_addEthereumChain`, as it is. */
+    /** Pass this object unchanged to `wallet_addEthereumChain`. */
     wallet_chain: { chainId: string; [field: string]: unknown };
   };
   contract_address: string;
@@ -368,13 +368,13 @@ export interface OnchainSession {
   transactions: { tx_hash: string; step: string; state: string }[];
 }
 
-/** A payment to an address: it has no contract, and no approval is needed. */
+/** A payment to an address. It is a plain transfer, without a contract call or an approval. */
 export interface DepositSession extends Omit<OnchainSession, "contract_address" | "steps" | "checks" | "transactions"> {
   deposit_address: string;
   factory_address: string;
   forwarder_address: string;
   init_code_hash: string;
-  /** In final blocks, in blocks that are not final, and still to be sent. */
+  /** The amounts in final blocks, in blocks that are not final, and still to be sent. */
   received: DepositAmount;
   pending: DepositAmount;
   remaining: DepositAmount;

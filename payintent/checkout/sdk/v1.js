@@ -1,6 +1,6 @@
-// The browser SDK of the Payment Intent Service, version 1: sets `PayIntent`, and does nothing else
-// until it is called. What each call does: v1.d.ts. A loader with a promise: loader.js.
-// It is served without comments or spaces, and must stay below 6.1 kB on the wire.
+// Version 1 of the browser SDK of the Payment Intent Service. The script only defines `PayIntent`, which
+// has no effect until it is called. v1.d.ts documents the calls, and loader.js loads this script.
+// The script is served minified and must stay below 6.1 kB when compressed.
 // @ts-check
 (() => {
   "use strict";
@@ -21,15 +21,15 @@
   const COUNTRIES =
     "GLTHJPTWIDPHUSGUKHAUGBCAFRMPARVNUYDEESLKMXPTSAUAPEQAAMCLNOITNLSVKWPYBHDOPLCONZINIEEGPAECCHHUBGBESESGBRMYHK".match(/../g);
 
-  // Where the wallets' part is, beside this; the service puts its hash and integrity here.
+  // The wallet script, which is in the same folder. The service inserts its hash and integrity value.
   const PART = "v1.onchain.js";
   const INTEGRITY = "";
 
-  const SELECT_MS = 35_000; // the service asks the provider meanwhile
-  const DAY_MS = 86_400_000; // no checkout lives longer
-  const GRACE_MS = 120_000; // an outcome may come a little after the time to pay
+  const SELECT_MS = 35_000; // includes the service's request to the provider
+  const DAY_MS = 86_400_000; // the maximum lifetime of a checkout
+  const GRACE_MS = 120_000; // the result may arrive shortly after the deadline
 
-  // What is not named here is a payment_error, unless its HTTP status says otherwise.
+  // All other codes are a payment_error, unless the HTTP status determines a different type.
   const TYPES = {
     network_error: "NETWORK_TIMEOUT NETWORK_OFFLINE POLLING_TIMEOUT",
     validation_error:
@@ -71,9 +71,9 @@
   /** @type {(ms: number) => Promise<void>} */
   const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-  /** Ends what was aborted: Safari 15 has no throwIfAborted, and its signals have no reason. @param {any} [signal] */
+  /** Throws if the signal is aborted. Signals in Safari 15 have neither throwIfAborted nor a reason. @param {any} [signal] */
   const halt = (signal) => {
-    // eslint-disable-next-line no-restricted-syntax -- the line does without
+    // eslint-disable-next-line no-restricted-syntax -- this line works without it
     if (signal?.aborted) throw signal.why ?? signal.reason ?? new DOMException("", "AbortError");
   };
 
@@ -105,7 +105,7 @@
     if (!plain || !/[1-9]/.test(amount) || fraction.length > (DECIMALS[currency] ?? 0)) fail("INVALID_AMOUNT");
   }
 
-  /** Gives what an answer says went wrong. @param {any} said @param {any} more @param {string | null} [after] */
+  /** Returns the error that a response describes. @param {any} said @param {any} more @param {string | null} [after] */
   function refusal(said, { status, ...more }, after) {
     more.status = status;
     const { fds } = said ?? {};
@@ -119,7 +119,7 @@
     return new CheckoutError(code, message, more);
   }
 
-  /** Gives how a checkout ended, or raises why it did not end well. @param {CheckoutView} view */
+  /** Returns the result of a checkout, or throws an error if it was not paid. @param {CheckoutView} view */
   function outcome({ status, checkout_id: checkoutId, failure_reason: failureReason, ...view }) {
     /** @type {Record<string, string>} */
     const bad = {
@@ -134,7 +134,7 @@
     return { status, checkoutId, paymentId: view.payment_id, receiptId: view.receipt_id, returnUrl: view.return_url };
   }
 
-  /** Those who listen; one who fails concerns nobody else. */
+  /** Creates a list of event listeners. A listener that throws does not affect the others. */
   function board() {
     /** @type {Record<string, Set<Function>>} */
     const heard = {};
@@ -152,7 +152,7 @@
   }
 
   /**
-   * Reports what calls reject with.
+   * Wraps calls, so that their errors are also reported.
    * @template {object} T
    * @param {T} calls
    * @param {(error: unknown, id: any) => void} report
@@ -177,7 +177,7 @@
   /** @type {Promise<import("./v1").WalletPart> | undefined} */
   let loading;
 
-  /** Loads the wallets' part, once; where that failed, it can be tried again. */
+  /** Loads the wallet script once. If loading fails, the next call tries again. */
   const part = () =>
     (loading ??= new Promise((done, cut) => {
       const made = document.createElement("script");
@@ -188,7 +188,7 @@
       document.head.append(Object.assign(made, { src, integrity: INTEGRITY, crossOrigin: "", nonce }));
     }));
 
-  /** Opens an empty window; who is cut off from its opener could not be closed again. @param {string} size */
+  /** Opens an empty window. With `noopener`, the SDK could not close it later. @param {string} size */
   const blank = (size) => window.open("about:blank", "_blank", `popup,${size}`) ?? fail("POPUP_BLOCKED");
 
   /** @param {import("./v1").SdkOptions} [options] @returns {CheckoutSdk} */
@@ -205,7 +205,7 @@
     const { on, emit } = board();
     /** @type {unknown} */
     let last;
-    /** Tells of an error, once. @param {unknown} error @param {any} id @param {typeof emit} [more] */
+    /** Reports an error, but only once. @param {unknown} error @param {any} id @param {typeof emit} [more] */
     const report = (error, id, more) => {
       if (error === last || !(error instanceof CheckoutError)) return;
       last = error;
@@ -216,7 +216,7 @@
 
     // The API
 
-    /** Asks once; an answer that lacks what it `must` have is none. @param {string} path @param {string} must @param {How} [how] */
+    /** Sends a request once. A response without the field `must` is an error. @param {string} path @param {string} must @param {How} [how] */
     async function once(path, must, { method, body, signal, patience = timeoutMs } = {}) {
       halt(signal);
       const checkoutId = /cs_\w+/.exec(path)?.[0];
@@ -249,14 +249,14 @@
       try {
         said = JSON.parse(text);
       } catch {
-        // It lacks everything.
+        // A response that is not JSON lacks the required field.
       }
       const { ok, status, headers } = answer;
       if (ok && said?.[must] !== undefined && said.fds?.outcome !== "DENY") return said;
       throw refusal(said, { checkoutId, status, requestId: headers.get("X-Request-Id") }, headers.get("Retry-After"));
     }
 
-    /** Asks again what only reads. @param {string} path @param {string} must @param {How} [how] */
+    /** Sends a read-only request, and retries it if necessary. @param {string} path @param {string} must @param {How} [how] */
     async function read(path, must, how) {
       for (let tries = 0; ; tries += 1) {
         try {
@@ -300,7 +300,7 @@
       return { checkoutId, status: "CANCELLED" };
     }
 
-    /** Waits for the end: by events where they come, and behind them by asking. @type {CheckoutSdk["waitForResult"]} */
+    /** Waits for the result through an event stream, and also polls in case events do not arrive. @type {CheckoutSdk["waitForResult"]} */
     async function waitForResult(checkoutId, { timeoutMs: patience, signal } = {}) {
       const path = at(checkoutId);
       let until = Date.now() + (patience ?? DAY_MS);
@@ -312,7 +312,7 @@
       const stream = new EventSource(`${api}${path}/events`);
       stream.addEventListener("status", ({ data }) => JSON.parse(data).version !== view?.version && wake());
       stream.addEventListener("onchain", ({ data }) => emit("onchain", { checkoutId, ...JSON.parse(data) }));
-      // Phones cut off what a hidden page holds open.
+      // Phones close the connections of hidden pages.
       addEventListener("visibilitychange", look);
       addEventListener("online", look);
       signal?.addEventListener("abort", look);
@@ -344,9 +344,9 @@
       }
     }
 
-    // Ways to the checkout
+    // Ways to open the checkout
 
-    /** Reads an address that must be one of this service's checkouts. @param {string | undefined} checkoutUrl */
+    /** Parses a URL, which must be the URL of a checkout at this service. @param {string | undefined} checkoutUrl */
     function checkoutOf(checkoutUrl) {
       const code = "INVALID_REDIRECT_URL";
       const url = parse(need(checkoutUrl, "checkoutUrl"), code);
@@ -357,9 +357,9 @@
     }
 
     /**
-     * Goes to an address, here or at the top, and never comes back; or in a window, and waits.
+     * Opens a URL in this frame or the top page and never resolves, or opens it in a window and waits for the result.
      * @param {URL} url @param {string} checkoutId @param {{ target?: string, signal?: AbortSignal }} how
-     * @param {Record<string, string>} [fields] that are posted @returns {Promise<any>}
+     * @param {Record<string, string>} [fields] form fields to post @returns {Promise<any>}
      */
     async function go(url, checkoutId, { target = "_self", signal }, fields) {
       const popup = target === "popup" && blank("");
@@ -385,7 +385,7 @@
     async function openPopup({ checkoutUrl, createCheckout, width = 480, height = 720, signal }) {
       need(checkoutUrl ?? createCheckout, "checkoutUrl");
       let place = checkoutUrl ? checkoutOf(checkoutUrl) : null;
-      // Before anything is waited for: later a browser would take it for unasked.
+      // Open the window before the first await. Browsers block windows that are opened later.
       const popup = blank(`width=${width},height=${height}`);
       try {
         place ??= checkoutOf((await createCheckout?.())?.checkoutUrl);
@@ -394,7 +394,7 @@
         popup.close();
         return result;
       } catch (/** @type {any} */ error) {
-        if (!/network|server/.test(error?.type)) popup.close(); // else the buyer may be paying in there
+        if (!/network|server/.test(error?.type)) popup.close(); // otherwise, the buyer may be paying in it
         throw error;
       }
     }
@@ -433,7 +433,7 @@
       let frame = null;
       /** @type {Promise<void> | null} */
       let making = null;
-      let turn = new AbortController(); // ends whatever waits on the frame
+      let turn = new AbortController(); // aborts everything that waits for the frame
       let mounted = false;
       let nonce = "";
       let ready = () => {};
@@ -461,7 +461,7 @@
           complain(error);
           stop(error);
         }
-        // Wallets do not come into frames, and gateways do not like them: these open at the top.
+        // Wallets are not available in frames, and many gateways reject frames, so both open in the top page.
         if (type === "next_action" && /^(redirect|onchain_session)$/.test(action?.type)) {
           handleNextAction(known.id, action, { target: "_top" }).catch(complain);
         }
@@ -497,7 +497,7 @@
           await new Promise((done, cut) => {
             ready = () => done((mounted = true));
             signal.addEventListener("abort", () => cut(/** @type {any} */ (signal).why));
-            // A frame that is refused tells nobody.
+            // A blocked frame does not report an error.
             setTimeout(() => cut(new CheckoutError("WIDGET_LOAD_FAILED")), loadTimeoutMs);
           });
         } catch (error) {
@@ -527,7 +527,7 @@
         if (amount?.amount === text && amount.currency === currency) return;
         amount = { amount: text, currency };
         if (known) drop();
-        known = null; // it was made for another amount
+        known = null; // it was created for a different amount
       }
 
       const calls = {
@@ -567,7 +567,7 @@
       };
     }
 
-    // Wallets, by the script that comes when they are asked for
+    // Wallets, with a script that is loaded when a wallet call is first used
 
     /** @type {ReturnType<import("./v1").WalletPart> | undefined} */
     let wallets;

@@ -1,5 +1,5 @@
-// The wallets' part of the browser SDK: v1.js loads it when a wallet is asked for.
-// The service gives every call ready to send; the chain alone says what has become of it.
+// The wallet script of the browser SDK, which v1.js loads when a wallet call is first used.
+// The service provides complete calls, and only the chain determines their results.
 // @ts-check
 (() => {
   "use strict";
@@ -8,16 +8,16 @@
   /** @typedef {import("./v1").Onchain} Onchain */
   /** @typedef {import("./v1").DepositSession} DepositSession */
 
-  // The service and the package's build put the checkout page's script here.
+  // The service and the package build insert the checkout page's script here.
   const { deriveAddress } = /** @type {typeof import("../static/derive.js")} */ ({/* derive.js */});
 
   const SESSION_ID = /^sess_[0-9A-Za-z]{22}$/;
   const REJECTED = 4001;
-  const FIND_MS = 300; // wallets have so long to announce themselves
+  const FIND_MS = 300; // wallets must announce themselves within this time
   const MINED_MS = 180_000;
   const LOOK_MS = 1_000;
   const ANSWER_MS = 10_000;
-  const LOOKS = 6; // a wallet's node may lag behind the one that gave a receipt
+  const LOOKS = 6; // a wallet's node may lag behind the node that returned a receipt
   const BALANCE_OF = "0x70a08231";
   const TRANSFER = "0xa9059cbb";
 
@@ -26,7 +26,7 @@
 
   /** @type {import("./v1").WalletPart} */
   function wallets({ fail, need, sleep, once, read, halt, chains }) {
-    /** Calls a wallet, and words its refusals. @param {Provider} provider @param {string} method @param {unknown[]} params @param {string} code */
+    /** Calls a wallet, and converts its errors. @param {Provider} provider @param {string} method @param {unknown[]} params @param {string} code */
     async function ask(provider, method, params, code) {
       try {
         return await provider.request({ method, params });
@@ -70,7 +70,7 @@
       return bill;
     }
 
-    /** Refuses a deposit session to which no stored chain leads. @param {DepositSession} bill */
+    /** Rejects a deposit session whose address cannot be derived from a stored chain. @param {DepositSession} bill */
     function verify({ pay_uuid, deposit_address, receiver, chain, token, remaining, links }) {
       const stored = need(chains, "chains");
       let isGenuine = false;
@@ -89,15 +89,15 @@
               deriveAddress(pay_uuid, one.factory_address, one.init_code_hash) === address,
           );
       } catch {
-        // It lacks something, or something is malformed.
+        // A field is missing or malformed.
       }
-      if (!isGenuine) fail("INVALID_RESPONSE", "no stored chain leads to this deposit address");
+      if (!isGenuine) fail("INVALID_RESPONSE", "the deposit address does not belong to a stored chain");
     }
 
     /** @type {Onchain["ensureChain"]} */
     async function ensureChain(provider, { network_id, wallet_chain }) {
       const code = "WRONG_CHAIN";
-      // A wallet may not know the chain, or add it and stay where it was.
+      // A wallet may not know the chain, or may add the chain without switching to it.
       for (const verb of ["switch", "add", "switch", ""]) {
         if (+(await ask(provider, "eth_chainId", [], code)) === network_id) return;
         const asked = verb === "add" ? wallet_chain : { chainId: wallet_chain.chainId };
@@ -120,20 +120,20 @@
       return (paying[id] ??= send(/** @type {any} */ (how)).finally(() => delete paying[id]));
     };
 
-    /** Asks a wallet for a number, such as a balance. @param {Provider} provider @param {unknown[]} params */
+    /** Reads a number through a wallet, such as a balance. @param {Provider} provider @param {unknown[]} params */
     async function number(provider, params, method = "eth_call") {
       const answer = await ask(provider, method, [...params, "latest"], "ONCHAIN_TX_FAILED");
-      return /^0x./.test(answer) ? BigInt(answer) : fail("WRONG_CHAIN"); // nothing of ours is here
+      return /^0x./.test(answer) ? BigInt(answer) : fail("WRONG_CHAIN"); // the contract does not exist on this chain
     }
 
     /**
-     * Waits until a transaction is mined, or what it is for has happened; gives its hash, null if another did it.
+     * Waits until a transaction is mined or has taken effect. Returns its hash, or null if a different transaction had the effect.
      * @param {Provider} provider @param {string} payer @param {string} txHash
      * @param {() => Promise<boolean>} hasHappened @param {AbortSignal} [signal]
      */
     async function follow(provider, payer, txHash, hasHappened, signal) {
       const code = "ONCHAIN_TX_FAILED";
-      // A node that stumbles must not make a transaction look lost, and a silent one holds up nothing.
+      // A node error must not make a transaction look lost, and a node that does not respond must not block the loop.
       /** @param {Promise<any>} asked */
       const settled = (asked) => Promise.race([asked.catch(() => 0), sleep(ANSWER_MS)]);
       /** @param {string} what @param {unknown[]} params */
@@ -145,28 +145,28 @@
         const receipt = await tell("Receipt", [txHash]);
         if (+receipt?.status === 0) fail(code);
         if (receipt) break;
-        // A wallet may put another one in its place, to speed it up or to cancel it.
+        // A wallet may replace the transaction to speed it up or to cancel it.
         const happened = await settled(hasHappened());
         const known = await tell("ByHash", [txHash]);
         nonce ??= known?.nonce;
         if (nonce && +(await tell("Count", [payer, "latest"])) > +nonce) replaced += 1;
         if (happened) return known === null ? null : txHash;
-        if (replaced > LOOKS) fail(code, "the wallet replaced or cancelled it");
+        if (replaced > LOOKS) fail(code, "the wallet replaced or cancelled the transaction");
       }
       return txHash;
     }
 
-    /** Sends what remains to the address. @type {Onchain["pay"]} */
+    /** Sends the remaining amount to the address. @type {Onchain["pay"]} */
     async function deposit({ session: { id }, provider, signal }) {
       const { address: payer } = await connect(provider);
-      const bill = /** @type {DepositSession} */ (await session(id)); // as it is now, and verified
+      const bill = /** @type {DepositSession} */ (await session(id)); // the current session, verified
       if (!bill.payable) fail("INVALID_CHECKOUT_STATE");
       const { chain, token, deposit_address: address, amount_smallest_unit: total, remaining } = bill;
       const to = token.address ?? fail("INVALID_RESPONSE");
       await ensureChain(provider, chain);
       /** @param {string} owner */
       const balance = (owner) => number(provider, [{ to, data: BALANCE_OF + word(owner) }]);
-      // The service may not have seen a transfer yet, and this must not be sent twice.
+      // The service may not have seen an earlier transfer yet, which must not be sent again.
       const before = await balance(address);
       const unseen = BigInt(total) - before;
       const due = unseen < BigInt(remaining.amount_smallest_unit) ? unseen : BigInt(remaining.amount_smallest_unit);
@@ -203,23 +203,23 @@
 
       let txHash = null;
       for (const { kind, when, to, value, data } of steps) {
-        // Somebody else may have paid while a permission took its time.
+        // A different transaction may have paid while an approval was pending.
         if (await check(checks.already_paid)) return { txHash: null };
         if ((await check(checks.balance)) < wanted) fail("INSUFFICIENT_FUNDS");
         if (!(await isDue(when))) continue;
-        // A permission takes its time, and a wallet may be switched meanwhile.
+        // An approval takes time, during which the session may have ended and the wallet may have switched networks.
         if (!(await session(id)).payable) fail("INVALID_CHECKOUT_STATE");
         await ensureChain(provider, chain);
         halt(signal);
         txHash = await ask(provider, "eth_sendTransaction", [{ from: address, to, value, data, chainId }], code);
         const body = { tx_hash: txHash, step: kind };
-        // A hint: a payment is found on the chain all the same.
+        // This is only a hint. The service also finds the payment on the chain.
         once(`/onchain/sessions/${id}/transactions`, "step", { method: "POST", body }).catch(() => {});
         const hasHappened = async () =>
           when === "always" ? (await check(checks.already_paid)) > 0n : !(await isDue(when));
         txHash = await follow(provider, address, txHash, hasHappened, signal);
         for (let looks = LOOKS; when !== "always" && (await isDue(when)); looks -= 1) {
-          if (!looks) fail(code, "less was allowed than is to be paid");
+          if (!looks) fail(code, "the approved amount is too low");
           await sleep(LOOK_MS);
         }
       }

@@ -1,20 +1,20 @@
-// The checkout's card step: shows the provider's own fields and lets the buyer try until it is paid.
-// What is typed there never comes here, and the service alone says when a payment is paid.
+// The checkout's card step: shows the provider's card fields, and lets the buyer try again until the payment
+// is paid. This page never receives the card data, and only the service decides whether a payment is paid.
 // @ts-check
 
 import { learn, reach, report, swap, word } from "./checkout.js";
 
 learn({/* texts */});
 
-const POLL_MS = 2_000; // while something is decided
+const POLL_MS = 2_000; // while the result is pending
 const AWAY = word("card_away");
 const TROUBLE = word("card_trouble");
 const DECIDING = word("card_deciding");
 const CLOSED = word("card_closed");
 const UNPAID = new Set(["requires_payment_method", "requires_confirmation", "requires_action"]);
-/** The provider's name of a language, where it has another one than the page. */
+/** The languages for which the provider uses a different tag than the page. */
 const LOCALES = new Map([["zh-Hant", "zh-TW"]]);
-const CLEAR = new Set(["card_error", "validation_error"]); // errors in words for buyers
+const CLEAR = new Set(["card_error", "validation_error"]); // errors whose messages are suitable for buyers
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-card-step]"));
 const { script = "", key = "", clientSecret = "", page = "" } = root.dataset;
@@ -25,17 +25,17 @@ const status = /** @type {HTMLElement} */ (root.querySelector("[data-status]"));
 
 let timer = 0;
 
-/** The provider, or its script, does not answer. */
+/** The provider or its script is unavailable. */
 class Away extends Error {}
 
 /** @param {string} text @param {boolean} [bad] */
 function say(text, bad = false) {
   status.classList.toggle("problem", bad);
-  if (status.textContent !== text) status.textContent = text; // each change is read aloud
+  if (status.textContent !== text) status.textContent = text; // screen readers announce each change
 }
 
 /**
- * Loads the provider's script, which must come from the provider itself.
+ * Loads the provider's script, which the provider itself must serve.
  * @param {string} url
  */
 function load(url) {
@@ -88,7 +88,7 @@ async function pay(stripe, elements) {
     result = { error: { type: "api_connection_error" } };
   }
   if (!result.error) {
-    location.assign(confirmParams.return_url); // there the provider is asked at once
+    location.assign(confirmParams.return_url); // this page queries the provider immediately
     return;
   }
   button.disabled = false;
@@ -98,11 +98,11 @@ async function pay(stripe, elements) {
 /** @param {{ code?: string, type?: string, message?: string }} error */
 function refused(error) {
   if (error.code === "payment_intent_unexpected_state") {
-    location.assign(back); // it was paid or closed meanwhile
+    location.assign(back); // it has been paid or closed in the meantime
     return;
   }
   say((CLEAR.has(error.type ?? "") && error.message) || TROUBLE, true);
-  follow(); // after too many of these the payment ends
+  follow(); // the payment ends after too many failures
 }
 
 /** @param {string} text */
@@ -112,7 +112,7 @@ function wait(text) {
   follow();
 }
 
-/** Looks again and again whether the service still wants this step, and shows what it wants else. */
+/** Polls whether the service still expects this step; if not, shows the current page. */
 function follow() {
   clearTimeout(timer);
   timer = setTimeout(() => look().catch(report), POLL_MS);

@@ -1,24 +1,24 @@
-// The checkout's own behaviour: it follows the payment, counts down, and talks to the shop's page
-// around it. Everything here is an addition: the page works without it.
+// The checkout's main script: follows the payment, counts down, and communicates with the shop's page
+// that embeds the checkout. The page also works without this script.
 // @ts-check
 
 const POLL_FIRST_MS = 2_000;
 const POLL_MAX_MS = 15_000;
-const POLL_BEHIND_MS = 30_000; // behind a stream that is open, since some proxies swallow events
+const POLL_BEHIND_MS = 30_000; // while a stream is open, because some proxies drop events
 const FETCH_TIMEOUT_MS = 15_000;
-const RETURN_FIRST_MS = 3_000; // to read the result, and to stay
-const RETURN_AFTER_MS = 15_000; // the shop may not have heard of the payment before
+const RETURN_FIRST_MS = 3_000; // time to read the result, and to choose to stay
+const RETURN_AFTER_MS = 15_000; // until then, the shop may not have been notified of the payment
 const RETURN_ASK_MS = 1_000;
 const COPIED_MS = 2_000;
-const LEAVING_MS = 30_000; // the service asks two providers meanwhile
+const LEAVING_MS = 30_000; // includes the service's requests to two providers
 const MINUTE_MS = 60_000;
-const ANNOUNCED_MINUTES = 5; // and the last one
+const ANNOUNCED_MINUTES = 5; // the last minute is also announced
 
 /** @type {Record<string, string>} */
-const words = {/* texts */}; // the service puts in those of a language that a script names
+const words = {/* texts */}; // the service inserts the texts that the script uses, in the page's language
 
 /**
- * Adds the texts of another script.
+ * Adds the texts that another script uses.
  * @param {Record<string, string>} more
  */
 export function learn(more) {
@@ -26,7 +26,7 @@ export function learn(more) {
 }
 
 /**
- * Gives a text with its values.
+ * Returns a text with its values inserted.
  * @param {string} key
  * @param {Record<string, string | number>} [values]
  */
@@ -35,9 +35,9 @@ export function word(key, values = {}) {
 }
 
 /**
- * Calls the service; null if it cannot be reached. Any other fault is ours, and is thrown.
+ * Calls the service. Returns null if the service cannot be reached. Any other error is a bug and is thrown.
  * @param {string} url
- * @param {object | null} [body] is posted
+ * @param {object | null} [body] to post
  * @param {number} [ms]
  */
 export async function reach(url, body = null, ms = FETCH_TIMEOUT_MS) {
@@ -61,7 +61,7 @@ export async function reach(url, body = null, ms = FETCH_TIMEOUT_MS) {
 }
 
 /**
- * Asks the service for JSON; null if it cannot be reached or does not know.
+ * Reads JSON from the service. Returns null if the service cannot be reached or responds with an error.
  * @param {string} url
  */
 export async function ask(url) {
@@ -70,7 +70,7 @@ export async function ask(url) {
 }
 
 /**
- * Reads JSON; null for what is none: a proxy may have answered.
+ * Parses JSON. Returns null if the text is not JSON, for example because a proxy responded.
  * @param {string} text
  */
 export function parse(text) {
@@ -83,31 +83,31 @@ export function parse(text) {
 
 /** @returns {HTMLElement | null} */
 const payment = () => document.querySelector("pay-status");
-/** This page's own address: it may stand at that of a form that was sent. */
+/** The page's own URL, because the browser may show the URL of a submitted form. */
 const page = () => new URL(payment()?.dataset.page ?? location.href, location.href).href;
 
-// A form is on its way: what it brings about must not call the buyer back, and once is enough
+// While a form is being submitted, its effects must not reload the page, and it must not be submitted again
 
 let leftAt = -LEAVING_MS;
 const isLeaving = () => performance.now() - leftAt < LEAVING_MS;
 
 addEventListener("submit", (event) => {
-  if (event.defaultPrevented) return; // it is sent by a script
+  if (event.defaultPrevented) return; // a script submits the form
   if (isLeaving()) event.preventDefault();
   else leftAt = performance.now();
 });
 addEventListener("pageshow", (event) => {
-  if (event.persisted) leftAt = -LEAVING_MS; // back by the button
+  if (event.persisted) leftAt = -LEAVING_MS; // the buyer went back
 });
 
-// The page as it is now
+// The current version of the page
 
 /** @type {Promise<boolean> | null} */
 let swapping = null;
 
 /**
- * Shows the page as the service has it now; false where that could not be had.
- * @param {boolean} [anyway] also where nothing seems to have changed
+ * Shows the current version of the page. Returns false if it could not be fetched.
+ * @param {boolean} [anyway] reload even if nothing seems to have changed
  */
 export function swap(anyway = false) {
   if (isLeaving()) return Promise.resolve(false);
@@ -119,7 +119,7 @@ export function swap(anyway = false) {
   return swapping;
 }
 
-/** Fetches the page as the service has it now; null if it cannot be reached. */
+/** Fetches the current version of the page. Returns null if the service cannot be reached or responds with an error. */
 export async function fetched() {
   const answer = await reach(page());
   return answer?.ok ? new DOMParser().parseFromString(answer.text, "text/html") : null;
@@ -130,7 +130,7 @@ async function renew(anyway) {
   const next = await fetched();
   if (!next) return false;
   if (next.querySelector("[data-result]")) end(next);
-  else if (anyway || isOther(next)) location.replace(page()); // what is next brings its own policy
+  else if (anyway || isOther(next)) location.replace(page()); // the next step needs its own content security policy
   return true;
 }
 
@@ -145,18 +145,18 @@ function isOther(next) {
 }
 
 /**
- * Shows the end without leaving the page; focus goes there, so that it is read aloud.
+ * Shows the result without leaving the page, and moves the focus to it, so that it is read aloud.
  * @param {Document} next
  */
 function end(next) {
   const theirs = next.querySelector("main");
   if (theirs) document.querySelector("main")?.replaceWith(document.adoptNode(theirs));
   document.title = next.title;
-  history.replaceState(null, "", page()); // a reload must not send a form again
+  history.replaceState(null, "", page()); // a reload must not submit a form again
   /** @type {HTMLElement | null} */ (document.querySelector("[data-result]"))?.focus();
 }
 
-// The shop's page around this one, where there is one
+// The shop's page that embeds this page, if there is one
 
 const shop = window.parent === window ? undefined : document.body.dataset.embed;
 const OF_REFUSALS = {
@@ -167,7 +167,7 @@ const OF_REFUSALS = {
 let choosing = false;
 
 /**
- * Tells the shop's page something; nobody where this page is not in its frame.
+ * Sends a message to the shop's page, if it embeds this page.
  * @param {string} type
  * @param {object} [fields]
  */
@@ -189,7 +189,7 @@ function hear(event) {
 function submit() {
   const form = /** @type {HTMLFormElement | null} */ (document.querySelector("form.methods"));
   if (form) form.querySelector("button")?.click(); // Safari 15 has no requestSubmit
-  else tell("refused", { code: "INVALID_CHECKOUT_STATE", message: "nothing can be chosen now" });
+  else tell("refused", { code: "INVALID_CHECKOUT_STATE", message: "no method can be selected now" });
 }
 
 /** @param {{ locale?: string, country?: string }} wanted */
@@ -201,7 +201,7 @@ function update(wanted) {
 }
 
 /**
- * Selects through the API, so that the shop's page can do what has to be done at top level.
+ * Selects a method through the API, so that the shop's page can perform actions that require the top page.
  * @param {HTMLFormElement} form
  */
 async function choose(form) {
@@ -229,7 +229,7 @@ async function choose(form) {
 
 /** @param {object} body */
 async function select(body) {
-  // The service asks the provider meanwhile
+  // The service calls the provider before it responds.
   const answer = await reach(`${payment()?.dataset.url}/quotes`, body, 3 * FETCH_TIMEOUT_MS);
   const said = answer && parse(answer.text);
   if (!said) return { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
@@ -259,7 +259,7 @@ async function refuse({ code, fds, busy }) {
   warn(word(busy ? "problem_busy" : (OF_REFUSALS[known] ?? "problem_other")));
 }
 
-/** Shows the totals as they are now, and keeps what was typed. */
+/** Shows the current totals, and preserves the email address that the buyer entered. */
 async function offerAnew() {
   const theirs = (await fetched())?.querySelector("form.methods");
   const mine = document.querySelector("form.methods");
@@ -273,7 +273,7 @@ async function offerAnew() {
 }
 
 /**
- * Says that this page failed, and neither the service nor the buyer's connection did.
+ * Reports an error in this page, as opposed to an error of the service or the connection.
  * @param {unknown} error
  */
 export function report(error) {
@@ -285,13 +285,13 @@ export function report(error) {
 /** @param {string} text */
 function warn(text) {
   const old = document.getElementById("problem");
-  if (text && old?.textContent === text) return; // it is not read aloud again
+  if (text && old?.textContent === text) return; // so that it is not read aloud again
   old?.remove();
   if (!text) return;
   const place = Object.assign(document.createElement("p"), { id: "problem", className: "problem" });
   place.setAttribute("role", "alert");
   payment()?.before(place);
-  place.textContent = text; // once it stands there: what changes is read aloud
+  place.textContent = text; // after insertion, because only changes are read aloud
 }
 
 if (shop) {
@@ -311,7 +311,7 @@ if (shop) {
   }).observe(document.body);
 }
 
-/** Follows the payment: a stream of events, and behind it questions. */
+/** Follows the payment through an event stream, and also polls. */
 class PayStatus extends HTMLElement {
   #wait = POLL_FIRST_MS;
   #timer = 0;
@@ -344,7 +344,7 @@ class PayStatus extends HTMLElement {
     this.#stream = null;
   }
 
-  /** A hidden page holds no stream: browsers allow but few, and phones cut them off. */
+  /** A hidden page does not keep a stream open, because browsers allow only a few and phones close them. */
   #look() {
     this.#close();
     if (document.hidden || !this.isConnected) return;
@@ -369,7 +369,7 @@ class PayStatus extends HTMLElement {
     });
   }
 
-  /** Looks once more; after a change that could not be shown this does. */
+  /** Polls again after a delay. This also retries a change that could not be shown. */
   #later() {
     clearTimeout(this.#timer);
     const streams = this.#stream?.readyState === 1;
@@ -403,7 +403,7 @@ class PayStatus extends HTMLElement {
     swap();
   }
 
-  /** Says whether anything can be heard at all. */
+  /** Shows whether the browser is offline. */
   #heard() {
     const place = this.querySelector("[data-notice]");
     const text = navigator.onLine ? "" : word("offline");
@@ -411,15 +411,15 @@ class PayStatus extends HTMLElement {
   }
 }
 
-/** Counts the last minutes; at zero it only asks, for the service alone says what is over. */
+/** Counts down the last minutes. At zero, it only queries the service, which decides whether the time is over. */
 class PayCountdown extends HTMLElement {
   #timer = 0;
 
   connectedCallback() {
     const { now, until, minutes: from } = this.dataset;
-    const ahead = Date.parse(now ?? "") - Date.now(); // of the buyer's clock
+    const ahead = Date.parse(now ?? "") - Date.now(); // how far the service's clock is ahead of the buyer's
     const [shown, spoken] = [document.createElement("span"), document.createElement("span")];
-    spoken.className = "hidden"; // it is read aloud, though not every minute
+    spoken.className = "hidden"; // read aloud, but not every minute
     spoken.setAttribute("role", "status");
     const tick = () => {
       const left = Date.parse(until ?? "") - Date.now() - ahead;
@@ -443,19 +443,19 @@ class PayCountdown extends HTMLElement {
   }
 }
 
-/** Copies a text, and says so. */
+/** Copies a text, and confirms it. */
 class PayCopy extends HTMLElement {
   connectedCallback() {
     const button = this.querySelector("button");
     if (!button) return;
-    button.hidden = !navigator.clipboard; // a page that is not secure has none
+    button.hidden = !navigator.clipboard; // insecure pages do not have a clipboard
     const usual = button.textContent;
     button.setAttribute("aria-live", "polite");
     button.addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(this.dataset.text ?? "");
       } catch {
-        return; // the browser does not allow it; the text can be marked and copied by hand
+        return; // the browser does not allow it; the buyer can select and copy the text
       }
       button.textContent = word("copied");
       setTimeout(() => {
@@ -465,7 +465,7 @@ class PayCopy extends HTMLElement {
   }
 }
 
-/** Goes back to the shop once it was told of the payment, or had the time to be; once in a tab. */
+/** Returns to the shop when it has been notified of the payment or after a timeout, once per tab. */
 class PayReturn extends HTMLElement {
   #stopped = false;
 
@@ -500,7 +500,7 @@ class PayReturn extends HTMLElement {
       await pause(RETURN_ASK_MS);
     }
     if (this.#stopped) return;
-    sessionStorage.setItem(this.#memory, "gone"); // who comes back by the button wants to stay
+    sessionStorage.setItem(this.#memory, "gone"); // a buyer who goes back wants to stay
     location.assign(this.dataset.to ?? "");
   }
 }
@@ -516,16 +516,16 @@ class PayPrint extends HTMLElement {
   }
 }
 
-/** Fetches what the next page needs, once this page has all that is its own. */
+/** Fetches the files for the next page after this page has loaded. */
 function fetchAhead() {
   /** @type {HTMLElement | null} */
   const form = document.querySelector("form[data-ahead]");
   for (const url of form?.dataset.ahead?.split(" ") ?? []) {
-    fetch(url, { priority: "low" }).catch(() => {}); // the next page fetches it then
+    fetch(url, { priority: "low" }).catch(() => {}); // the next page then fetches the file
   }
 }
 
-/** What a page does by itself comes after what it shows: a wallet's button waits for no stream. */
+/** Starts the page's behaviour after its content is shown, so that a wallet's button does not wait for a stream. */
 function begin() {
   customElements.define("pay-status", PayStatus);
   customElements.define("pay-countdown", PayCountdown);

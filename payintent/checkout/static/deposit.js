@@ -1,6 +1,6 @@
-// The checkout's deposit step: it refuses an address that is not this payment's, and shows
-// transfers as they arrive. The page says all of it: when the session has changed, this script
-// fetches the page again and replaces its own part.
+// The checkout's deposit step: hides an address that does not belong to this payment, and shows
+// transfers as they arrive. When the session has changed, this script fetches the page again and
+// replaces the deposit step, so that all texts come from the service.
 // @ts-check
 
 import { fetched, parse, reach, report, swap } from "./checkout.js";
@@ -11,7 +11,7 @@ const GONE = 410;
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-deposit]"));
 let timer = 0;
 let busy = false;
-let due = false; // something has changed while the session was read
+let due = false; // something has changed while the session was being read
 let refused = false;
 
 /**
@@ -21,12 +21,12 @@ let refused = false;
 const part = (step, name) => /** @type {HTMLElement} */ (step.querySelector(`[data-${name}]`));
 
 /**
- * Tells whether every address that a step shows, copies and links to is this payment's.
+ * Returns whether every address that a step shows, copies and links to belongs to this payment.
  * @param {HTMLElement} step
  */
 async function isGenuine(step) {
   const script = await import("./derive.js").catch(() => null);
-  if (!script) return true; // nothing is known of the address, as without scripts
+  if (!script) return true; // the address cannot be checked, as on a page without scripts
   const { uuid = "", factory = "", codeHash = "" } = root.dataset;
   const link = step.querySelector("a")?.getAttribute("href") ?? "";
   const shown = [...step.querySelectorAll(".address")].map((one) => one.textContent);
@@ -36,7 +36,7 @@ async function isGenuine(step) {
   return [...shown, ...copied, ...linked].every((one) => one?.toLowerCase() === address);
 }
 
-/** Removes the address; nothing brings it back but another visit. */
+/** Removes the address until the page is opened again. */
 function refuse() {
   refused = true;
   part(root, "details").remove();
@@ -50,7 +50,7 @@ async function check(step) {
   if (!(await isGenuine(step).catch(() => false))) refuse();
 }
 
-/** @param {any} session as `DepositStep.state` */
+/** Returns the state in the format of `DepositStep.state`. @param {any} session */
 function stateOf({ received, pending, remaining, unpayable_reason, transactions }) {
   const amounts = [received, pending, remaining].map((one) => one.amount_smallest_unit);
   return [...amounts, unpayable_reason, transactions.length].join();
@@ -63,7 +63,7 @@ async function renew() {
   if (!session || stateOf(session) === root.dataset.state) return;
   const page = await fetched();
   const next = /** @type {HTMLElement | null} */ (page?.querySelector("[data-deposit]"));
-  if (!page || !next) return; // how it ended is shown by checkout.js
+  if (!page || !next) return; // checkout.js shows the result
   await check(next);
   if (!refused) replace(next);
   const other = document.querySelector(".other");

@@ -1,12 +1,12 @@
-// Recomputes a deposit address, so that the page need not trust the address that it was given.
-// It follows `sdks/typescript/src/deposits.ts`.
+// Recomputes a deposit address, so that the page does not have to trust the address in the response.
+// The implementation follows `sdks/typescript/src/deposits.ts`.
 // @ts-check
 
 const RATE = 136; // bytes per block of Keccak-256
 
 /**
- * Returns the address that a factory deploys to, in lower case (EIP-1014). The arguments are hex
- * with the prefix `0x`.
+ * Returns the address to which a factory deploys, in lower case (EIP-1014). The arguments are
+ * hexadecimal, with the prefix `0x`.
  * @param {string} uuid 16 bytes
  * @param {string} factory 20 bytes
  * @param {string} codeHash 32 bytes
@@ -32,7 +32,7 @@ function decode(text, size) {
 }
 
 /**
- * Hashes up to 135 bytes as Ethereum does, whose padding differs from SHA3-256.
+ * Hashes up to 135 bytes with Ethereum's Keccak-256, whose padding differs from SHA3-256.
  * @param {Uint8Array} data
  */
 function keccak256(data) {
@@ -46,7 +46,7 @@ function keccak256(data) {
 }
 
 /**
- * Applies Keccak-f[1600]. The array cuts what is stored to 64 bits.
+ * Applies Keccak-f[1600]. The array truncates stored values to 64 bits.
  * @param {any} state
  */
 function permute(state) {

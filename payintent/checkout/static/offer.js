@@ -1,20 +1,20 @@
-// Offers the browser's wallets while the rest of the page and its scripts are still on their way:
-// this script stands in the page itself. A press is kept until onchain.js has come, which pays;
-// where that does not come, the page says so.
+// Offers the browser's wallets while the rest of the page and its scripts are still loading. This
+// script is inline. It stores a click until onchain.js has loaded, which makes the payment. If
+// onchain.js does not load, the page shows an error.
 // @ts-check
 
 {
-  const FIND_MS = 300; // how long wallets have to announce themselves
+  const FIND_MS = 300; // wallets must announce themselves within this time
 
   /** @type {any} */
-  const words = {/* texts */}; // as in checkout.js, which is not there yet
+  const words = {/* texts */}; // as in checkout.js, which has not loaded yet
   /** @param {string} name @returns {HTMLElement} */
   const part = (name) => /** @type {HTMLElement} */ (document.querySelector(`[data-${name}]`));
   /** @type {any} */
   const list = part("wallets");
   const known = new Set();
   const offer = part("offer");
-  const isAwaited = offer.classList.contains("awaited"); // the service was told of no payment
+  const isAwaited = offer.classList.contains("awaited"); // the service does not know of a payment
 
   /** @param {string} id @param {string} name @param {string} icon @param {any} provider */
   const found = (id, name, icon, provider) => {
@@ -27,13 +27,13 @@
       const image = document.createElement("img");
       image.alt = "";
       button.append(image);
-      requestAnimationFrame(() => setTimeout(() => (image.src = icon))); // after the button is there
+      requestAnimationFrame(() => setTimeout(() => (image.src = icon))); // after the button has been painted
     }
     button.append(words["wallet_pay_with"].replace("{wallet}", () => name));
     button.provider = provider;
     list.append(button);
     part("no-wallet").hidden = true;
-    if (isAwaited) offer.hidden = false; // onchain.js hides it where this tab has paid already
+    if (isAwaited) offer.hidden = false; // onchain.js hides it if this tab has already paid
     dispatchEvent(new Event("pay:offer"));
   };
 
@@ -47,9 +47,9 @@
   const old = () => {
     if (known.size === 0) found("window", words["wallet_browser"], "", /** @type {any} */ (globalThis).ethereum);
   };
-  addEventListener("ethereum#initialized", old); // some come late, on phones
+  addEventListener("ethereum#initialized", old); // on phones, some wallets are late
   onload = () => {
-    if (list.ready) return; // else the modules never run
+    if (list.ready) return; // otherwise, the modules did not run
     list.remove();
     part("sorry").append(/** @type {string} */ (part("sorry").dataset.sorry));
   };
@@ -57,6 +57,6 @@
   setTimeout(() => {
     old();
     part("no-wallet").hidden = known.size > 0;
-    offer.classList.remove("awaited"); // no more wallets are waited for
+    offer.classList.remove("awaited"); // stop waiting for wallets
   }, FIND_MS);
 }

@@ -1,5 +1,5 @@
-// The checkout's wallet step: pays from a wallet that offer.js has found, shows what comes of it.
-// The service gives every call ready to send, and it alone says when a payment is paid.
+// The checkout's wallet step: pays from a wallet that offer.js has found, and shows the progress.
+// The service provides complete calls, and only the service decides whether a payment is paid.
 // @ts-check
 
 import { learn, parse, reach, report, swap, word } from "./checkout.js";
@@ -15,13 +15,13 @@ import { send } from "./wallet.js";
 
 learn({/* texts */});
 
-const BUSY_POLL_MS = 2_000; // while a payment is on its way
+const BUSY_POLL_MS = 2_000; // while a payment is in progress
 const IDLE_POLL_MS = 5_000;
-const TELLS_MAX = 3; // of one hash
+const TELLS_MAX = 3; // for each hash
 const GONE = 410;
-const AWAY = new Set(["chain_halted", "chain_not_watched"]); // nobody would see the payment now
-const SEEN = new Set(["detected", "confirming"]); // what the service accepts nothing else after
-const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction that pays nothing
+const AWAY = new Set(["chain_halted", "chain_not_watched"]); // the service would not see a payment
+const SEEN = new Set(["detected", "confirming"]); // the service no longer accepts a different method
+const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction that does not pay
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-onchain-session]"));
 /** @param {string} name @returns {HTMLElement} */
@@ -33,22 +33,22 @@ const memory = `payintent:${url}`;
 const opened = Date.now();
 
 /** @type {Bill} */
-let bill = take(JSON.parse(part("session").textContent ?? "")); // as the service saw it last
-let sent = recall(); // what this tab has sent and nobody has decided: its hash, when, whether mined
-let lost = ""; // the hash that the wallet's node says is refused, which the service may not know yet
-let anew = false; // the buyer says that it is lost
+let bill = take(JSON.parse(part("session").textContent ?? "")); // the last response of the service
+let sent = recall(); // the undecided transaction that this tab sent: its hash, time, and whether it is mined
+let lost = ""; // the hash of a transaction that failed according to the wallet's node; the service may not know yet
+let anew = false; // the buyer reported that it is lost
 let running = false;
 let asking = false;
 let tells = 0;
 let timer = 0;
 
-// What the page shows
+// Display
 
 /** @param {string} text @param {boolean} [bad] */
 function say(text, bad = false) {
   const status = part("status");
   status.classList.toggle("problem", bad);
-  if (status.textContent !== text) status.textContent = text; // each change is read aloud
+  if (status.textContent !== text) status.textContent = text; // screen readers announce each change
 }
 
 function show() {
@@ -62,7 +62,7 @@ function show() {
   if (other) other.hidden = SEEN.has(bill.status);
 }
 
-/** Tells whether a payment was sent, from here or another tab, and is not decided. */
+/** Returns whether a payment was sent, from this or a different tab, and is undecided. */
 function isUnderWay() {
   if (sent !== null) return true;
   const open = (/** @type {{ tx_hash: string, state: string }} */ one) => one.tx_hash !== lost && !LOST.has(one.state);
@@ -73,12 +73,12 @@ function isSlow() {
   return Date.now() - (sent?.at ?? opened) > PATIENCE_MS;
 }
 
-/** Gives the state of what was sent, as the service has it; empty where it was not told. */
+/** Returns the service's state of the sent transaction; empty if the service does not know it. */
 function posted() {
   return bill.transactions.find((one) => one.tx_hash === sent?.hash)?.state ?? "";
 }
 
-/** Says what the service knows; nothing where that is nothing new. */
+/** Returns a text that describes the progress; empty if there is none. */
 function progress() {
   const { status, chain, confirmations, payable } = bill;
   if (SEEN.has(status)) {
@@ -168,7 +168,7 @@ async function sendApproval(provider, payer, step, ask) {
  * @param {Asked} ask
  */
 async function sendPayment(provider, payer, step, ask) {
-  await refresh(); // a permission may have taken its time
+  await refresh(); // an approval may have taken some time
   say(word("wallet_confirm", { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   const one = { hash, at: Date.now(), mined: false };
@@ -190,14 +190,14 @@ async function sendPayment(provider, payer, step, ask) {
   await follow();
 }
 
-// What was sent outlives a reload of this tab
+// The sent transaction is stored, so that it survives a reload of this tab
 
 /** @returns {Sent | null} */
 function recall() {
   try {
     return JSON.parse(sessionStorage.getItem(memory) ?? "null");
   } catch {
-    return null; // storage is denied; the service still lists what was posted
+    return null; // storage is blocked; the service still lists posted transactions
   }
 }
 
@@ -218,7 +218,7 @@ function forget() {
 
 // The service
 
-/** Reads the session anew; where it has ended, the page shows how. */
+/** Reads the session again. If it has ended, shows the result. */
 async function read() {
   const answer = await reach(url);
   if (!answer) throw new Problem(UNREACHABLE);
@@ -234,7 +234,7 @@ async function read() {
 /** @param {any} session @returns {Bill} */
 function take(session) {
   const link = /** @type {HTMLAnchorElement | null} */ (root.querySelector("[data-metamask]"));
-  if (link && session.links.metamask) link.href = session.links.metamask; // it does not last
+  if (link && session.links.metamask) link.href = session.links.metamask; // the link expires
   return { ...session, price: root.dataset.price };
 }
 
@@ -243,14 +243,14 @@ async function refresh() {
   if (!bill.payable) throw new Problem(ENDED);
 }
 
-/** Names the transaction to look for: a hint, which the service does not believe. */
+/** Reports the transaction's hash to the service, which uses it only as a hint. */
 async function tell() {
   tells += 1;
-  // If it does not arrive it is told again, and found on the chain all the same.
+  // A lost report is repeated, and the service also finds the transaction on the chain.
   await reach(`${url}/transactions`, { tx_hash: sent?.hash, step: "pay" });
 }
 
-/** Shows what the service sees, again and again while somebody looks. */
+/** Polls and shows the session while the page is visible. */
 async function follow() {
   if (asking || document.hidden || !root.isConnected) return;
   asking = true;
@@ -260,20 +260,20 @@ async function follow() {
     await digest();
   } catch (error) {
     if (!(error instanceof Problem)) report(error);
-    // What was read last still shows; the next look may succeed.
+    // The previous state stays visible, and the next poll may succeed.
   }
   asking = false;
   later();
 }
 
-/** Shows the session, and looks again after a while. */
+/** Shows the session, and schedules the next poll. */
 function later() {
   show();
   timer = setTimeout(follow, isUnderWay() || !bill.payable ? BUSY_POLL_MS : IDLE_POLL_MS);
 }
 
 async function digest() {
-  if (posted() === "reverted") { // not "foreign": some wallets pay through a contract of their own
+  if (posted() === "reverted") { // not "foreign", because some wallets pay through their own contract
     forget();
     say(word("wallet_refused"), true);
   }
@@ -288,7 +288,7 @@ part("again").addEventListener("click", () => {
   say("");
   show();
 });
-// A phone lets a page sleep while its wallet is in front.
+// Phones suspend a page while the wallet is in the foreground.
 document.addEventListener("visibilitychange", follow);
 addEventListener("pageshow", (event) => event.persisted && follow());
 addEventListener("online", follow);
@@ -296,7 +296,7 @@ addEventListener("pay:onchain", follow); // the service has seen something
 addEventListener("pay:offer", show);
 const wallets = /** @type {HTMLElement & { pressed?: Provider, ready?: boolean }} */ (part("wallets"));
 const pressed = () => wallets.pressed && start(wallets.pressed);
-wallets.addEventListener("click", pressed); // after offer.js has noted which one
-pressed(); // before this script was there
-wallets.ready = true; // or offer.js says that nothing comes of a press
-digest().then(later); // the session came with the page
+wallets.addEventListener("click", pressed); // after offer.js has stored the wallet
+pressed(); // for a click before this script had loaded
+wallets.ready = true; // otherwise, offer.js shows an error
+digest().then(later); // the page contains the session

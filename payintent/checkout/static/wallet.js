@@ -1,4 +1,4 @@
-// Talks to a browser's wallets: EIP-1193 calls, and their errors in words.
+// Calls a browser's wallets (EIP-1193), and translates their errors into messages.
 // @ts-check
 
 import { learn, report, word } from "./checkout.js";
@@ -14,10 +14,10 @@ learn({/* texts */});
 
 const PAUSE_MAX_MS = 1_000;
 const PAUSE_FIRST_MS = 100;
-const ALLOWANCE_LOOKS_MAX = 6; // a wallet's node may lag behind the one that gave a receipt
-const ANSWER_MS = 10_000; // a wallet that is silent must not hold up what its node can tell else
-const ABSENCES_MAX = 6; // looks
-/** A transaction that is in no block after so long is slow, or lost. */
+const ALLOWANCE_LOOKS_MAX = 6; // a wallet's node may lag behind the node that returned a receipt
+const ANSWER_MS = 10_000; // a query without a response must not delay the other queries
+const ABSENCES_MAX = 6; // polls
+/** A transaction that is not in a block after this time is slow or lost. */
 export const PATIENCE_MS = 3 * 60_000;
 
 const REJECTED = 4001;
@@ -31,11 +31,11 @@ const KEYS = {
   "-32002": "wallet_still_asking",
 };
 
-/** A failure in words that a buyer can read. */
+/** An error with a message for the buyer. */
 export class Problem extends Error {}
-/** A transaction that did nothing: it was reverted, or the wallet cancelled or replaced it. */
+/** The transaction had no effect: it was reverted, or the wallet cancelled or replaced it. */
 export class Lost extends Problem {}
-/** What a wallet answers instead of a result. */
+/** An error that a wallet returned. */
 class WalletError extends Error {}
 
 /**
@@ -54,19 +54,19 @@ async function request(provider, method, params) {
 }
 
 /**
- * Reads a number that a wallet or its node gives.
+ * Parses a number from a wallet or its node.
  * @param {any} answer
  */
 function number(answer) {
   try {
     return BigInt(answer);
   } catch {
-    throw new WalletError(`no number: ${answer}`);
+    throw new WalletError(`not a number: ${answer}`);
   }
 }
 
 /**
- * Waits before one looks again, each time twice as long up to a second.
+ * Waits before the next poll. The delay doubles each time, up to one second.
  * @param {number} looks
  */
 function pause(looks) {
@@ -75,7 +75,7 @@ function pause(looks) {
 }
 
 /**
- * Gives any error in words.
+ * Returns the message for an error.
  * @param {any} error
  */
 export function words(error) {
@@ -92,7 +92,7 @@ export function words(error) {
 }
 
 /**
- * Gives the account that the buyer lets this page use.
+ * Returns the account that the buyer lets this page use.
  * @param {Provider} provider
  */
 export async function account(provider) {
@@ -102,7 +102,7 @@ export async function account(provider) {
 }
 
 /**
- * Brings the wallet onto the chain, adding it where it is not known.
+ * Switches the wallet to the chain, and adds the chain if the wallet does not know it.
  * @param {Provider} provider
  * @param {Chain} chain
  */
@@ -114,7 +114,7 @@ export async function onto(provider, chain) {
     if (error.code !== UNKNOWN_CHAIN) throw error;
     await add(provider, chain);
   }
-  // A wallet may say yes and stay where it was.
+  // A wallet may report success without switching.
   if (!(await isOn(provider, chain))) throw wrongChain(chain);
 }
 
@@ -149,7 +149,7 @@ async function add(provider, chain) {
     throw new Problem(word("wallet_unknown_chain", { chain: chain.name }));
   }
   await request(provider, "wallet_addEthereumChain", [chain.wallet_chain]);
-  if (!(await isOn(provider, chain))) await switchTo(provider, chain); // adding need not switch
+  if (!(await isOn(provider, chain))) await switchTo(provider, chain); // not all wallets switch to the added chain
 }
 
 /** @param {Chain} chain */
@@ -158,7 +158,7 @@ function wrongChain({ name }) {
 }
 
 /**
- * Gives the questions that a bill brings along; `{payer}` is the only thing that is put in.
+ * Returns the chain queries that the bill contains. Only `{payer}` is replaced.
  * @param {Provider} provider
  * @param {string} payer
  * @param {Bill} bill
@@ -181,7 +181,7 @@ export function questions(provider, payer, bill) {
 }
 
 /**
- * Tells whether a step is due: what is allowed is asked each time, and never allowed in stock.
+ * Returns whether a step is due. The allowance is queried each time, because only the exact amount is approved.
  * @param {Step} step
  * @param {Bill} bill
  * @param {Asked} ask
@@ -194,7 +194,7 @@ export async function isDue(step, bill, ask) {
 }
 
 /**
- * Waits until the chain knows what was allowed; a buyer may have allowed less than was asked.
+ * Waits until the chain shows the allowance. The buyer may have approved less than the amount.
  * @param {Step} step
  * @param {Bill} bill
  * @param {Asked} ask
@@ -209,14 +209,14 @@ export async function isDone(step, bill, ask) {
 }
 
 /**
- * Sends a step and gives its hash, which says nothing of what becomes of it.
+ * Sends a step's transaction and returns its hash, which does not show whether it succeeds.
  * @param {Provider} provider
  * @param {string} payer
  * @param {Step} step
  * @param {Chain} chain
  */
 export async function send(provider, payer, { to, value, data }, chain) {
-  await onto(provider, chain); // it may have been switched since
+  await onto(provider, chain); // the wallet may have switched networks
   const { chainId } = chain.wallet_chain;
   const asked = { from: payer, to, value, data, chainId };
   const hash = await request(provider, "eth_sendTransaction", [asked]);
@@ -224,12 +224,12 @@ export async function send(provider, payer, { to, value, data }, chain) {
 }
 
 /**
- * Waits until what a transaction is for has happened: by itself, or by another that the wallet has
- * put in its place to speed it up, which has another hash. False if that takes too long.
+ * Waits until a transaction has taken effect, either itself or through a replacement, which has a
+ * different hash and with which the wallet sped it up. Returns false after a timeout.
  * @param {Provider} provider
  * @param {string} payer
  * @param {string} hash
- * @param {() => Promise<boolean>} hasHappened asks the chain
+ * @param {() => Promise<boolean>} hasHappened queries the chain
  */
 export async function isEffective(provider, payer, hash, hasHappened) {
   const until = Date.now() + PATIENCE_MS;
@@ -241,7 +241,7 @@ export async function isEffective(provider, payer, hash, hasHappened) {
     if (receipt || (await settled(hasHappened()))) return true;
     nonce ??= (await answer(provider, "eth_getTransactionByHash", [hash]))?.nonce;
     const used = nonce && (await answer(provider, "eth_getTransactionCount", [payer, "latest"]));
-    // Another one is in a block in its place; the node may lag behind.
+    // A different transaction with this nonce is in a block, unless the node lags behind.
     if (used && number(used) > number(nonce)) absences += 1;
     if (absences > ABSENCES_MAX) throw new Lost(word("wallet_replaced"));
     await pause(look);
@@ -250,7 +250,7 @@ export async function isEffective(provider, payer, hash, hasHappened) {
 }
 
 /**
- * Asks a wallet's node; a node that stumbles must not make a transaction look lost.
+ * Queries a wallet's node. A node error must not make a transaction look lost.
  * @param {Provider} provider
  * @param {string} method
  * @param {unknown[]} params
@@ -260,7 +260,7 @@ function answer(provider, method, params) {
 }
 
 /**
- * Waits for an answer of the wallet; null if there is none, or none in time.
+ * Waits for a wallet's response. Returns null if the call fails or times out.
  * @param {Promise<any>} asked
  */
 function settled(asked) {
