@@ -28,7 +28,7 @@ from tests.support.world import free_port
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "integrate" / "quickstart.md"
 #: The text that a terminal prints when its long-running command is ready.
-READY = {"1": "ready", "3": "the shop is open", "4": "listening;"}
+READY = {"1": "ready", "3": "the shop is open", "4": "forwarding"}
 _FILE = re.compile(r"(?:#|//) (var/quickstart/\S+)\n")
 IN_A_CLONE, WITH_AN_INSTALLATION = "in a clone", "with an installation"
 _TERMINAL = re.compile(rf"# terminal (\d)(?:, ({IN_A_CLONE}|{WITH_AN_INSTALLATION}))?\n")

@@ -1,4 +1,4 @@
-"""Django's command, for this shop: see README.md."""
+"""Runs Django's commands for this shop; see README.md."""
 
 import os
 import sys

@@ -7,12 +7,12 @@ import { client, findNextPage, findOrder, keyOf, placeOrder, poll, required } fr
 export const routes = express.Router();
 routes.use(express.json());
 
-/** Returns whether the shop serves these routes: only if asked to, and only with a test key. */
+/** Returns whether the shop serves these routes, which requires SHOP_GRADED and a test key. */
 export function isGraded() {
   return process.env["SHOP_GRADED"] !== undefined && required("PAYINTENT_API_KEY").startsWith("sk_test_");
 }
 
-// Clicks on Buy.
+// Clicks Buy.
 routes.post("/", async (request, response) => {
   const order = placeOrder(request.body.cart_id);
   await findNextPage(order);
@@ -26,7 +26,7 @@ routes.post("/poll", async (_, response) => {
   response.sendStatus(204);
 });
 
-// Shows the order. The service has the refunded amount, because an operator can refund too.
+// Shows the order. Reads the refunded amount from the service, because operators can also refund.
 routes.get("/:id", async (request, response) => {
   const order = findOrder(request.params.id);
   if (!order?.paymentId) return response.sendStatus(404);
@@ -34,7 +34,7 @@ routes.get("/:id", async (request, response) => {
   return response.json({ status: order.status, handed_out: order.handedOut, refunded });
 });
 
-// Refunds returned goods. A second click for the same return has the same key.
+// Refunds returned goods. A second click for the same return uses the same key.
 routes.post("/:id/refund", async (request, response) => {
   const order = findOrder(request.params.id);
   if (!order?.paymentId) return response.sendStatus(404);
@@ -48,7 +48,7 @@ routes.post("/:id/refund", async (request, response) => {
   }
 });
 
-// Rejects a change: an order has one price, and one open payment at a time.
+// Rejects a change, because an order has one price and one open payment at a time.
 routes.post("/:id/:change", (request, response) => {
   response.status(409).json({ message: `The order ${request.params.id} does not allow ${request.params.change}.` });
 });

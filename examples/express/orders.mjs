@@ -12,7 +12,7 @@ import { Client, PayintentError } from "payintent-sdk";
  */
 
 const ENDED_UNPAID = ["CANCELLED", "EXPIRED", "FAILED"];
-/** The buyer's money may have arrived: a person looks at these payments. */
+/** The buyer's money may have arrived, so these payments need manual review. */
 const REVIEWED = ["AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"];
 const shopUrl = process.env["SHOP_URL"]?.replace(/\/$/, ""); // its origin is registered for the shop
 /** A real shop stores its orders in a database. @type {Map<string, Order>} */
@@ -36,7 +36,7 @@ export const findOrder = (id) => orders.get(id);
 export const pageOf = (order) => `/orders/${order.id}`;
 
 /**
- * Returns the order with this id; creates it at the first click. The server sets the price, never the page.
+ * Returns the order with this id, and creates it at the first click. The server sets the price, never the page.
  * @param {string} id
  */
 export function placeOrder(id) {
@@ -49,8 +49,8 @@ export function placeOrder(id) {
 
 /**
  * Returns the URL of the order's checkout, or its own page if there is nothing to pay. If the payment has ended
- * unpaid, this begins the next attempt. The payment is read, because a buyer who cancels on the checkout page
- * causes no event, and because events can be late.
+ * unpaid, this begins the next attempt. The payment is read because a cancellation by the buyer does not send an event,
+ * and because events can be late.
  * @param {Order} order
  */
 export async function findNextPage(order) {
@@ -70,7 +70,7 @@ export async function findNextPage(order) {
       currency,
       payer_uid: `guest-${id}`,
       metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
-      // The same page for both: it offers to pay again.
+      // The same page for both, which offers to pay again.
       ...(back && { return_url: back, cancel_url: back }),
     },
     { idempotencyKey: keyOf(id, attempt) },

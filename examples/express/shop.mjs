@@ -1,4 +1,4 @@
-// A shop with one book, in Express: see README.md.
+// An Express shop that sells one book; see README.md.
 import { randomUUID } from "node:crypto";
 
 import express from "express";
@@ -9,11 +9,11 @@ import { findNextPage, findOrder, isReviewed, placeOrder, poll, refresh, require
 
 const POLL_EVERY_MS = 60_000;
 const UUID = /^[0-9a-f-]{36}$/;
-const IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you.";
+const IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you.";
 /** @type {[string, string]} */
 const WAITING = ["Your order is waiting for your payment.", "Continue to payment"];
 /**
- * What the order page says for each status of the payment, and the label of its button.
+ * The order page's text and button label for each status of the payment.
  * @type {Map<string, [string, string]>}
  */
 const TEXTS = new Map([
@@ -27,7 +27,7 @@ const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a
 const app = express();
 if (isGraded()) app.use("/graded", routes);
 
-// Each page view has its own order.
+// Each page view has a separate order.
 app.get("/", (_, response) => {
   response.send(`
     <h1>Tides of the Chao Phraya</h1>
@@ -35,7 +35,7 @@ app.get("/", (_, response) => {
   `);
 });
 
-// Redirects the buyer to the order's payment: the first time, and to pay again.
+// Redirects the buyer to the order's payment, for the first attempt and all later attempts.
 app.post("/buy/:id", async (request, response) => {
   const { id } = request.params;
   if (!UUID.test(id)) return response.sendStatus(404);
@@ -43,21 +43,21 @@ app.post("/buy/:id", async (request, response) => {
     return response.redirect(303, await findNextPage(placeOrder(id)));
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
-    return response.status(502).send("This cannot be paid now. Please try again.");
+    return response.status(502).send("The payment could not be started. Please try again.");
   }
 });
 
-// Shows the order to the buyer who returns. Ignores the query: anyone can write it.
+// Shows the order to the returning buyer. Ignores the query string, which anyone can forge.
 app.get("/orders/:id", async (request, response) => {
   const order = findOrder(request.params.id);
-  if (!order) return response.status(404).send("We know no such order.");
+  if (!order) return response.status(404).send("This order does not exist.");
   const [text, label] = await describe(order);
   const button = label && `<form method="post" action="/buy/${order.id}"><button>${label}</button></form>`;
   return response.send(`<h1>Order ${order.id}</h1><p>${text}</p>${button}`);
 });
 
 /**
- * Returns what the page says about the order, and the label of its button, if any.
+ * Returns the page's text for the order, and the label of its button ("" for no button).
  * @param {import("./orders.mjs").Order} order
  * @returns {Promise<[string, string]>}
  */
@@ -70,7 +70,7 @@ async function describe(order) {
     return TEXTS.get(payment.status) ?? ["We are confirming your payment.", ""];
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
-    return ["We cannot read your payment now. Please reload this page.", ""];
+    return ["We cannot check your payment at the moment. Please reload this page.", ""];
   }
 }
 
@@ -78,7 +78,7 @@ async function describe(order) {
 app.post("/webhooks", express.raw({ type: "*/*", limit: "64kb" }), async (request, response) => {
   try {
     const event = await webhooks.verify(request.body, request.headers, secrets);
-    const { payment } = event.data; // missing in an event of an unknown type
+    const { payment } = event.data; // can be missing from an event of an unknown type
     if (payment) settle(payment);
     response.sendStatus(204);
   } catch (error) {

@@ -12,14 +12,14 @@ routes = APIRouter(prefix="/graded")
 
 
 def is_enabled() -> bool:
-    """Return whether the shop serves these routes: only if asked to, and only with a test key."""
+    """Return whether the shop serves these routes, which requires SHOP_GRADED and a test key."""
     is_test = os.environ["PAYINTENT_API_KEY"].startswith("sk_test_")
     return is_test and "SHOP_GRADED" in os.environ
 
 
 @routes.post("", status_code=201)
 async def place_order(cart_id: Annotated[UUID, Body(embed=True)]) -> dict[str, Any]:
-    """Click on Buy."""
+    """Click Buy."""
     order = orders.place_order(cart_id)
     await orders.find_next_page(order)
     order = orders.place_order(order.id)
@@ -39,7 +39,7 @@ async def poll() -> None:
 
 @routes.get("/{order_id}")
 async def show_order(order_id: UUID) -> dict[str, Any]:
-    """Show the order. The service has the refunded amount, because an operator can refund too."""
+    """Show the order. Read the refunded amount from the service, as operators can also refund."""
     order = orders.find_order(order_id)
     if order is None or order.payment_id is None:
         raise HTTPException(404)
@@ -51,7 +51,7 @@ async def show_order(order_id: UUID) -> dict[str, Any]:
 async def refund(
     order_id: UUID, return_id: Annotated[str, Body()], amount: Annotated[str, Body()]
 ) -> None:
-    """Refund returned goods. A second click for the same return has the same key."""
+    """Refund returned goods. A second click for the same return uses the same key."""
     order = orders.find_order(order_id)
     if order is None or order.payment_id is None:
         raise HTTPException(404)
@@ -64,5 +64,5 @@ async def refund(
 
 @routes.post("/{order_id}/{change}")
 async def refuse(order_id: UUID, change: str) -> None:
-    """Reject a change: an order has one price, and one open payment at a time."""
+    """Reject a change, because an order has one price and one open payment at a time."""
     raise HTTPException(409, f"The order {order_id} does not allow {change}.")

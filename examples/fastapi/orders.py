@@ -14,7 +14,7 @@ from payintent_sdk.models import Payment
 log = logging.getLogger(__name__)
 SHOP_URL = os.environ.get("SHOP_URL", "").rstrip("/")
 ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
-#: The buyer's money may have arrived: a person looks at these payments.
+#: The buyer's money may have arrived, so these payments need manual review.
 REVIEWED = {"AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"}
 client = AsyncClient(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"])
 database = sqlite3.connect("orders.db", isolation_level=None)  # each statement is a transaction
@@ -43,7 +43,7 @@ class Order:
     amount: str
     currency: str
     status: str  # waiting, unpaid or paid
-    handed_out: int  # how often the goods were delivered
+    handed_out: int  # the number of deliveries
 
     @property
     def page(self) -> str:
@@ -52,7 +52,7 @@ class Order:
 
     @property
     def return_url(self) -> str | None:
-        """Return the page's URL, if `SHOP_URL` has the origin that is registered for the shop."""
+        """Return the page's URL if `SHOP_URL` is set. Its origin must be registered."""
         return SHOP_URL + self.page if SHOP_URL else None
 
 
@@ -63,7 +63,7 @@ def find_order(order_id: UUID) -> Order | None:
 
 
 def place_order(order_id: UUID) -> Order:
-    """Return the order with this id; create it at the first click."""
+    """Return the order with this id, and create it at the first click."""
     placed = database.execute(  # the server sets the price, never the page
         """
         INSERT INTO orders (id, amount, currency) VALUES (?, '1590.00', 'THB')
@@ -83,8 +83,8 @@ def read_order(row: tuple[Any, ...]) -> Order:
 async def find_next_page(order: Order) -> str:
     """Return the URL of the order's checkout, or its own page if there is nothing to pay.
 
-    If the payment has ended unpaid, this begins the next attempt. The payment is read, because a
-    buyer who cancels on the checkout page causes no event, and because events can be late.
+    If the payment has ended unpaid, this begins the next attempt. The payment is read because a
+    cancellation by the buyer does not send an event, and because events can be late.
     """
     if order.status == "paid":
         return order.page
@@ -101,7 +101,7 @@ async def find_next_page(order: Order) -> str:
         payer_uid=f"guest-{order.id}",
         metadata={"order_id": str(order.id), "product": {"name": "Tides of the Chao Phraya"}},
         return_url=order.return_url,
-        cancel_url=order.return_url,  # the same page: it offers to pay again
+        cancel_url=order.return_url,  # the same page, which offers to pay again
         idempotency_key=str(uuid5(order.id, str(order.attempt))),
     )
     database.execute(
@@ -141,7 +141,7 @@ def settle(payment_id: str, status: str, amount: str, currency: str) -> None:
 
 
 async def refresh(order: Order) -> tuple[Order, Payment | None]:
-    """Read the order's payment, if there is one, and apply it. Return both as they are now."""
+    """Read the order's payment, if there is one, and apply it. Return both."""
     if order.payment_id is None:
         return order, None
     payment = await client.payments.get(order.payment_id)
@@ -155,5 +155,5 @@ async def poll() -> None:
     for order in map(read_order, database.execute(find).fetchall()):
         try:
             await refresh(order)
-        except PayintentError as error:  # the next poll reads it again
+        except PayintentError as error:  # the next poll tries again
             log.warning("%s cannot be read: %s", order.payment_id, error)

@@ -1,4 +1,4 @@
-"""A shop with one book, in FastAPI: see README.md."""
+"""A FastAPI shop that sells one book; see README.md."""
 
 import asyncio
 import os
@@ -16,9 +16,9 @@ from payintent_sdk.events import UnknownEvent
 
 BODY_BYTES_MAX = 64 * 1024
 POLL_EVERY_S = 60
-SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
-IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
-#: What the order page says for each status of the payment, and the label of its button.
+SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two secrets during a rotation
+IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you."
+#: The order page's text and button label for each status of the payment.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
@@ -30,7 +30,7 @@ TEXTS = {
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-    """Poll until the shop ends. Then close the connections to the payment service."""
+    """Poll until the shop stops. Then close the connections to the payment service."""
     polling = asyncio.create_task(poll_forever())
     yield
     polling.cancel()
@@ -51,7 +51,7 @@ if graded.is_enabled():
 
 @app.get("/", response_class=HTMLResponse)
 async def show_book() -> str:
-    """Show the book. Each page view has its own order."""
+    """Show the book. Each page view has a separate order."""
     return f"""
         <h1>Tides of the Chao Phraya</h1>
         <form method="post" action="/buy/{uuid4()}"><button>Buy for 1590.00 THB</button></form>
@@ -60,30 +60,30 @@ async def show_book() -> str:
 
 @app.post("/buy/{order_id}")
 async def buy(order_id: UUID) -> Response:
-    """Redirect the buyer to the order's payment: the first time, and to pay again."""
+    """Redirect the buyer to the order's payment, for the first attempt and all later attempts."""
     try:
         return RedirectResponse(await orders.find_next_page(orders.place_order(order_id)), 303)
     except PayintentError as error:
-        raise HTTPException(502, "This cannot be paid now. Please try again.") from error
+        raise HTTPException(502, "The payment could not be started. Please try again.") from error
 
 
 @app.get("/orders/{order_id}", response_class=HTMLResponse)
 async def show_order(order_id: UUID) -> str:
-    """Show the order to the buyer who returns. Ignore the query: anyone can write it."""
+    """Show the order to the returning buyer. Ignore the query string, which anyone can forge."""
     order = orders.find_order(order_id)
     if order is None:
-        raise HTTPException(404, "We know no such order.")
+        raise HTTPException(404, "This order does not exist.")
     text, label = await describe(order)
     button = f'<form method="post" action="/buy/{order.id}"><button>{label}</button></form>'
     return f"<h1>Order {order.id}</h1><p>{text}</p>{button if label else ''}"
 
 
 async def describe(order: orders.Order) -> tuple[str, str]:
-    """Return what the page says about the order, and the label of its button, if any."""
+    """Return the page's text for the order, and the label of its button ("" for no button)."""
     try:
         order, payment = (order, None) if order.status == "paid" else await orders.refresh(order)
     except PayintentError:
-        return "We cannot read your payment now. Please reload this page.", ""
+        return "We cannot check your payment at the moment. Please reload this page.", ""
     if order.status == "paid":
         return "Your order is paid.", ""
     if payment is None:

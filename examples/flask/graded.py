@@ -12,14 +12,14 @@ routes = Blueprint("graded", __name__, url_prefix="/graded")
 
 
 def is_enabled() -> bool:
-    """Return whether the shop serves these routes: only if asked to, and only with a test key."""
+    """Return whether the shop serves these routes, which requires SHOP_GRADED and a test key."""
     is_test = os.environ["PAYINTENT_API_KEY"].startswith("sk_test_")
     return is_test and "SHOP_GRADED" in os.environ
 
 
 @routes.post("")
 def place_order() -> tuple[dict[str, Any], int]:
-    """Click on Buy."""
+    """Click Buy."""
     order = orders.place_order(UUID(request.get_json()["cart_id"]))
     orders.find_next_page(order)
     order = orders.place_order(order.id)
@@ -40,7 +40,7 @@ def poll() -> dict[str, Any]:
 
 @routes.get("/<uuid:order_id>")
 def show_order(order_id: UUID) -> dict[str, Any]:
-    """Show the order. The service has the refunded amount, because an operator can refund too."""
+    """Show the order. Read the refunded amount from the service, as operators can also refund."""
     order = orders.find_order(order_id)
     if order is None or order.payment_id is None:
         abort(404)
@@ -50,7 +50,7 @@ def show_order(order_id: UUID) -> dict[str, Any]:
 
 @routes.post("/<uuid:order_id>/refund")
 def refund(order_id: UUID) -> tuple[dict[str, Any], int]:
-    """Refund returned goods. A second click for the same return has the same key."""
+    """Refund returned goods. A second click for the same return uses the same key."""
     order, content = orders.find_order(order_id), request.get_json()
     if order is None or order.payment_id is None:
         abort(404)
@@ -66,5 +66,5 @@ def refund(order_id: UUID) -> tuple[dict[str, Any], int]:
 
 @routes.post("/<uuid:order_id>/<change>")
 def refuse(order_id: UUID, change: str) -> tuple[dict[str, Any], int]:
-    """Reject a change: an order has one price, and one open payment at a time."""
+    """Reject a change, because an order has one price and one open payment at a time."""
     return {"message": f"The order {order_id} does not allow {change}."}, 409

@@ -1,4 +1,4 @@
-"""A shop with one book, in Flask: see README.md."""
+"""A Flask shop that sells one book; see README.md."""
 
 import os
 from uuid import UUID, uuid4
@@ -11,8 +11,8 @@ from payintent_sdk.errors import PayintentError, WebhookError
 from payintent_sdk.events import UnknownEvent
 from werkzeug.wrappers import Response
 
-IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
-#: What the order page says for each status of the payment, and the label of its button.
+IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you."
+#: The order page's text and button label for each status of the payment.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
@@ -20,7 +20,7 @@ TEXTS = {
     "EXPIRED": ("Your payment has expired before it was confirmed.", "Pay again"),
     "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
 }
-SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
+SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two secrets during a rotation
 app = Flask(__name__)
 app.config["MAX_CONTENT_LENGTH"] = 64 * 1024
 app.cli.command("poll")(orders.poll)
@@ -30,7 +30,7 @@ if graded.is_enabled():
 
 @app.get("/")
 def show_book() -> str:
-    """Show the book. Each page view has its own order."""
+    """Show the book. Each page view has a separate order."""
     return f"""
         <h1>Tides of the Chao Phraya</h1>
         <form method="post" action="/buy/{uuid4()}"><button>Buy for 1590.00 THB</button></form>
@@ -39,30 +39,30 @@ def show_book() -> str:
 
 @app.post("/buy/<uuid:order_id>")
 def buy(order_id: UUID) -> Response:
-    """Redirect the buyer to the order's payment: the first time, and to pay again."""
+    """Redirect the buyer to the order's payment, for the first attempt and all later attempts."""
     try:
         return redirect(orders.find_next_page(orders.place_order(order_id)), 303)
     except PayintentError:
-        abort(502, "This cannot be paid now. Please try again.")
+        abort(502, "The payment could not be started. Please try again.")
 
 
 @app.get("/orders/<uuid:order_id>")
 def show_order(order_id: UUID) -> str:
-    """Show the order to the buyer who returns. Ignore the query: anyone can write it."""
+    """Show the order to the returning buyer. Ignore the query string, which anyone can forge."""
     order = orders.find_order(order_id)
     if order is None:
-        abort(404, "We know no such order.")
+        abort(404, "This order does not exist.")
     text, label = describe(order)
     button = f'<form method="post" action="/buy/{order.id}"><button>{label}</button></form>'
     return f"<h1>Order {order.id}</h1><p>{text}</p>{button if label else ''}"
 
 
 def describe(order: orders.Order) -> tuple[str, str]:
-    """Return what the page says about the order, and the label of its button, if any."""
+    """Return the page's text for the order, and the label of its button ("" for no button)."""
     try:
         order, payment = (order, None) if order.status == "paid" else orders.refresh(order)
     except PayintentError:
-        return "We cannot read your payment now. Please reload this page.", ""
+        return "We cannot check your payment at the moment. Please reload this page.", ""
     if order.status == "paid":
         return "Your order is paid.", ""
     if payment is None:

@@ -1,2 +1,2 @@
-/** The SDK is for servers: it is not bundled, Node.js loads it as it is. */
+/** The SDK is for servers, so it is not bundled. Node.js loads it directly. */
 export default { serverExternalPackages: ["payintent-sdk"], turbopack: { root: import.meta.dirname } };

@@ -1,3 +1,3 @@
-// A bundler for browsers takes this file: an API key must never be in a page.
-throw new Error("payintent-sdk is for servers: whoever has the API key can take money back");
-export const [Client, webhooks, TestSide, WebhookReceiver] = []; // so that an import gets as far as the error
+// Bundlers for browsers select this file, because an API key must never be in a web page.
+throw new Error("payintent-sdk is for servers: anyone who has the API key can refund payments");
+export const [Client, webhooks, TestSide, WebhookReceiver] = []; // so that imports resolve and reach the error

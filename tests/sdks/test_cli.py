@@ -96,7 +96,7 @@ class Command:
         self.process.send_signal(by)
         out, err = await asyncio.wait_for(self.process.communicate(), 30)
         assert (self.process.returncode, err) == (0, b""), (self.printed, out, err)
-        assert out.decode().endswith("ended\n"), out
+        assert out.decode().endswith("stopped\n"), out
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +181,7 @@ async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_i
     await cancelled(api, key)  # before it listens
     async with started(home, *listen, **known) as listener:
         secret = (await listener.line(r"(whsec_\S+)"))[1]
-        await listener.line("listening")
+        await listener.line("forwarding events")
         begun_at = place(home)
         receiver.answers = [500]
         payment = await cancelled(api, key)
@@ -201,7 +201,7 @@ async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_i
     receiver.answers = [500, 410]
     async with started(home, *listen, "--resume", "--tries", "1", **given) as listener:
         await listener.line(rf"{missed}  500")
-        await listener.line(rf"{missed}  given up after 1 tries")
+        await listener.line(rf"{missed}  not delivered \(attempts: 1\)")
         gone = await cancelled(api, key)
         await listener.line(rf"{gone}  410")
         await listener.interrupt(signal.SIGTERM)
@@ -217,7 +217,7 @@ async def test_a_listener_calls_its_target_byte_for_byte(
 ) -> None:
     known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
     async with started(home, "listen", "--forward-to", f"{receiver.url}?{query}", **known) as it:
-        await it.line("listening")
+        await it.line("forwarding events")
         payment = await cancelled(api, key)
         await it.line(rf"payment.cancelled  {payment}  204")
         await it.interrupt()
@@ -258,13 +258,13 @@ async def test_a_listener_reaches_a_self_signed_server_if_it_is_told_to(
     async with self_signed(receiver, home) as url:
         listen = ("listen", "--forward-to", url)
         async with started(home, *listen, "--tries", "1", **known) as listener:
-            await listener.line("listening")
+            await listener.line("forwarding events")
             payment = await cancelled(api, key)
-            await listener.line(rf"{payment}  no answer .*--insecure accepts any certificate")
+            await listener.line(rf"{payment}  no response .*--insecure accepts any certificate")
             await listener.interrupt()
         assert receiver.got == []
         async with started(home, *listen, "--insecure", **known) as listener:
-            await listener.line("listening")
+            await listener.line("forwarding events")
             payment = await cancelled(api, key)
             await listener.line(rf"{payment}  204")
             await listener.interrupt()
@@ -373,7 +373,7 @@ async def test_login_keeps_a_key_where_only_its_owner_reads_it(
     path.chmod(0o600)
     assert (await ran(home, "logout"))[0] == 0
     status, _, error = await ran(home, "open", payment, "--print")
-    assert (status, "there is no key" in error) == (2, True)
+    assert (status, "no API key" in error) == (2, True)
     status, _, error = await ran(home, "open", payment, PAYINTENT_API_KEY=live)
     assert (status, "--live allows" in error) == (2, True)
 
@@ -418,7 +418,7 @@ async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> No
     for name in ("listen", "logs", "open", "trigger", "verify-deposit", "grade", "login", "logout"):
         assert re.search(rf"^│? *{name} ", helped, re.MULTILINE), (name, helped)
     status, _, error = await ran(home, "open", "pay_1", PYTHONPATH=path, **here)
-    assert (status, "there is no key" in error) == (2, True), error
+    assert (status, "no API key" in error) == (2, True), error
 
 
 def test_its_command_is_not_the_operators() -> None:

@@ -125,5 +125,5 @@ def test_a_receiver_keeps_what_is_signed_once_and_waits_for_what_is_asked(
         "kept": ["msg_1"],
         "refused": 2,
         "found": "payment.expired",
-        "said": ["no payment.failed of 1", "no payment.expired of another"],
+        "said": ["no payment.failed for 1", "no payment.expired for another"],
     }

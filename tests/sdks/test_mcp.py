@@ -61,7 +61,7 @@ async def test_an_agent_trades_with_its_tools_and_gets_no_more_than_it_was_given
     _check_refusals(saw["refused"])
     _check_tools(saw["tools"])
     assert "LIVE key" in saw["instructions"]["live"]
-    assert "Test key, read only" in saw["instructions"]["read"]
+    assert "Test key, read-only" in saw["instructions"]["read"]
 
 
 def _check_refusals(said: dict[str, str]) -> None:

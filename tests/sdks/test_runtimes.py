@@ -21,7 +21,7 @@ from tools.openapi.install import FOLDER
 pytestmark = pytest.mark.full
 
 _OF_NODE = re.compile(r"\bnode:|\bprocess\.\w|\bBuffer\b|\brequire\(")
-_STUB = "is for servers: whoever has the API key"
+_STUB = "is for servers: anyone who has the API key"
 #: As wrangler, Next.js and bundlers for browsers set them.
 _WRANGLER = "workerd,worker,browser"
 _CONFIGURATION = """

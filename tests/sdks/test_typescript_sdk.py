@@ -141,7 +141,7 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
 def test_a_bundle_for_a_browser_and_a_page_are_refused() -> None:
     for words, said in (
         (("--conditions=browser", "describe_typescript.mts"), "is for servers"),
-        (("--eval", _IN_A_PAGE), "never be in a page"),
+        (("--eval", _IN_A_PAGE), "never be in a web page"),
     ):
         with pytest.raises(AssertionError, match=said):
             run(npm()[0], *words, folder=installed())

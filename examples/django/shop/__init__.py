@@ -1,1 +1,1 @@
-"""A shop with one book, in Django."""
+"""A Django shop that sells one book."""

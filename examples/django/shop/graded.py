@@ -14,10 +14,10 @@ from shop import payments
 from shop.models import Order
 
 
-@csrf_exempt  # the grader is no browser
+@csrf_exempt  # the grader is not a browser
 @require_POST
 def place_order(request: HttpRequest) -> HttpResponse:
-    """Click on Buy."""
+    """Click Buy."""
     order, _created = Order.objects.get_or_create(id=UUID(json.loads(request.body)["cart_id"]))
     payments.find_next_page(order)
     order.refresh_from_db()
@@ -40,7 +40,7 @@ def poll(_: HttpRequest) -> HttpResponse:
 
 @require_GET
 def show_order(_: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Show the order. The service has the refunded amount, because an operator can refund too."""
+    """Show the order. Read the refunded amount from the service, as operators can also refund."""
     order = get_object_or_404(Order, id=order_id, payment_id__isnull=False)
     refunded = payments.client.payments.get(order.payment_id).refunded_amount
     view = {"status": order.status, "handed_out": order.handed_out, "refunded": refunded}
@@ -50,7 +50,7 @@ def show_order(_: HttpRequest, order_id: UUID) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def refund(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Refund returned goods. A second click for the same return has the same key."""
+    """Refund returned goods. A second click for the same return uses the same key."""
     order, content = get_object_or_404(Order, id=order_id), json.loads(request.body)
     key = str(uuid5(order.id, content["return_id"]))
     try:
@@ -65,7 +65,7 @@ def refund(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def refuse(_: HttpRequest, order_id: UUID, change: str) -> HttpResponse:
-    """Reject a change: an order has one price, and one open payment at a time."""
+    """Reject a change, because an order has one price and one open payment at a time."""
     return HttpResponse(f"The order {order_id} does not allow {change}.", status=409)
 
 

@@ -18,13 +18,13 @@ class Order(models.Model):
     id = models.UUIDField(primary_key=True)
     attempt = models.PositiveIntegerField(default=1)  # part of the idempotency key
     payment_id = models.CharField(max_length=64, unique=True, null=True)  # noqa: DJ001 - several orders may have no payment
-    amount = models.CharField(max_length=40, default="1590.00")  # as the service formats it
+    amount = models.CharField(max_length=40, default="1590.00")  # in the service's format
     currency = models.CharField(max_length=3, default="THB")
     status = models.CharField(max_length=10, default=Status.WAITING)
-    handed_out = models.PositiveIntegerField(default=0)  # how often the goods were delivered
+    handed_out = models.PositiveIntegerField(default=0)  # the number of deliveries
 
     class Meta:
-        """The goods are delivered at most once."""
+        """A constraint that prevents a second delivery."""
 
         constraints = (
             models.CheckConstraint(condition=Q(handed_out__lte=1), name="order_handed_out"),
@@ -41,5 +41,5 @@ class Order(models.Model):
 
     @property
     def return_url(self) -> str | None:
-        """Return the page's URL, if `SHOP_URL` has the origin that is registered for the shop."""
+        """Return the page's URL if `SHOP_URL` is set. Its origin must be registered."""
         return settings.SHOP_URL + self.page if settings.SHOP_URL else None

@@ -13,7 +13,7 @@ from shop.models import Order
 
 log = logging.getLogger(__name__)
 ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
-#: The buyer's money may have arrived: a person looks at these payments.
+#: The buyer's money may have arrived, so these payments need manual review.
 REVIEWED = {"AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"}
 client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
 
@@ -21,8 +21,8 @@ client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
 def find_next_page(order: Order) -> str:
     """Return the URL of the order's checkout, or its own page if there is nothing to pay.
 
-    If the payment has ended unpaid, this begins the next attempt. The payment is read, because a
-    buyer who cancels on the checkout page causes no event, and because events can be late.
+    If the payment has ended unpaid, this begins the next attempt. The payment is read because a
+    cancellation by the buyer does not send an event, and because events can be late.
     """
     if order.status == Order.Status.PAID:
         return order.page
@@ -39,7 +39,7 @@ def find_next_page(order: Order) -> str:
         payer_uid=f"guest-{order.id}",
         metadata={"order_id": str(order.id), "product": {"name": "Tides of the Chao Phraya"}},
         return_url=order.return_url,
-        cancel_url=order.return_url,  # the same page: it offers to pay again
+        cancel_url=order.return_url,  # the same page, which offers to pay again
         idempotency_key=str(uuid5(order.id, str(order.attempt))),
     )
     Order.objects.filter(id=order.id, attempt=order.attempt).update(payment_id=created.id)
@@ -81,5 +81,5 @@ def poll() -> None:
     for order in Order.objects.filter(status=Order.Status.WAITING, payment_id__isnull=False):
         try:
             refresh(order)
-        except PayintentError as error:  # the next poll reads it again
+        except PayintentError as error:  # the next poll tries again
             log.warning("%s cannot be read: %s", order.payment_id, error)

@@ -1,4 +1,4 @@
-"""The shop's settings. Environment variables set the values of a deployment."""
+"""The shop's settings. Environment variables configure a deployment."""
 
 import os
 from pathlib import Path
@@ -24,9 +24,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024
 
-SHOP_URL = os.environ.get("SHOP_URL", "").rstrip("/")  # its origin is registered for the shop
+SHOP_URL = os.environ.get("SHOP_URL", "").rstrip("/")  # its origin must be registered for the shop
 PAYINTENT_URL = os.environ["PAYINTENT_URL"]
 PAYINTENT_API_KEY = os.environ["PAYINTENT_API_KEY"]
-PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
-#: Whether the shop serves the grader's routes: only if asked to, and only with a test key.
+PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two in a rotation
+#: Whether the shop serves the grader's routes, which requires SHOP_GRADED and a test key.
 IS_GRADED = "SHOP_GRADED" in os.environ and PAYINTENT_API_KEY.startswith("sk_test_")

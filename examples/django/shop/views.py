@@ -15,8 +15,8 @@ from payintent_sdk.events import UnknownEvent
 from shop import payments
 from shop.models import Order
 
-IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
-#: What the order page says for each status of the payment, and the label of its button.
+IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you."
+#: The order page's text and button label for each status of the payment.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
@@ -28,34 +28,34 @@ TEXTS = {
 
 @require_GET
 def show_book(request: HttpRequest) -> HttpResponse:
-    """Show the book. Each page view has its own order."""
+    """Show the book. Each page view has a separate order."""
     return render(request, "book.html", {"order_id": uuid4()})
 
 
 @require_POST
 def buy(_: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Redirect the buyer to the order's payment: the first time, and to pay again."""
+    """Redirect the buyer to the order's payment, for the first attempt and all later attempts."""
     order, _created = Order.objects.get_or_create(id=order_id)
     try:
         return HttpResponseRedirect(payments.find_next_page(order), status=303)
     except PayintentError:
-        return HttpResponse("This cannot be paid now. Please try again.", status=502)
+        return HttpResponse("The payment could not be started. Please try again.", status=502)
 
 
 @require_GET
 def show_order(request: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Show the order to the buyer who returns. Ignore the query: anyone can write it."""
+    """Show the order to the returning buyer. Ignore the query string, which anyone can forge."""
     order = get_object_or_404(Order, id=order_id)
     text, label = describe(order)
     return render(request, "order.html", {"order": order, "text": text, "label": label})
 
 
 def describe(order: Order) -> tuple[str, str]:
-    """Return what the page says about the order, and the label of its button, if any."""
+    """Return the page's text for the order, and the label of its button ("" for no button)."""
     try:
         payment = None if order.status == Order.Status.PAID else payments.refresh(order)
     except PayintentError:
-        return "We cannot read your payment now. Please reload this page.", ""
+        return "We cannot check your payment at the moment. Please reload this page.", ""
     if order.status == Order.Status.PAID:
         return "Your order is paid.", ""
     if payment is None:

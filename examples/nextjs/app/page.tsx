@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 
-export const dynamic = "force-dynamic"; // each page view has its own order
+export const dynamic = "force-dynamic"; // each page view has a separate order
 
 export default function Book() {
   return (

@@ -7,18 +7,18 @@ import { orders, pageOf, required } from "./orders";
 import type { Order } from "./orders";
 
 const ENDED_UNPAID = ["CANCELLED", "EXPIRED", "FAILED"];
-/** The buyer's money may have arrived: a person looks at these payments. */
+/** The buyer's money may have arrived, so these payments need manual review. */
 const REVIEWED = ["AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"];
 
-/** Opens a client when a request needs it: the environment of the build has no key. */
+/** Creates the client at the first request, because the build environment does not contain the key. */
 export function openClient(): Client {
   return new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
 }
 
 /**
  * Returns the URL of the order's checkout, or its own page if there is nothing to pay. If the payment
- * has ended unpaid, this begins the next attempt. The payment is read, because a buyer who cancels on
- * the checkout page causes no event, and because events can be late.
+ * has ended unpaid, this begins the next attempt. The payment is read because a cancellation by the buyer does not send
+ * an event, and because events can be late.
  */
 export async function findNextPage(order: Order): Promise<string> {
   const { paymentId } = order;
@@ -39,7 +39,7 @@ export async function findNextPage(order: Order): Promise<string> {
       currency,
       payer_uid: `guest-${id}`,
       metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
-      // The same page for both: it offers to pay again.
+      // The same page for both, which offers to pay again.
       ...(back && { return_url: back, cancel_url: back }),
     },
     { idempotencyKey: keyOf(id, attempt) },

@@ -1,4 +1,4 @@
-/** Medusa with the plugin, and nothing that a test does not need. */
+/** Medusa with the plugin, in the minimal configuration for the tests. */
 
 import { defineConfig } from "@medusajs/framework/utils";
 

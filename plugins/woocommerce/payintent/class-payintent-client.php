@@ -19,7 +19,7 @@ final class Payintent_Client
     /**
      * Creates a payment; the same key returns the same payment, so repeating the call is safe.
      *
-     * @return array{id: string, checkout_url: string}|null null if there is no payment: call again with the same key
+     * @return array{id: string, checkout_url: string}|null null if the request failed: call again with the same key
      */
     public function create_payment(array $payment, string $idempotency_key): ?array
     {
@@ -31,9 +31,9 @@ final class Payintent_Client
     }
 
     /**
-     * Reads a payment as it is now.
+     * Reads the current state of a payment.
      *
-     * @return array|null empty if the service has no such payment; null if the service cannot be reached
+     * @return array|null empty if the payment does not exist; null if the service did not return it
      */
     public function read_payment(string $payment_id): ?array
     {
@@ -60,7 +60,7 @@ final class Payintent_Client
         return $body;
     }
 
-    /** Tells the shop's people why, such as a return URL whose origin is not registered. */
+    /** Logs the reason for the shop's staff, such as a return URL whose origin is not registered. */
     private function log_refusal(int $status, array $body): void
     {
         $why = is_scalar($body['message'] ?? null) ? substr((string) $body['message'], 0, 500) : '';

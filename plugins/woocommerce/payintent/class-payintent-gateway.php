@@ -1,5 +1,5 @@
 <?php
-/** The payment method of WooCommerce: to the checkout and back, and paid by webhook alone. */
+/** The payment method for WooCommerce, which sends buyers to the checkout and applies the outcome to their orders. */
 
 declare(strict_types=1);
 
@@ -9,14 +9,14 @@ class Payintent_Gateway extends WC_Payment_Gateway
 {
     private const BODY_BYTES_MAX = 65536;
     private const LOCK_WAIT_S = 10;
-    private const PAYMENT_ID = '_payintent_payment_id'; // an order may have several, one after another
-    private const PAYER = '_payintent_payer'; // of a payment that was requested and is not known yet
+    private const PAYMENT_ID = '_payintent_payment_id'; // an order can have several payments, one after another
+    private const PAYER = '_payintent_payer'; // the payer of a requested payment whose id is not known yet
     private const OPEN = ['PENDING', 'PROCESSING'];
     private const ENDED_UNPAID = ['CANCELLED', 'EXPIRED', 'FAILED'];
     private const REVIEWED = ['AMOUNT_MISMATCH', 'TOKEN_MISMATCH', 'ONCHAIN_TIMEOUT']; // money may have arrived
     private const POLLED_ORDERS_MAX = 100;
     private const POLLED_S = 2 * 24 * 3600; // a payment ends within a day, except on a slow chain
-    /** What the page to which the buyer returns says about an order that is not paid yet. */
+    /** The texts for unpaid orders on the page to which the buyer returns. */
     private const TEXTS = [
         'PENDING' => 'Your order is waiting for your payment.',
         'PROCESSING' => 'Your payment is being processed.',
@@ -49,9 +49,9 @@ class Payintent_Gateway extends WC_Payment_Gateway
         $this->form_fields = [
             'enabled' => ['title' => 'Enabled', 'type' => 'checkbox', 'default' => 'no'],
             'title' => ['title' => 'Title', 'type' => 'text', 'default' => 'Card, wallet or transfer'],
-            'base_url' => ['title' => 'Where the service is', 'type' => 'text', 'default' => ''],
-            'api_key' => ['title' => 'Key (sk_…)', 'type' => 'password', 'default' => ''],
-            'secrets' => ['title' => 'Callback secrets (whsec_…), blanks between', 'type' => 'password', 'default' => ''],
+            'base_url' => ['title' => 'URL of the service', 'type' => 'text', 'default' => ''],
+            'api_key' => ['title' => 'API key (sk_…)', 'type' => 'password', 'default' => ''],
+            'secrets' => ['title' => 'Callback secrets (whsec_…), separated by spaces', 'type' => 'password', 'default' => ''],
         ];
     }
 
@@ -60,26 +60,26 @@ class Payintent_Gateway extends WC_Payment_Gateway
     {
         $url = $this->locked((int) $order_id, fn (WC_Order $order): ?string => $this->next_page($order));
         if ($url === null) {
-            wc_add_notice('This cannot be paid now. Please try again.', 'error');
+            wc_add_notice('The payment could not be started. Please try again.', 'error');
             return ['result' => 'failure'];
         }
         return ['result' => 'success', 'redirect' => $url];
     }
 
     /**
-     * Shows the payment of an unpaid order to the buyer who returns, and a link to pay again. Reads the payment, and
-     * applies it as its webhook would be: anyone can write the query of the page.
+     * Shows the returning buyer the payment of an unpaid order, and a link to pay again. Reads the payment from the service
+     * and applies it like a webhook, because anyone can forge the page's query string.
      */
     public function show_payment(int $order_id): void
     {
         $payment = $this->locked($order_id, fn (WC_Order $order): array|false|null => $this->refresh($order));
         if ($payment === false || ($payment && $payment['status'] === 'PAID')) {
-            return; // WooCommerce thanks for the order
+            return; // WooCommerce shows its own thank-you message
         }
         if (!$payment) {
-            $this->show('We cannot read your payment now. Please reload this page.');
+            $this->show('We cannot check your payment at the moment. Please reload this page.');
         } elseif (self::is_reviewed($payment)) {
-            $this->show('Your payment needs a review. Please do not pay again: we will contact you.');
+            $this->show('We need to review your payment. Please do not pay again. We will contact you.');
         } elseif (isset(self::TEXTS[$payment['status']])) {
             $label = in_array($payment['status'], self::OPEN, true) ? 'Continue to payment' : 'Pay again';
             $this->show(self::TEXTS[$payment['status']], wc_get_order($order_id)->get_checkout_payment_url(), $label);
@@ -105,7 +105,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
         }
     }
 
-    /** Reads the latest payment of an unpaid order, and applies it; false if there is nothing to read. */
+    /** Reads the latest payment of an unpaid order, and applies it. Returns false if there is nothing to read. */
     private function refresh(WC_Order $order): array|false|null
     {
         $known = self::payment_ids($order);
@@ -130,10 +130,10 @@ class Payintent_Gateway extends WC_Payment_Gateway
         printf('<p class="payintent" role="status">%s%s</p>', esc_html($text), $link);
     }
 
-    /** Answers a webhook: 401 where it is not to be believed, 204 where it is, whatever it says. */
+    /** Responds to a webhook: 401 if it is invalid, and 204 if it is valid, whatever its content. */
     public function receive_webhook(): void
     {
-        ignore_user_abort(true); // what is begun is ended, although the sender hangs up
+        ignore_user_abort(true); // finish processing even if the sender disconnects
         $body = (string) file_get_contents('php://input', false, null, 0, self::BODY_BYTES_MAX + 1);
         if (strlen($body) > self::BODY_BYTES_MAX) {
             $this->answer(413);
@@ -153,7 +153,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
         $this->answer(is_array($payment) ? $this->apply((string) $event['type'], $payment) : 204);
     }
 
-    /** Applies an event to its order, one at a time for each order; gives the status to answer with. */
+    /** Applies an event to its order, one event at a time for each order. Returns the response status. */
     private function apply(string $type, array $payment): int
     {
         $query = ['limit' => 1, 'meta_key' => self::PAYMENT_ID, 'meta_value' => (string) $payment['id'], 'return' => 'ids'];
@@ -165,10 +165,10 @@ class Payintent_Gateway extends WC_Payment_Gateway
             $this->change($order, $type, $payment);
             return true;
         });
-        return $is_done ? 204 : 503; // after 503 the service sends it again
+        return $is_done ? 204 : 503; // after 503, the service retries
     }
 
-    /** Runs `$do` with the order as it is now, one at a time for each order; null if the lock was not free in time. */
+    /** Runs `$do` with the current order under the order's lock. Returns null if the lock is not free in time. */
     private function locked(int $order_id, callable $do): mixed
     {
         global $wpdb;
@@ -178,14 +178,14 @@ class Payintent_Gateway extends WC_Payment_Gateway
         }
         try {
             $order = wc_get_order($order_id);
-            $order->read_meta_data(true); // not what this request read before it had the lock
+            $order->read_meta_data(true); // discard the data that was read before the lock was acquired
             return $do($order);
         } finally {
             $wpdb->get_var($wpdb->prepare('SELECT RELEASE_LOCK(%s)', $lock));
         }
     }
 
-    /** Returns where the buyer goes: to the order's open payment, or to a new one if that has ended; null on failure. */
+    /** Returns the URL of the order's open payment, or of a new payment if it has ended. Returns null on failure. */
     private function next_page(WC_Order $order): ?string
     {
         if ($order->is_paid()) {
@@ -194,20 +194,20 @@ class Payintent_Gateway extends WC_Payment_Gateway
         $known = self::payment_ids($order);
         $payment = $known ? $this->client()->read_payment(end($known)) : [];
         if ($payment === null) {
-            return null; // another payment could be a second one
+            return null; // a new payment could be a duplicate
         }
         if (!$payment || (in_array($payment['status'], self::ENDED_UNPAID, true) && !self::is_reviewed($payment))) {
             return $this->begin_attempt($order, 1 + count($known));
         }
         if (!in_array($payment['status'], self::OPEN, true)) {
-            return $this->get_return_url($order); // there is or may be money
+            return $this->get_return_url($order); // money has arrived or may have arrived
         }
         return self::is_price_of($payment, $order)
             ? $payment['checkout_url'] ?? null
             : $this->begin_attempt($order, 1 + count($known));
     }
 
-    /** Creates the order's next payment; a call that got no answer is repeated with the same key and payer. */
+    /** Creates the order's next payment. A call without a response is repeated with the same key and payer. */
     private function begin_attempt(WC_Order $order, int $attempt): ?string
     {
         $payer = $order->get_meta(self::PAYER);
@@ -224,7 +224,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
                 'payer_uid' => $payer,
                 'metadata' => ['order_id' => (string) $order->get_id()],
                 'return_url' => $this->get_return_url($order),
-                'cancel_url' => $order->get_checkout_payment_url(), // WooCommerce's own page to pay an order
+                'cancel_url' => $order->get_checkout_payment_url(), // WooCommerce's "Pay for order" page
             ],
             self::uuid(implode('|', [$order->get_order_key(), $amount, $currency, $attempt]))
         );
@@ -241,9 +241,9 @@ class Payintent_Gateway extends WC_Payment_Gateway
     {
         if ($order->is_paid()) {
             if ($type === 'payment.completed' && $order->get_transaction_id() !== $payment['id']) {
-                $order->add_order_note("{$payment['id']} paid this order once more: give it back.");
+                $order->add_order_note("{$payment['id']} paid this order a second time. Refund this payment.");
             }
-            return; // an order ends once
+            return; // a paid order does not change
         }
         if ($type === 'payment.completed') {
             if (self::is_price_of($payment, $order)) {
@@ -252,10 +252,10 @@ class Payintent_Gateway extends WC_Payment_Gateway
                 $order->add_order_note("{$payment['id']} paid {$payment['amount']} {$payment['currency']}, which is not the order's amount.");
             }
         }
-        // After any other event the order stays payable: the next click reads the payment and makes another.
+        // After any other event, the order can still be paid: the next click reads the payment and creates a new one.
     }
 
-    /** Returns the order's total in the currency's own decimals, which are not always the shop's. */
+    /** Returns the order's total with the currency's decimals, which can differ from the shop's decimals. */
     private static function amount(WC_Order $order): string
     {
         return wc_format_decimal($order->get_total(), self::DECIMALS[$order->get_currency()] ?? 2);
@@ -267,19 +267,19 @@ class Payintent_Gateway extends WC_Payment_Gateway
             && self::plain((string) $payment['amount']) === self::plain(self::amount($order));
     }
 
-    /** @return string[] the order's payments, the newest last */
+    /** @return string[] the ids of the order's payments, newest last */
     private static function payment_ids(WC_Order $order): array
     {
         return array_values(array_map(fn ($meta) => $meta->value, $order->get_meta(self::PAYMENT_ID, false)));
     }
 
-    /** Gives a decimal text without the zeros at its end: 20.00 and 20 are one amount. */
+    /** Removes trailing zeros from a decimal string, because 20.00 and 20 are the same amount. */
     private static function plain(string $amount): string
     {
         return str_contains($amount, '.') ? rtrim(rtrim($amount, '0'), '.') : $amount;
     }
 
-    /** Makes a UUID of a name, version 8: the same for the same name. */
+    /** Returns the same UUID (version 8) for the same name. */
     private static function uuid(string $name): string
     {
         $bytes = substr(hash('sha256', $name, true), 0, 16);

@@ -1,5 +1,5 @@
 <?php
-/** Believes webhooks that are signed (Standard Webhooks 1.0) and recent. */
+/** Verifies webhooks: only signed (Standard Webhooks 1.0) and recent webhooks are valid. */
 
 declare(strict_types=1);
 
@@ -10,10 +10,10 @@ final class Payintent_Webhook
     private const TOLERANCE_S = 300;
 
     /**
-     * Gives the event of a webhook, or null where it is not to be believed.
+     * Returns the event of a webhook, or null if the webhook is invalid.
      *
-     * @param string $body what came, byte for byte
-     * @param string[] $secrets callback secrets (whsec_…), several while one is being replaced
+     * @param string $body the raw body
+     * @param string[] $secrets the callback secret (whsec_…), or several secrets during a rotation
      */
     public static function verify(
         string $body,

@@ -1,7 +1,7 @@
 <?php
 /**
  * Plugin Name: Payment Intent Service for WooCommerce
- * Description: Sends buyers to the checkout of a self-hosted Payment Intent Service, and believes its signed webhooks.
+ * Description: Sends buyers to the checkout of a self-hosted Payment Intent Service, and processes its signed webhooks.
  * Version: 1.0.0-rc.1
  * Requires PHP: 8.1
  * Requires Plugins: woocommerce

@@ -1,15 +1,15 @@
 <?php
 /**
- * A stand-in for WordPress and WooCommerce, for the tests of the plugin: what it calls, and no more.
+ * A minimal substitute for WordPress and WooCommerce, with only the functions that the plugin calls, for its tests.
  *
- * It serves the plugin's webhooks, and the routes that `payintent-cli grade` asks a shop for. Orders are files,
- * each changed under a lock as a row is; GET_LOCK is a lock on a file of its name.
+ * It serves the plugin's webhooks and the routes for `payintent-cli grade`. Each order is a file, and GET_LOCK locks a
+ * file with the name of the lock.
  */
 
 declare(strict_types=1);
 
 const ABSPATH = __DIR__;
-define('AMOUNT', getenv('STUB_AMOUNT') ?: '20.00'); // as WooCommerce stores it, in the shop's decimals
+define('AMOUNT', getenv('STUB_AMOUNT') ?: '20.00'); // as WooCommerce stores it, with the shop's decimals
 define('CURRENCY', getenv('STUB_CURRENCY') ?: 'THB');
 
 function folder(): string
@@ -47,7 +47,7 @@ function apply_filters(string $name, mixed $value): mixed
     return $value;
 }
 
-/** WP-Cron, whose events the tests run: it knows only intervals that a filter has added. */
+/** WP-Cron. Accepts only intervals that a filter has added. The tests run the events. */
 function wp_next_scheduled(string $hook): int|false
 {
     return false;
@@ -56,7 +56,7 @@ function wp_next_scheduled(string $hook): int|false
 function wp_schedule_event(int $first, string $interval, string $hook): void
 {
     if (!isset(apply_filters('cron_schedules', [])[$interval])) {
-        throw new RuntimeException("WordPress has no interval {$interval}");
+        throw new RuntimeException("WordPress does not have the interval {$interval}");
     }
 }
 
@@ -74,7 +74,7 @@ function esc_url(string $url): string
     return htmlspecialchars($url, ENT_QUOTES);
 }
 
-/** Writes to the log of PHP's server. */
+/** Returns a logger that writes to the log of PHP's server. */
 function wc_get_logger(): object
 {
     return new class () {
@@ -128,7 +128,7 @@ function wp_remote_retrieve_body(array $answer): string
     return $answer['body'];
 }
 
-/** Of the settings, what the plugin's page would have stored. */
+/** Reads the settings from the environment instead of the plugin's settings page. */
 abstract class WC_Payment_Gateway
 {
     public string $id;
@@ -240,7 +240,7 @@ class WC_Order
         return $this->fields['status'] === 'paid';
     }
 
-    /** As WooCommerce's own: it reads, then writes, so two at once hand out twice. */
+    /** Reads and then writes, as WooCommerce does, so two simultaneous calls deliver twice. */
     public function payment_complete(string $payment_id): void
     {
         $this->fields['transaction_id'] = $payment_id;
@@ -276,7 +276,7 @@ function wc_get_order(int|string $id): WC_Order|false
     return is_file($path) ? new WC_Order(json_decode(file_get_contents($path), true)) : false;
 }
 
-/** Finds orders by a value of their meta data, or by their status; gives their ids. */
+/** Returns the ids of the orders with a metadata value, or with one of the statuses. */
 function wc_get_orders(array $query): array
 {
     $found = array_filter(glob(folder() . '/*.json'), function (string $path) use ($query): bool {
@@ -288,7 +288,7 @@ function wc_get_orders(array $query): array
     return array_map(fn (string $path): int => (int) basename($path, '.json'), array_values($found));
 }
 
-/** Of MariaDB, its locks by name. */
+/** MariaDB's named locks. */
 class Locks
 {
     private array $held = [];
@@ -310,7 +310,7 @@ class Locks
     }
 }
 
-/** Gives the order of a cart, which WooCommerce keeps in the buyer's session. */
+/** Returns the order of a cart, which WooCommerce stores in the buyer's session. */
 function order_of(string $cart): WC_Order
 {
     $ids = fopen(folder() . '/ids.lock', 'c');
@@ -325,7 +325,7 @@ function order_of(string $cart): WC_Order
     return wc_get_order(file_get_contents($path));
 }
 
-/** The page of a received order, and the page on which an unpaid order is paid; its key opens either. */
+/** Serves the "Order received" page and the "Pay for order" page, which require the order's key. */
 function show_order_page(WC_Order $order, string $kind): never
 {
     if (($_GET['key'] ?? '') !== $order->get_order_key()) {
@@ -356,7 +356,7 @@ function serve(string $path): mixed
     if ($path === '/graded' && $_SERVER['REQUEST_METHOD'] === 'POST') {
         $click = json_decode(file_get_contents('php://input'), true);
         $order = order_of($click['cart_id']);
-        if (isset($click['customer_id'])) { // the buyer has signed in; the checkout saves that in the order
+        if (isset($click['customer_id'])) { // the buyer has signed in, which the checkout saves in the order
             $order->set_customer_id($click['customer_id']);
             $order->save();
         }
@@ -368,7 +368,7 @@ function serve(string $path): mixed
         return $order->standing();
     }
     http_response_code(preg_match('#\A/graded/[0-9]+/#', $path) ? 409 : 404);
-    return ['message' => 'An order that is placed stays as it is.'];
+    return ['message' => 'A placed order cannot be changed.'];
 }
 
 $wpdb = new Locks();

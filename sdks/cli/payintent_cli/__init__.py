@@ -1,1 +1,1 @@
-"""The Payment Intent Service at a merchant engineer's command line."""
+"""A command line for engineers who integrate the Payment Intent Service."""

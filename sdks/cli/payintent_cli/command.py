@@ -1,4 +1,4 @@
-"""The command `payintent-cli` of a merchant's engineer."""
+"""The `payintent-cli` command for a merchant's engineers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _HELP = {
     "listen": "Forward every event to a local server, signed like a webhook.",
-    "logs": "Show events and the state of their webhooks: logs tail.",
+    "logs": "Show events and the state of their webhooks (logs tail).",
     "open": "Print the checkout URL of a payment and open it in the browser.",
-    "trigger": "Create a test payment and end it, with payment.completed for example.",
+    "trigger": "Create a test payment and end it, for example with payment.completed.",
     "verify-deposit": "Check a deposit address against a chain that you have stored.",
     "grade": "Check how a shop's webhook receiver handles faults.",
     "login": "Store an API key in the keyring, or in a file that only you can read.",
@@ -29,7 +29,7 @@ _HELP = {
 }
 
 
-_INSECURE = "accept any certificate of your server, for example a self-signed certificate"
+_INSECURE = "accept any certificate from your server, such as a self-signed certificate"
 
 
 def run(words: Sequence[str] | None = None) -> None:
@@ -40,7 +40,7 @@ def run(words: Sequence[str] | None = None) -> None:
     try:
         arguments.do(arguments)
     except KeyboardInterrupt:
-        print("ended", flush=True)
+        print("stopped", flush=True)
     except UsageError as error:
         print(f"payintent-cli: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -116,7 +116,9 @@ def _arguments() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a stored response of GET /v1/chains/{slug}; repeat it for old factories",
     )
-    verified.add_argument("--address", metavar="0x…", help="also compare the address of a buyer")
+    verified.add_argument(
+        "--address", metavar="0x…", help="also compare this address, which a buyer was shown"
+    )
     graded = command("grade", _grade)
     graded.add_argument("--webhook-url", required=True, metavar="URL", help="your webhook receiver")
     graded.add_argument("--orders-url", required=True, metavar="URL", help="your order endpoint")
@@ -126,7 +128,7 @@ def _arguments() -> argparse.ArgumentParser:
         nargs="?",
         const="",
         metavar="sk_test_…",
-        help="also check real test payments; without a value, use the stored test key",
+        help="also run checks with real test payments; without a value, use the stored key",
     )
     graded.add_argument("--only", metavar="CHECKS", help="only these checks, separated by commas")
     graded.add_argument(
@@ -184,7 +186,7 @@ def _trigger(arguments: argparse.Namespace) -> None:
 
     access = _access(arguments)
     if arguments.live or not access.key.startswith(TEST_KEY):
-        raise UsageError("only a test key triggers events")
+        raise UsageError("trigger accepts only a test key (sk_test_)")
     from payintent_cli.trigger import trigger
 
     trigger(access, arguments.kind, amount=arguments.amount, currency=arguments.currency)

@@ -17,9 +17,9 @@ from payintent_cli.usage import UsageError
 
 
 def verify(access: Access, id_: str, files: Sequence[str], address: str | None) -> None:
-    """Print the deposit address of a payment or session, and what has arrived there.
+    """Print the deposit address of a payment or session, and the amounts received there.
 
-    `address` is the address that a buyer was shown, if it must be compared too.
+    If `address` is set, it is the address that a buyer was shown, and is compared too.
     """
     chains = [_load(file) for file in files]
     with Client(access.key, access.base_url) as client:
@@ -56,7 +56,7 @@ def _find_session(client: Client, payment_id: str) -> str:
         return str(checkout["next_action"]["onchain_session"]["session_id"])
     except (KeyError, TypeError):
         raise UsageError(
-            f"{payment_id} has no open on-chain session: it is {payment.status}"
+            f"{payment_id} does not have an open on-chain session: it is {payment.status}"
         ) from None
 
 

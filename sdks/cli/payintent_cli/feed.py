@@ -1,4 +1,4 @@
-"""The event feed with the raw bytes of each event, as in its webhook."""
+"""Reads the event feed, with the raw bytes of each event as in its webhook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from payintent_cli.keys import Access
 
 _PAGE = 20
 _TIMEOUT_S = 10.0
-_TRIES = 5  # of a page, before the end of the feed is known
+_TRIES = 5  # for a page, before the end of the feed is known
 _AGAIN_S = 2.0  # after a response without Retry-After
 _AGAIN_MAX_S = 60.0
 _BUSY, _BROKEN = 429, 500
@@ -41,14 +41,14 @@ class Entry:
 
     @property
     def payment_id(self) -> str:
-        """Return the id of the event's payment, or "-" if it has none."""
+        """Return the id of the event's payment, or "-" if there is none."""
         data = as_object(as_object(json.loads(self.body)).get("data"))
         return str(as_object(data.get("payment")).get("id", "-"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some entries in feed order, with the cursor to continue from."""
+    """Entries in feed order, and the cursor for the next page."""
 
     entries: list[Entry]
     after: str
@@ -56,7 +56,7 @@ class Page:
 
 
 class Feed:
-    """Reads the feed of a merchant; a context manager."""
+    """Reads a merchant's feed. Use it with `with`."""
 
     def __init__(self, access: Access) -> None:
         self._connections = Connections(access.key, access.base_url, "payintent-cli/0.1")
@@ -69,7 +69,7 @@ class Feed:
         limit: int = _PAGE,
         types: list[str] | None = None,
     ) -> Page:
-        """Return the entries after `after`; wait up to `wait` seconds for the first.
+        """Return the entries after `after`. Wait up to `wait` seconds for the first.
 
         Raises `ApiError` and `NoAnswerError`.
         """
@@ -131,7 +131,7 @@ def pause_s(error: ApiError | NoAnswerError) -> float | None:
 
 
 def events_of(answer: str) -> Iterator[bytes]:
-    """Return each event of an answer of the feed as it is written there."""
+    """Yield each event of a feed response, byte for byte."""
     for name, start, _ in _members(answer, _skip(answer, 0)):
         if name == "data":
             for item in _items(answer, start):
@@ -145,7 +145,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
     at = _skip(text, at + 1)
     while text[at] != "}":
         name, at = _value_at(text, at)
-        start = _skip(text, _skip(text, at) + 1)  # behind the colon
+        start = _skip(text, _skip(text, at) + 1)  # after the colon
         _, end = _value_at(text, start)
         yield name, start, end
         at = _behind_comma(text, end)

@@ -1,6 +1,7 @@
 """API keys from the environment, the system's keyring or a private file.
 
-Keys are never command-line arguments, because these are visible to all users. Every command
+Except in `grade --key`, keys are not command-line arguments, because arguments are visible to all
+users. Every command
 accepts test keys; live keys require `--live`.
 """
 
@@ -23,7 +24,7 @@ _KEYRING_FAILED = (RuntimeError, OSError)  # its own errors are RuntimeErrors
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """A key, and the service that it is for."""
+    """A key, and the URL of its service."""
 
     key: str = field(repr=False)
     base_url: str
@@ -34,14 +35,14 @@ def find_access(*, live: bool, base_url: str | None) -> Access:
     stored = _stored(live=live)
     key = _from_environment() or (stored.key if stored else "")
     if not key:
-        raise UsageError("there is no key: `payintent-cli login`, or set PAYINTENT_API_KEY")
+        raise UsageError("no API key: run `payintent-cli login`, or set PAYINTENT_API_KEY")
     key = check_key(key, live=live)
     url = find_base_url(base_url, stored.base_url if stored else _BASE_URL)
     return Access(key=key, base_url=url)
 
 
 def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
-    """Return the service's URL: the argument, the environment's value, or `otherwise`."""
+    """Return the service's URL: the argument, the environment variable, or `otherwise`."""
     from payintent_sdk.credentials import read_base_url  # imported late, because the import is slow
 
     url = base_url or _environment("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or otherwise
@@ -52,7 +53,7 @@ def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
 
 
 def check_key(text: str, *, live: bool) -> str:
-    """Return a key without the white space around it.
+    """Return a key without surrounding white space.
 
     Raises `UsageError` if the key is invalid, or live without `--live`.
     """
@@ -76,7 +77,7 @@ def keep(key: str, *, live: bool, base_url: str | None) -> str:
         try:
             keyring.set_password(_SERVICE, _name(live=live), text)
         except _KEYRING_FAILED:
-            pass  # the package is installed without a keyring, such as on a server
+            pass  # keyring is installed without a backend, for example on a server
         else:
             return "the keyring"
     path = _file()
@@ -92,7 +93,7 @@ def forget(*, live: bool) -> None:
             keyring.delete_password(_SERVICE, _name(live=live))
         except _KEYRING_FAILED:
             pass
-        except Exception as error:  # the class depends on the keyring; nothing was stored
+        except Exception as error:  # the error's class depends on the backend; nothing was stored
             if type(error).__name__ != "PasswordDeleteError":
                 raise
     left = _read_file()
@@ -101,7 +102,7 @@ def forget(*, live: bool) -> None:
 
 
 def state_folder() -> Path:
-    """Return the folder for the state between runs."""
+    """Return the folder for state that is stored between runs."""
     named = os.environ.get("XDG_STATE_HOME")
     return (Path(named) if named else Path.home() / ".local/state") / "payintent"
 
@@ -138,7 +139,7 @@ def _read_file() -> dict[str, str]:
 def _read_privately(path: Path) -> str:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise UsageError(f"{path} may be read by others; chmod 600 it")
+            raise UsageError(f"{path} is accessible to other users; run chmod 600 on it")
         return path.read_text()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error

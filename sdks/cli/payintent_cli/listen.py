@@ -18,7 +18,7 @@ from payintent_cli.signing import new_secret, read_secret, signed_headers
 from payintent_cli.targets import exact_target, is_untrusted, tls_context
 
 _WAIT_S = 25  # long poll; the service's maximum
-_TIMEOUT_S = 15.0  # per delivery, as in the service
+_TIMEOUT_S = 15.0  # for each delivery, as in the service
 _RETRY_MAX_S = 30.0
 _OK, _REDIRECTS, _GONE = 200, 300, 410
 
@@ -28,7 +28,7 @@ class Listening:
     """The options of `listen`."""
 
     forward_to: str
-    insecure: bool  # accept any certificate of `forward_to`
+    insecure: bool  # accept any certificate from `forward_to`
     types: list[str] | None
     resume: bool
     tries: int
@@ -45,8 +45,8 @@ def listen(access: Access, wanted: Listening) -> None:
         after = (cursor.read() if wanted.resume else None) or feed.newest()
         cursor.store(after)
         if not given:
-            print(f"the webhook secret of this listener: {secret}", flush=True)
-        print(f"listening; forwarding to {wanted.forward_to}; Ctrl-C ends it", flush=True)
+            print(f"webhook secret of this listener: {secret}", flush=True)
+        print(f"forwarding events to {wanted.forward_to}; press Ctrl-C to stop", flush=True)
         forwarder = _Forwarder(http, key, wanted)
         while True:
             try:
@@ -55,7 +55,7 @@ def listen(access: Access, wanted: Listening) -> None:
                 pause = pause_s(error)
                 if pause is None:
                     raise
-                print(f"{_now()}  the service does not answer ({error}); again soon", flush=True)
+                print(f"{_now()}  the service is unavailable ({error}); retrying", flush=True)
                 time.sleep(pause)
                 continue
             for entry in page.entries:
@@ -65,7 +65,7 @@ def listen(access: Access, wanted: Listening) -> None:
 
 
 class _Forwarder:
-    """Delivers events to a URL sequentially."""
+    """Delivers events to a URL, one at a time."""
 
     def __init__(self, http: httpx.Client, key: bytes, wanted: Listening) -> None:
         self._http = http
@@ -73,7 +73,7 @@ class _Forwarder:
         self._wanted = wanted
 
     def forward(self, entry: Entry) -> None:
-        """Deliver an event, retry with growing delays, and print each attempt."""
+        """Deliver an event with retries and exponential backoff, and print each attempt."""
         for attempt in range(1, self._wanted.tries + 1):
             began = time.monotonic()
             status = self._send(entry)
@@ -83,10 +83,12 @@ class _Forwarder:
                 return
             if attempt < self._wanted.tries:
                 time.sleep(min(2.0 ** (attempt - 1), _RETRY_MAX_S))
-        print(f"{_now()}  {_line(entry)}  given up after {self._wanted.tries} tries", flush=True)
+        print(
+            f"{_now()}  {_line(entry)}  not delivered (attempts: {self._wanted.tries})", flush=True
+        )
 
     def _send(self, entry: Entry) -> int | str:
-        """Send an event once; return the status, or the reason why it is missing."""
+        """Send an event once. Return the status, or the reason for the missing response."""
         headers = signed_headers(self._key, entry.id, int(time.time()), entry.body)
         try:
             url = self._wanted.forward_to
@@ -99,10 +101,10 @@ class _Forwarder:
             ) as answer:
                 return answer.status_code
         except httpx.TimeoutException:
-            return "no answer in time"
+            return "no response in time"
         except httpx.TransportError as error:
             hint = "; --insecure accepts any certificate" if is_untrusted(error) else ""
-            return f"no answer ({error}){hint}"
+            return f"no response ({error}){hint}"
 
 
 class _StoredCursor:

@@ -1,4 +1,4 @@
-"""`payintent-cli logs tail`: events, with the state of their webhooks."""
+"""`payintent-cli logs tail`: print events and the state of their webhooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PENDING = "pending"
 
 
 def tail(access: Access, *, from_start: bool, follow: bool) -> None:
-    """Print events as they come, and each change of their deliveries, until Ctrl-C."""
+    """Print events as they arrive, and each change of their deliveries, until Ctrl-C."""
     with Feed(access) as feed:
         place = None if from_start else feed.newest()
         lines = _Lines()
@@ -32,13 +32,13 @@ def _patiently(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) ->
         pause = pause_s(error)
         if not follow or pause is None:
             raise
-        print(f"the service does not answer ({error}); again soon", flush=True)
+        print(f"the service is unavailable ({error}); retrying", flush=True)
         time.sleep(pause)
         return place
 
 
 def _read_on(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) -> str | None:
-    """Print new events after `place`; return the position before the first pending delivery."""
+    """Print new events after `place`. Return the position before the first pending delivery."""
     settled: str | None = place
     all_settled = True
     while True:

@@ -1,4 +1,4 @@
-"""`payintent-cli open pay_…`: the checkout of a payment, in the browser."""
+"""`payintent-cli open pay_…`: open a payment's checkout in the browser."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from payintent_cli.usage import UsageError
 
 
 def open_checkout(access: Access, payment_id: str, *, only_print: bool) -> None:
-    """Print a payment's checkout URL, and open it."""
+    """Print a payment's checkout URL, and open it unless `only_print` is set."""
     with Client(access.key, access.base_url) as client:
         payment = client.payments.get(payment_id)
     url = payment.checkout_url
     if url is None or not url.startswith(("https://", "http://")):
-        raise UsageError(f"{payment_id} has no checkout: it is {payment.status}")
+        raise UsageError(f"{payment_id} does not have a checkout URL: it is {payment.status}")
     print(url, flush=True)
     if not only_print and not webbrowser.open(url):
-        raise UsageError("no browser could be opened")
+        raise UsageError("the browser could not be opened")

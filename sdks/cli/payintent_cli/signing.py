@@ -20,7 +20,7 @@ def new_secret() -> str:
 
 
 def read_secret(text: str) -> bytes:
-    """Return the key of a secret; `UsageError` if it is not valid."""
+    """Return the key of a secret. Raises `UsageError` if the secret is invalid."""
     try:
         return read_webhook_secret(text)
     except ValueError as error:

@@ -20,7 +20,7 @@ def read_url(text: str, option: str) -> str:
     url = text if _SCHEME.match(text) else f"http://{text}"
     try:
         parsed = httpx.URL(url)
-        parsed.host.encode("idna")  # as the resolver does: no empty or overlong part
+        parsed.host.encode("idna")  # as the resolver does; fails if a label is empty or too long
     except (httpx.InvalidURL, UnicodeError) as error:
         raise UsageError(f"{option}: {text!r} is not a URL: {error}") from None
     is_valid = parsed.scheme in {"http", "https"} and "://" in url and bool(parsed.host)
@@ -33,19 +33,20 @@ def read_url(text: str, option: str) -> str:
 
 
 def tls_context(*, insecure: bool) -> ssl.SSLContext:
-    """Return the TLS context for a server. If it is insecure, certificates are not checked."""
+    """Return the TLS context for a server. If `insecure` is set, certificates are not checked."""
     return httpx.create_ssl_context(verify=not insecure)
 
 
 def is_untrusted(error: httpx.TransportError) -> bool:
-    """Return whether a server was not called because its certificate is not trusted."""
+    """Return whether a request failed because the server's certificate is not trusted."""
     return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def exact_target(url: str) -> dict[str, bytes]:
-    """Return the extensions of a request by which `url` is called byte for byte.
+    """Return the request extensions that make httpx send the path of `url` byte for byte.
 
-    They are empty if the library sends the same anyway: with a proxy they would do harm.
+    They are empty if httpx sends the same path without them, because they break requests through a
+    proxy.
     """
     rest = url.partition("#")[0].partition("://")[2]
     path = rest.removeprefix(rest.partition("/")[0].partition("?")[0])

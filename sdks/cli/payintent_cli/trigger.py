@@ -1,4 +1,4 @@
-"""`payintent-cli trigger`: a real test payment that ends with the requested event."""
+"""`payintent-cli trigger`: create a test payment that ends with the requested event."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PAYER = "payintent-trigger"
 
 
 def trigger(access: Access, kind: str, *, amount: str, currency: str) -> None:
-    """Create a payment and have it end as an event of this kind tells; prints its id.
+    """Create a payment, end it with an event of this kind, and print its id.
 
-    To let it expire, the clock of the whole test merchant is advanced.
+    If it must expire, the clock of the whole test merchant is advanced.
     """
     with Client(access.key, access.base_url) as client:
         payment = client.payments.create(

@@ -11,14 +11,14 @@ from typing import NoReturn
 
 
 class UsageError(Exception):
-    """The command cannot run like this. The message gives the reason."""
+    """The command cannot run with these arguments or settings. The message contains the reason."""
 
 
 def write_any_text() -> None:
-    r"""Escape characters that the encoding of standard output or error lacks, as in `\u2713`.
+    r"""Escape characters that the encoding of standard output or error does not have (`\u2713`).
 
-    Escapes are JSON's, so that JSON that is printed stays the same JSON. Bytes of standard input
-    that the encoding cannot decode are replaced.
+    The escapes are those of JSON, so printed JSON keeps its meaning. Bytes of standard input that
+    the encoding cannot decode are replaced.
     """
     codecs.register_error("payintent_cli.escape", _escape)
     escape = "payintent_cli.escape"
@@ -34,7 +34,7 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def stop_at_signals() -> None:
-    """Let SIGTERM stop a command as Ctrl-C does."""
+    """Make SIGTERM stop a command in the same way as Ctrl-C."""
     signal.signal(signal.SIGTERM, _stop)
 
 

@@ -1,1 +1,1 @@
-"""The merchant's API as tools for agents, over the Model Context Protocol."""
+"""The merchant API as tools for agents, over the Model Context Protocol."""

@@ -24,12 +24,15 @@ _BASE_URL = "http://127.0.0.1:8080"
 
 
 class UsageError(Exception):
-    """The command cannot run. The message gives the reason."""
+    """The command cannot run. The message contains the reason."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Serve a client on standard input and output until it disconnects."""
-    for stream in (sys.stdout, sys.stderr):  # for --help and errors, not for the protocol
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # only --help and errors use these streams; the protocol does not
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     parser = _arguments()
@@ -39,13 +42,13 @@ def main(words: Sequence[str] | None = None) -> None:
         base_url = _read_base_url(wanted.base_url)
     except UsageError as error:
         parser.error(str(error))
-    from payintent_mcp.server import serve  # a slow import
+    from payintent_mcp.server import serve  # imported late, because the import is slow
 
     asyncio.run(serve(key, base_url, write=wanted.write))
 
 
 def read_key(environment: os._Environ[str], *, live: bool) -> str:
-    """Return the API key. Raises `UsageError` if it is live without `--live`."""
+    """Return the API key. Raises `UsageError` if it is missing, or live without `--live`."""
     key = _first(environment, "PAYINTENT_API_KEY", "PAYINTENT_KEY")
     if not key and (name := environment.get("PAYINTENT_API_KEY_FILE")):
         key = _from_file(Path(name))
@@ -80,7 +83,7 @@ def _first(environment: os._Environ[str], *names: str) -> str:
 def _from_file(path: Path) -> str:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise UsageError(f"{path} may be read by others; chmod 600 it")
+            raise UsageError(f"{path} is accessible to other users; run chmod 600 on it")
         return path.read_text().strip()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
@@ -88,7 +91,8 @@ def _from_file(path: Path) -> str:
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="payintent-mcp", description="The merchant's API as tools for agents."
+        prog="payintent-mcp",
+        description="Provide the merchant API as tools for agents (Model Context Protocol).",
     )
     parser.add_argument("--write", action="store_true", help="also enable tools that change data")
     parser.add_argument("--live", action="store_true", help="allow a live key, with real money")
@@ -101,11 +105,11 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `mcp` to the command `payintent`."""
+    """Add `mcp` to the service's `payintent` command."""
     import typer
 
     def mcp(context: typer.Context) -> None:
-        """Serve the merchant's API as tools for agents (Model Context Protocol)."""
+        """Provide the merchant API as tools for agents, over the Model Context Protocol."""
         main(context.args)
 
     mcp.__annotations__["context"] = typer.Context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: By the name of the SDK's call.
+#: Descriptions by the name of the SDK call.
 TOOLS = {
     "advance_test_clock": (
         "Advance the clock of this test merchant: payments expire, and pending refunds and "
@@ -11,10 +11,11 @@ TOOLS = {
     "cancel_payment": "Cancel an unpaid payment. Fails if the payment has already ended.",
     "create_payment": (
         "Create a payment. The buyer pays at the `checkout_url` of the response. A response with "
-        "`fds` and without `id` means that the fraud rules denied it: nothing was created."
+        "`fds` and without `id` means that the fraud rules denied the payment, and nothing was "
+        "created."
     ),
     "create_payment_link": (
-        "Create a page at which buyers pay without a shop. Share its `url`. Without `amount`, the "
+        "Create a page on which buyers pay without a shop. Share its `url`. Without `amount`, the "
         "buyer enters an amount. The terms cannot be changed later."
     ),
     "create_refund": (
@@ -28,93 +29,110 @@ TOOLS = {
         "Decline the card of a test payment with a decline code: the payment fails."
     ),
     "dispute_test_payment": ("Dispute a test payment as the buyer's bank, or decide its dispute."),
-    "get_balance": "The amounts currently owed to the merchant, by currency.",
-    "get_catalog": "The countries, currencies and methods in which the merchant can be paid.",
-    "get_chain": "A chain, its contracts and its tokens. Verify its facts over another channel.",
+    "get_balance": "Read the amounts currently owed to the merchant, by currency.",
+    "get_catalog": "Read the countries, currencies and methods in which the merchant can be paid.",
+    "get_chain": (
+        "Read a chain, its contracts and its tokens. Verify the data over another channel."
+    ),
     "get_onchain_session": (
-        "A payment on a chain: deposit address, amounts received, pending and remaining, and its "
-        "transactions. The address is not verified: never show it to a buyer or send money there."
+        "Read a payment on a chain: its deposit address, the amounts received, pending and "
+        "remaining, and its transactions. The address is not verified: do not show it to a buyer "
+        "or send money to it."
     ),
-    "get_payment": "The current state of a payment, by its id.",
-    "get_payment_link": "A payment link with its status and its number of uses.",
-    "get_refund": "The current state of a refund, by its id.",
-    "get_statement": "A daily statement and its lines: the movement of each payment or refund.",
-    "get_test_clock": "The offset of this test merchant's clock.",
-    "list_cases": "Money for manual review: captured twice, in excess or for an unknown payment.",
-    "list_disputes": "Disputes that buyers raised with their banks, with amounts and deadlines.",
+    "get_payment": "Read the current state of a payment, by its id.",
+    "get_payment_link": "Read a payment link with its status and its number of uses.",
+    "get_refund": "Read the current state of a refund, by its id.",
+    "get_statement": (
+        "Read a daily statement and its lines, one for each payment, refund, dispute or payout."
+    ),
+    "get_test_clock": "Read the total advance of this test merchant's clock.",
+    "list_cases": (
+        "List money that needs manual review, for example because it was captured twice."
+    ),
+    "list_disputes": (
+        "List disputes that buyers raised with their banks, with amounts and deadlines."
+    ),
     "list_events": (
-        "Payment events, oldest first: the same events as in webhooks, with the state of their "
-        "delivery."
+        "List payment events, oldest first: the same events as in webhooks, with the state of "
+        "their delivery."
     ),
-    "list_payment_links": "Payment links, newest first, in pages.",
-    "list_payments": "Payments, newest first, in pages.",
-    "list_refunds": "The refunds of a payment, in pages.",
-    "list_statements": "Daily statements, newest first, with opening and closing balance.",
-    "list_updated_refunds": "The refunds of all payments by their last change, in pages.",
-    "pay_test_payment": "Pay for a test payment with a test card, which determines the outcome.",
+    "list_payment_links": "List payment links, newest first, in pages.",
+    "list_payments": "List payments, newest first, in pages.",
+    "list_refunds": "List the refunds of a payment, newest first, in pages.",
+    "list_statements": "List daily statements, newest first, with opening and closing balance.",
+    "list_updated_refunds": "List the refunds of all payments, most recently changed first.",
+    "pay_test_payment": "Pay a test payment with a test card, which determines the outcome.",
     "replay_event": "Resend the webhook of an event to the merchant's server.",
     "transfer_to_test_payment": (
         "Send tokens to the test address of a payment, by default the remaining amount."
     ),
 }
 
-#: A name means the same in every tool.
+#: Descriptions of parameters, which have the same meaning in every tool.
 PARAMETERS = {
-    "after": "The `after` of the previous page; omit it to start at the oldest stored event.",
-    "amount": 'In major units of the currency, as a string: "1590.00". Never a computed float.',
+    "after": (
+        "The `after` of the previous page; omit it to start with the events of the last 30 days."
+    ),
+    "amount": (
+        'In major units of the currency, as a string such as "1590.00". Do not compute with floats.'
+    ),
     "amount_max": "The highest amount that the buyer can enter, if the link has no `amount`.",
     "amount_min": "The lowest amount that the buyer can enter, if the link has no `amount`.",
     "cancel_url": "The shop's page for a buyer who has not paid. Default: `return_url`.",
     "card": "The number of a test card. Default: 4242424242424242, which is approved.",
     "code": "The decline code, such as insufficient_funds. Default: card_declined.",
     "country": "The buyer's country, two letters (ISO 3166-1).",
-    "created_from": "Not before this time; RFC 3339 with a time zone.",
-    "created_to": "Before this time; RFC 3339 with a time zone.",
+    "created_from": "Created at or after this time; RFC 3339 with a time zone.",
+    "created_to": "Created before this time; RFC 3339 with a time zone.",
     "currency": "Three letters (ISO 4217), or a token's symbol.",
     "cursor": "The `next_cursor` of the previous page.",
-    "description": "More about the product, at most 500 characters.",
-    "destination": "The address for the refunded tokens, if it is not the payer's address.",
+    "description": "A description of the product, at most 500 characters.",
+    "destination": "The address for the refunded tokens, if it differs from the payer's address.",
     "event_id": "The id of an event.",
-    "expires_at": "From this time, the link creates no payments; RFC 3339 with a time zone.",
+    "expires_at": "The time at which the link stops creating payments; RFC 3339 with a time zone.",
     "expires_in": "Seconds until the payment expires.",
     "idempotency_key": (
         "A UUID that you generate once for this purchase or refund. The service executes requests "
         "with the same key only once: reuse the key after an error or a lost response."
     ),
-    "include_pegged_assets": "Whether tokens pegged to the currency may pay it too.",
+    "include_pegged_assets": (
+        "Whether the buyer can also pay in tokens that are pegged to the currency."
+    ),
     "kind": "The kind of case, such as UNKNOWN_REFERENCE or DISPUTE.",
     "limit": "The maximum number of results.",
     "link_id": "The id of a payment link, `plink_` and 22 characters.",
-    "max_uses": "How many payments of the link can be open or paid. Default: no limit.",
-    "metadata": "A JSON object of the merchant's own, such as the order's id.",
+    "max_uses": (
+        "The maximum number of the link's payments that can be open or paid. Default: no limit."
+    ),
+    "metadata": "The merchant's own data as a JSON object, for example with the order id.",
     "order_id": "The merchant's order or invoice number, at most 120 characters.",
-    "payer_email": "The buyer's e-mail address.",
+    "payer_email": "The buyer's email address.",
     "payer_uid": "The buyer's id at the merchant.",
     "payment_id": "The id of a payment, `pay_` and 22 characters.",
     "reason": "A short reason, which is stored with the refund.",
     "refund_id": "The id of a refund, `ref_` and 22 characters.",
-    "return_url": "The shop's page for the buyer after the checkout, at a registered origin.",
-    "seconds": "How far to advance the clock of this test merchant.",
+    "return_url": "The shop's page to which the buyer returns. Its origin must be registered.",
+    "seconds": "The number of seconds by which to advance the clock of this test merchant.",
     "session_id": "The id of an on-chain session, `sess_` and 22 characters.",
     "slug": "The name of a chain: ethereum, bsc or native.",
     "state": "The state of the dispute: open, won or lost. Default: open.",
     "statement_id": "The id of a statement, `stmt_` and 22 characters.",
-    "status": "Only results in this state.",
+    "status": "Only results with this status.",
     "title": "The product that the buyer pays for, at most 120 characters.",
     "token": "A token of the test chain: USDT or USDC. Default: the token that the buyer selected.",
     "types": "Only these types, such as payment.completed.",
     "updated_since": "Changed at or after this time; RFC 3339 with a time zone.",
 }
 
-#: An agent repeats a call after a lost response: without a key it would buy or refund twice.
-#: An agent that forgets the amount must not refund the full remainder.
+#: Agents repeat calls after a lost response. Without a key, they would pay or refund twice.
+#: Without an amount, they could refund the full remainder by mistake.
 REQUIRED = {
     "create_payment": {"idempotency_key"},
     "create_payment_link": {"idempotency_key"},
     "create_refund": {"amount", "idempotency_key"},
 }
 
-#: Agents' calls do not wait for events. Repeated cancellations and test actions are harmless.
+#: Calls by agents do not wait for events. Repeated cancellations and test actions are harmless.
 LEFT_OUT = {
     "list_events": {"wait"},
     "cancel_payment": {"idempotency_key"},

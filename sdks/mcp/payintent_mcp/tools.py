@@ -1,4 +1,4 @@
-"""The tools: one per call of the SDK, with the call's name and parameters."""
+"""The tools, one for each call of the SDK, with the call's name and parameters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _hints(name: str, *, reads: bool) -> ToolAnnotations:
     return ToolAnnotations(
         read_only_hint=reads,
         destructive_hint=not reads and not name.startswith("create_payment"),
-        # Safe to repeat by their idempotency key or the payment's state.
+        # Safe to repeat because of their idempotency key or the payment's state.
         idempotent_hint=reads or name in _IDEMPOTENT,
         open_world_hint=False,
     )
@@ -74,7 +74,7 @@ def _runner(
         except PayintentError as error:
             raise ToolError(str(error)) from error
         except (TypeError, ValueError) as error:
-            raise ToolError(f"not sent: {error}") from error
+            raise ToolError(f"the request was not sent: {error}") from error
 
     parameters = list(_parameters(name, build))
     run.__name__ = name

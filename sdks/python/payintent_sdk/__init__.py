@@ -1,4 +1,4 @@
-"""The Payment Intent Service's API for a merchant's server, in Python."""
+"""A client of the Payment Intent Service for a merchant's server."""
 
 from payintent_sdk import deposits, errors, events, models, onchain, webhooks
 from payintent_sdk.client import AsyncClient, Client

@@ -1,6 +1,6 @@
-"""Each operation of the merchant's API as a description of its request; nothing is sent here.
+"""Descriptions of API requests; the clients send them.
 
-The sync and the async client send the same descriptions, so both know the same operations.
+The blocking and the asyncio client use the same descriptions, so both have the same operations.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Call(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
     key: str | None = None  # the idempotency key, the same for every attempt
-    wait_s: float = 0.0  # how long the service may take on purpose
+    wait_s: float = 0.0  # duration of a long poll, in addition to the timeout
 
     @property
     def can_repeat(self) -> bool:
@@ -181,7 +181,7 @@ def list_updated_refunds(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[Refund]]:
-    """Return a page of the refunds of all payments, by their last change."""
+    """Return a page of the refunds of all payments, most recently changed first."""
     query = _query(status=status, updated_since=updated_since, limit=limit, cursor=cursor)
     return _list("/v1/refunds", Refund, query)
 
@@ -237,7 +237,7 @@ def list_payment_links(
 
 
 def deactivate_payment_link(link_id: str) -> Call[PaymentLink]:
-    """Deactivate a payment link for good. Payments that were already created stay open."""
+    """Deactivate a payment link permanently. Its open payments can still be paid."""
     return Call(
         method="POST",
         path=f"/v1/payment-links/{_part(link_id)}/deactivate",
@@ -252,7 +252,7 @@ def list_events(
     limit: int | None = None,
     wait: int | None = None,
 ) -> Call[EventFeed]:
-    """Return the next events of the feed; wait up to `wait` seconds (at most 25) for the first."""
+    """Return the next events of the feed. Wait up to `wait` seconds (at most 25) for the first."""
     named = ",".join(types) if types is not None else None
     return Call(
         method="GET",
@@ -332,7 +332,7 @@ def get_onchain_session(session_id: str) -> Call[OnchainSession]:
 
 
 def get_test_clock() -> Call[TestClock]:
-    """Return how far the clock was advanced; requires a test key."""
+    """Return the total advance of the clock. Requires a test key."""
     return _get("/v1/test/clock", TestClock)
 
 
@@ -356,14 +356,14 @@ def pay_test_payment(
 def decline_test_payment(
     payment_id: str, *, code: str | None = None, idempotency_key: str | None = None
 ) -> Call[Payment]:
-    """Have the buyer's card declined, such as with `insufficient_funds`; requires a test key."""
+    """Decline the buyer's card, for example with `insufficient_funds`. Requires a test key."""
     return _act(payment_id, "decline", _body(code=code), idempotency_key)
 
 
 def dispute_test_payment(
     payment_id: str, *, state: str | None = None, idempotency_key: str | None = None
 ) -> Call[Payment]:
-    """Have the buyer's bank dispute: `open`, then `won` or `lost`; requires a test key."""
+    """Dispute a payment as the buyer's bank: `open`, then `won` or `lost`. Requires a test key."""
     return _act(payment_id, "dispute", _body(state=state), idempotency_key)
 
 
@@ -374,7 +374,7 @@ def transfer_to_test_payment(
     token: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Payment]:
-    """Send tokens to the payment's test address: by default, the rest. Requires a test key."""
+    """Send tokens to the test address: by default, the remaining amount. Requires a test key."""
     body = _body(amount=None if amount is None else _amount(amount), token=token)
     return _act(payment_id, "transfer", body, idempotency_key)
 
@@ -432,11 +432,11 @@ def _text(value: object) -> str:
     if not isinstance(value, datetime):
         return str(value)
     if value.tzinfo is None:
-        raise ValueError("a time needs a time zone")
+        raise ValueError("a time must have a time zone")
     return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _part(value: str) -> str:
     if not value:
-        raise ValueError("an id is empty")
+        raise ValueError("the id is empty")
     return quote(value, safe="")

@@ -36,7 +36,7 @@ class _Tries:
         self._began = time.monotonic()
         self._tried = 0
         self._timeout_s = timeout_s
-        self.whole_s = timeout_s + call.wait_s  # of each attempt
+        self.whole_s = timeout_s + call.wait_s  # for each attempt
 
     def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         self._tried += 1
@@ -50,7 +50,7 @@ class _Tries:
     def wait_after_error(self, error: httpx.RequestError) -> float:
         wait = self._wait(None) if self._may_retry(error) else None
         if wait is None:
-            raise no_answer(f"no answer after {self._tried} tries", error)
+            raise no_answer(f"no response in attempt {self._tried}", error)
         return wait
 
     def read(self, answer: httpx.Response) -> Any:
@@ -123,7 +123,7 @@ def _async_pages(
 def _following(
     last: EventFeed | None, after: str | None, types: Sequence[str] | None
 ) -> Call[EventFeed] | None:
-    """Return the call for the next page of the feed; None at its end."""
+    """Return the call for the next page of the feed, or None at the end."""
     if last is None:
         return calls.list_events(after=after, types=types)
     return calls.list_events(after=last.after, types=types) if last.has_more else None
@@ -161,7 +161,7 @@ class PaymentLinks(_Resource):
 
 
 class Events(_Resource):
-    """`client.events`: the event feed, for events that webhooks have missed."""
+    """`client.events`: the event feed, for events whose webhooks were missed."""
 
     list = _sync(calls.list_events)
     replay = _sync(calls.replay_event)
@@ -216,7 +216,7 @@ class ClockOfTests(_Resource):
 class TestPayments(_Resource):
     """`client.test_payments`: actions of buyers and banks. Requires a test key."""
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a test class for pytest
 
     pay = _sync(calls.pay_test_payment)
     decline = _sync(calls.decline_test_payment)
@@ -256,7 +256,7 @@ class AsyncPaymentLinks(_AsyncResource):
 
 
 class AsyncEvents(_AsyncResource):
-    """`client.events`: the event feed, for events that webhooks have missed."""
+    """`client.events`: the event feed, for events whose webhooks were missed."""
 
     list = _async(calls.list_events)
     replay = _async(calls.replay_event)
@@ -312,7 +312,7 @@ class AsyncClockOfTests(_AsyncResource):
 class AsyncTestPayments(_AsyncResource):
     """`client.test_payments`: actions of buyers and banks. Requires a test key."""
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a test class for pytest
 
     pay = _async(calls.pay_test_payment)
     decline = _async(calls.decline_test_payment)
@@ -359,7 +359,7 @@ class Client:
         self.test_payments = TestPayments(self)
 
     def send(self, call: Call[T]) -> T:
-        """Send a call, retry it while that is safe, and return the decoded response."""
+        """Send a call, retry it if this is safe, and return the decoded response."""
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
             http = self._connections.current()
@@ -415,7 +415,7 @@ class AsyncClient:
         self.test_payments = AsyncTestPayments(self)
 
     async def send(self, call: Call[T]) -> T:
-        """Send a call, retry it while that is safe, and return the decoded response."""
+        """Send a call, retry it if this is safe, and return the decoded response."""
         tries = _Tries(call, self._retries, self._timeout_s)
         while True:
             http = self._connections.current()

@@ -93,10 +93,10 @@ def _check_open(is_closed: bool) -> None:
 
 
 def _settings(api_key: str, base_url: str, user_agent: str) -> dict[str, Any]:
-    """Return the arguments of an `httpx` client; `ValueError` if the key or URL is not valid."""
+    """Return the arguments for an `httpx` client. Raises `ValueError` if one is invalid."""
     return {
         "base_url": read_base_url(base_url),
         "headers": {"Authorization": f"Bearer {read_api_key(api_key)}", "User-Agent": user_agent},
-        "follow_redirects": False,  # the key is not sent anywhere else
-        "verify": httpx.create_ssl_context(),  # slow to create; holds no connection
+        "follow_redirects": False,  # never send the key to a different host
+        "verify": httpx.create_ssl_context(),  # slow to create
     }

@@ -22,7 +22,7 @@ def decode(kind: type[T], value: Any) -> T:
     try:
         return _decode(kind, value)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise UnreadableAnswerError(f"no {kind.__name__}: {error}") from error
+        raise UnreadableAnswerError(f"cannot read {kind.__name__}: {error}") from error
 
 
 def decode_event(value: Any) -> Event:
@@ -30,7 +30,7 @@ def decode_event(value: Any) -> Event:
     event = as_object(value)
     name = event.get("type")
     if not isinstance(name, str):
-        raise UnreadableAnswerError("no event: it has no type")
+        raise UnreadableAnswerError("cannot read Event: `type` is missing")
     if name in KINDS:
         return decode(KINDS[name], event)
     timestamp = event.get("timestamp")
@@ -44,10 +44,10 @@ def as_object(value: Any) -> dict[str, Any]:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time of the service: RFC 3339 in UTC."""
+    """Parse a timestamp from the service (RFC 3339 in UTC)."""
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"no time: {text!r}")
+        raise ValueError(f"invalid time: {text!r}")
     seconds, fraction = found.groups()
     digits = (fraction or "")[:_MICROSECONDS].ljust(_MICROSECONDS, "0")
     return datetime.fromisoformat(f"{seconds}.{digits}").replace(tzinfo=timezone.utc)

@@ -39,7 +39,7 @@ def load_chain(text: str | bytes) -> Chain:
     try:
         return decode(Chain, json.loads(text))
     except ValueError as error:
-        raise UnreadableAnswerError(f"no Chain: {error}") from error
+        raise UnreadableAnswerError(f"cannot read Chain: {error}") from error
 
 
 def verify_deposit_address(session: OnchainSession, *chains: Chain) -> str:
@@ -47,8 +47,8 @@ def verify_deposit_address(session: OnchainSession, *chains: Chain) -> str:
 
     Pass chains that you have stored, not chains that you have just read. After the operator has
     replaced a factory, pass the old and the new chain. The receiver and the EIP-681 link must match
-    too. Raises `WrongDepositAddressError` otherwise, and ValueError if the session is not a deposit
-    session or has a malformed `pay_uuid`.
+    too. Raises `WrongDepositAddressError` if anything differs, and `ValueError` if the session
+    is not a deposit session or has a malformed `pay_uuid`.
     """
     address = session.deposit_address
     if address is None:
@@ -62,7 +62,7 @@ def verify_deposit_address(session: OnchainSession, *chains: Chain) -> str:
         )
     link, expected = session.links.eip681, _build_eip681_url(session)
     if link is not None and link.lower() != expected.lower():
-        raise WrongDepositAddressError(f"the EIP-681 link is {link} and not {expected}")
+        raise WrongDepositAddressError(f"the EIP-681 link is {link} instead of {expected}")
     return address
 
 
@@ -85,7 +85,8 @@ def _build_eip681_url(session: OnchainSession) -> str:
 def derive_deposit_address(pay_uuid: str, factory_address: str, init_code_hash: str) -> str:
     """Return a session's deposit address, in lower case.
 
-    The arguments are hex with the prefix `0x`, of 16, 20 and 32 bytes; raises ValueError otherwise.
+    The arguments are 16, 20 and 32 bytes as hex with the prefix `0x`; otherwise, raises
+    `ValueError`.
     """
     salt = _decode("pay_uuid", pay_uuid, 16) + bytes(16)
     factory = _decode("factory_address", factory_address, 20)

@@ -142,7 +142,8 @@ class UnknownEvent:
     id: str = ""
 
 
-#: Its `id` is in a header of its webhook, and beside it in the feed: not in its body.
+#: The `id` is in the webhook's header and next to the event in the feed, but not in the event's
+#: body.
 Event = PaymentCompleted | PaymentFailed | PaymentExpired | PaymentCancelled | UnknownEvent
 
 #: The class of each kind of event.

@@ -106,7 +106,7 @@ class Cancelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Refund:
-    """A refund. Refunds have no webhooks, so poll until it has ended."""
+    """A refund. Refunds do not send webhooks, so poll it until it has ended."""
 
     id: str
     payment_id: str
@@ -132,7 +132,7 @@ class CaseDispute:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Money or a contradiction that needs manual review."""
+    """Money or a discrepancy that needs manual review."""
 
     id: str
     kind: str
@@ -198,7 +198,7 @@ class MovedTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentLink:
-    """A page at which buyers create payments. `uses` are open and paid payments."""
+    """A page on which buyers create payments. `uses` is the number of open and paid payments."""
 
     id: str
     url: str
@@ -237,11 +237,11 @@ class BalanceList:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """The day's movements of the amount owed to the merchant. Fees and payouts are negative."""
+    """A day's changes to the amount owed to the merchant. Fees and payouts are negative."""
 
     id: str
     currency: str
-    number: int  # of this currency's statements, from 1 on
+    number: int  # among this currency's statements, starting at 1
     day: str
     time_zone: str
     opening: str
@@ -259,7 +259,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class StatementLine:
-    """The movement of a payment, refund, dispute, case, adjustment or payout."""
+    """The effect of a payment, refund, dispute, case, adjustment or payout on the balance."""
 
     at: datetime
     kind: str
@@ -278,7 +278,7 @@ class StatementWithLines:
 
     id: str
     currency: str
-    number: int  # of this currency's statements, from 1 on
+    number: int  # among this currency's statements, starting at 1
     day: str
     time_zone: str
     opening: str
@@ -300,14 +300,14 @@ class StatementWithLines:
 class TestClock:
     """The total advance of a test merchant's clock."""
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a test class for pytest
 
     advanced_seconds: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdvancedTestClock:
-    """The result of an advance of the test clock."""
+    """The result of advancing the test clock."""
 
     advanced_seconds: int
     moved: MovedTimes

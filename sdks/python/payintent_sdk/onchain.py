@@ -1,4 +1,4 @@
-"""Chains and on-chain sessions: responses that need no API key."""
+"""Chains and on-chain sessions, whose routes do not require an API key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-Json = dict[str, Any]  # a wallet's parameters, which a page passes on unchanged
+Json = dict[str, Any]  # parameters for the wallet; pass them on unchanged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class SessionTransaction:
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmations:
-    """Blocks since the payment, and until it is final."""
+    """The number of blocks since the payment, and the number required for finality."""
 
     mode: str
     seen: int
@@ -120,7 +120,7 @@ class WalletLinks:
 
 @dataclass(frozen=True, kw_only=True)
 class OnchainSession:
-    """A payment on a chain. Only a deposit session has the fields from `deposit_address` on."""
+    """A payment on a chain. Only a deposit session has `deposit_address` and the fields below."""
 
     id: str
     status: str  # awaiting_payment submitted detected confirming mismatch partial

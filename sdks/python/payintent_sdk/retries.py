@@ -42,14 +42,14 @@ class RetryPolicy:
 def may_retry_answer(call: Call[Any], status: int, headers: Mapping[str, str]) -> bool:
     """Return whether the request may be sent again after this response."""
     if status == _RATE_LIMITED:
-        return True  # it was not executed
+        return True  # the service did not process it
     if status == _BUSY:
         return call.can_repeat and "retry-after" in headers
     return status in _AWAY and call.can_repeat
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of Retry-After, or None if it is missing."""
+    """Return the value of Retry-After in seconds, or None if it is missing."""
     value = headers.get("retry-after", "")
     return float(value) if value.isascii() and value.isdigit() else None
 
@@ -66,7 +66,9 @@ def read_answer(call: Call[Any], status: int, headers: Mapping[str, str], body: 
     code = refusal.get("code")
     if not isinstance(code, str):
         start = hide_keys(body.decode(errors="replace"))[:_WORD_MAX]
-        raise UnreadableAnswerError(f"HTTP {status} that is not the service's: {start!r}")
+        raise UnreadableAnswerError(
+            f"the response (HTTP {status}) is not from the service: {start!r}"
+        )
     raise _error(status, code, hide_keys(str(refusal.get("message", ""))), headers)
 
 

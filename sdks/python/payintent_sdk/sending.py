@@ -20,7 +20,8 @@ class AnswerMismatchError(httpx.RemoteProtocolError):
     """The response has the request id of a different request."""
 
 
-#: Errors with messages of the operating system or our own. All other messages may contain a header.
+#: Errors whose messages come from the operating system or this SDK. Other messages may contain
+#: headers.
 _WITHOUT_HEADERS = (
     httpx.NetworkError,
     httpx.TimeoutException,
@@ -30,7 +31,7 @@ _WITHOUT_HEADERS = (
 
 
 def no_answer(message: str, error: httpx.RequestError) -> NoAnswerError:
-    """Return the error of a failed request, without any headers."""
+    """Return the error for a failed request. Its message does not contain headers."""
     is_safe = isinstance(error, _WITHOUT_HEADERS)
     reason = (str(error) if is_safe else "") or type(error).__name__
     failure = NoAnswerError(f"{message}: {reason}")
@@ -42,7 +43,7 @@ def no_answer(message: str, error: httpx.RequestError) -> NoAnswerError:
 def build_request(
     http: httpx.Client | httpx.AsyncClient, call: Call[Any], timeout_s: float
 ) -> httpx.Request:
-    """Build the request of an attempt, with an id that its response repeats."""
+    """Build the request for an attempt, with an id that the response must repeat."""
     headers = {_REQUEST_ID: uuid.uuid4().hex}
     if call.body is not None:
         headers["Content-Type"] = "application/json"
@@ -83,7 +84,7 @@ def send(http: httpx.Client, request: httpx.Request, whole_s: float) -> httpx.Re
 async def send_async(
     http: httpx.AsyncClient, request: httpx.Request, whole_s: float
 ) -> httpx.Response:
-    """Send a request as `send` does."""
+    """Send a request in the same way as `send`."""
     try:
         return await asyncio.wait_for(_send_async(http, request), whole_s + _CONNECT_FIRST_S)
     except asyncio.TimeoutError:
@@ -101,7 +102,7 @@ async def _send_async(http: httpx.AsyncClient, request: httpx.Request) -> httpx.
 
 
 def _check_request_id(request: httpx.Request, answer: httpx.Response) -> None:
-    """Reject the response to a different request. A proxy's own response may have no id."""
+    """Reject the response to a different request. A proxy's response may not have an id."""
     request_id = answer.headers.get(_REQUEST_ID)
     if request_id is not None and request_id != request.headers[_REQUEST_ID]:
         raise AnswerMismatchError("the response belongs to a different request", request=request)

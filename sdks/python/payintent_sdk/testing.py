@@ -33,7 +33,7 @@ class HasId(Protocol):
 class TestSide:
     """A test merchant: its payments, with actions of buyers and banks, and its clock."""
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a test class for pytest
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -47,7 +47,7 @@ class TestSide:
         expires_in: int | None = None,
         metadata: Metadata | None = None,
     ) -> CreatedPayment:
-        """Create a payment. `client.payments.create` has further parameters."""
+        """Create a payment. `client.payments.create` accepts more parameters."""
         return self.client.payments.create(
             amount=amount,
             currency=currency,
@@ -122,7 +122,7 @@ class WebhookReceiver:
         *,
         timeout_s: float = WAIT_S,
     ) -> Any:
-        """Return the first event of a type for a payment; wait until it arrives.
+        """Return the first event of a type for a payment, and wait until it arrives.
 
         Raises `TimeoutError` with a list of the received events.
         """
@@ -140,7 +140,7 @@ class WebhookReceiver:
         return found
 
     def take(self, body: bytes, headers: dict[str, str]) -> int:
-        """Store a verified webhook; return the status of the response."""
+        """Store a verified webhook. Return the response status."""
         try:
             event = webhooks.verify(body, headers, self._secrets)
         except WebhookError as error:
@@ -165,11 +165,11 @@ class WebhookReceiver:
         self.close()
 
     def _explain(self, kind: str | None, payment: HasId | None, timeout_s: float) -> str:
-        of = f" of {payment.id}" if payment else ""
-        came = [f"{one.event.type} of {_payment_id(one.event)}" for one in self._received.values()]
+        of = f" for {payment.id}" if payment else ""
+        came = [f"{one.event.type} for {_payment_id(one.event)}" for one in self._received.values()]
         return (
             f"no {kind or 'webhook'}{of} within {timeout_s:g} s at {self.url}; "
-            f"came: {came[-_TOLD_MAX:]}; not believed: {self._refused[-_TOLD_MAX:]}"
+            f"received: {came[-_TOLD_MAX:]}; rejected: {self._refused[-_TOLD_MAX:]}"
         )
 
 

@@ -56,7 +56,7 @@ def verify(
     if not _is_signed(signed, signatures, keys):
         raise WebhookSignatureError("no signature matches any of the secrets")
     if abs((time.time() if now_s is None else now_s) - int(sent)) > tolerance_s:
-        raise WebhookTimeError("webhook-timestamp is too far from now")
+        raise WebhookTimeError("webhook-timestamp differs too much from the current time")
     try:
         return replace(decode_event(json.loads(body)), id=message_id)
     except (ValueError, UnreadableAnswerError) as error:

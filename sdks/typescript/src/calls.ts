@@ -9,7 +9,7 @@ export interface RequestOptions {
   signal?: AbortSignal;
 }
 
-/** Options of a request with an idempotency key, which makes a second request harmless. */
+/** Options of a request with an idempotency key, which makes it safe to repeat the request. */
 export interface KeyedOptions extends RequestOptions {
   /**
    * Default: a new key, which protects only the retries of this call. Store a key with the order, so
@@ -62,14 +62,14 @@ export function post<T>(
 
 /** Encodes an id as a path segment. */
 export function part(id: string): string {
-  if (!id) throw new TypeError("an id is empty");
+  if (!id) throw new TypeError("the id is empty");
   return encodeURIComponent(id);
 }
 
 /** Throws unless the amount is a string: numbers are not exact. */
 export function checkAmount(amount: unknown): void {
   if (amount !== undefined && typeof amount !== "string") {
-    throw new TypeError("an amount is a text, such as \"1590.00\": a number is not exact");
+    throw new TypeError("an amount must be a string, because a number is not exact");
   }
 }
 
@@ -78,7 +78,9 @@ function as<T>(answer: Record<string, unknown>): T {
 }
 
 function page<T>(answer: Record<string, unknown>): Page<T> {
-  if (!Array.isArray(answer["data"])) throw new UnreadableAnswerError("no list: there is no data");
+  if (!Array.isArray(answer["data"])) {
+    throw new UnreadableAnswerError("the response is not a list: `data` is missing");
+  }
   return answer as unknown as Page<T>;
 }
 
@@ -87,6 +89,6 @@ function written(query: Query): string {
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined) given.set(name, value instanceof Date ? value.toISOString() : String(value));
   }
-  const text = given.toString(); // `size` is newer
+  const text = given.toString(); // older runtimes do not have `size`
   return text && `?${text}`;
 }

@@ -17,12 +17,12 @@ export interface ClientOptions {
   apiKey: string;
   /** URL of the service, such as `https://pay.example.com`. */
   baseUrl: string;
-  /** Per attempt, from connecting to the end of the response. */
+  /** The limit for each attempt, from connecting to the end of the response. */
   timeoutMs?: number;
   retries?: Partial<RetryPolicy>;
 }
 
-/** A client of the service. A process needs only one. */
+/** A client of the service. A process needs only one client. */
 export class Client {
   readonly payments = new Payments(this);
   readonly refunds = new Refunds(this);
@@ -42,7 +42,7 @@ export class Client {
 
   constructor({ apiKey, baseUrl, timeoutMs = TIMEOUT_MS, retries = {} }: ClientOptions) {
     if (typeof document !== "undefined") {
-      throw new Error("payintent-sdk is for servers: an API key must never be in a page");
+      throw new Error("payintent-sdk is for servers: an API key must never be in a web page");
     }
     this.#baseUrl = readBaseUrl(baseUrl);
     this.#apiKey = readApiKey(apiKey);
@@ -50,7 +50,7 @@ export class Client {
     this.#retries = { ...RETRIES, ...retries };
   }
 
-  /** Sends a call, retries it while that is safe, and returns the decoded response. */
+  /** Sends a call, retries it if this is safe, and returns the decoded response. */
   async send<T>(call: Call<T>): Promise<T> {
     const began = performance.now();
     for (let tried = 1; ; tried += 1) {
@@ -71,7 +71,7 @@ export class Client {
   async #exchange(call: Call<unknown>): Promise<Exchange> {
     const limit = new AbortController();
     const stop = () => limit.abort(call.signal?.reason);
-    const late = () => limit.abort(new DOMException("no whole answer in time", "TimeoutError"));
+    const late = () => limit.abort(new DOMException("the response did not arrive in time", "TimeoutError"));
     const timer = setTimeout(late, this.#timeoutMs + (call.waitMs ?? 0));
     call.signal?.addEventListener("abort", stop, { once: true });
     if (call.signal?.aborted) stop();

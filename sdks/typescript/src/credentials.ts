@@ -14,9 +14,9 @@ const SECRET = /^(?:whsec_)?([A-Za-z0-9+/]+={0,2})$/;
 /** Returns an API key without surrounding white space. Throws if it is invalid. */
 export function readApiKey(text: string): string {
   const key = stripped(text, "an API key");
-  if (!key.startsWith("sk_")) throw new TypeError("an API key begins with sk_");
+  if (!key.startsWith("sk_")) throw new TypeError("an API key must begin with sk_");
   if (!API_KEY.test(key)) {
-    throw new TypeError("the API key is empty after sk_, or contains a character that no key has");
+    throw new TypeError("the API key is empty after sk_, or contains an invalid character");
   }
   return key;
 }
@@ -24,7 +24,9 @@ export function readApiKey(text: string): string {
 /** Returns a base URL without surrounding white space. Throws if it is invalid. */
 export function readBaseUrl(text: string): string {
   const url = stripped(text, "a base URL");
-  if (!/^https?:\/\//i.test(url)) throw new TypeError("a base URL begins with https:// or http://");
+  if (!/^https?:\/\//i.test(url)) {
+    throw new TypeError("a base URL must begin with https:// or http://");
+  }
   return url.replace(/\/$/, "");
 }
 
@@ -32,7 +34,7 @@ export function readBaseUrl(text: string): string {
 export function readWebhookSecret(text: string): Uint8Array<ArrayBuffer> {
   const base64 = SECRET.exec(stripped(text, "a webhook secret"))?.[1];
   const bytes = base64 === undefined ? null : decodeBase64(base64);
-  if (!bytes?.length) throw new TypeError("a webhook secret is whsec_ and base64");
+  if (!bytes?.length) throw new TypeError("a webhook secret must be whsec_ and base64");
   return bytes;
 }
 
@@ -46,7 +48,7 @@ export function decodeBase64(base64: string): Uint8Array<ArrayBuffer> | null {
   }
 }
 
-/** Replaces API keys in a response: some error pages repeat the request's headers. */
+/** Replaces API keys in a response, because some error pages repeat the request's headers. */
 export function hideKeys(text: string): string {
   return text.replace(KEY_IN_TEXT, "sk_…");
 }

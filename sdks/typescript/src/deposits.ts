@@ -13,11 +13,12 @@ import type { Chain, DepositFactory, OnchainSession } from "./onchain.js";
 export class WrongDepositAddressError extends PayintentError {}
 
 /**
- * Return the session's deposit address if the factory of a stored chain derives it.
+ * Returns the session's deposit address if the factory of a stored chain derives it.
  *
  * Pass chains that you have stored, not chains that you have just read. After the operator has replaced a factory, pass
- * the old and the new chain. The receiver and the EIP-681 link must match too. Throws `WrongDepositAddressError`
- * otherwise, and `TypeError` if the session is not a deposit session or has a malformed `pay_uuid`.
+ * the old and the new chain. The receiver and the EIP-681 link must match too. Throws
+ * `WrongDepositAddressError` if anything differs, and `TypeError` if the session is not a deposit
+ * session or has a malformed `pay_uuid`.
  */
 export function verifyDepositAddress(session: OnchainSession, ...chains: Pick<Chain, "network_id" | "deposits">[]): string {
   const { id, deposit_address: address, pay_uuid, chain, links } = session;
@@ -32,7 +33,7 @@ export function verifyDepositAddress(session: OnchainSession, ...chains: Pick<Ch
   const { eip681: link } = links;
   const expected = eip681Url(session);
   if (link !== undefined && link.toLowerCase() !== expected.toLowerCase()) {
-    throw new WrongDepositAddressError(`the EIP-681 link is ${link} and not ${expected}`);
+    throw new WrongDepositAddressError(`the EIP-681 link is ${link} instead of ${expected}`);
   }
   return address;
 }
@@ -49,9 +50,9 @@ function eip681Url({ token, chain, deposit_address, remaining }: OnchainSession)
 }
 
 /**
- * Return a session's deposit address, in lower case.
+ * Returns a session's deposit address, in lower case.
  *
- * The arguments are hex with the prefix `0x`, of 16, 20 and 32 bytes; throws a `TypeError` otherwise.
+ * The arguments are 16, 20 and 32 bytes as hex with the prefix `0x`; otherwise, throws a `TypeError`.
  */
 export function deriveDepositAddress(payUuid: string, factoryAddress: string, initCodeHash: string): string {
   const data = new Uint8Array(85);
@@ -72,7 +73,7 @@ function decode(name: string, text: string, size: number): Uint8Array {
 const RATE = 136; // bytes per block
 const MASK = (1n << 64n) - 1n;
 
-/** Hash up to 135 bytes with Keccak-256 as Ethereum does; its padding differs from SHA3-256. */
+/** Hashes up to 135 bytes with Keccak-256 as Ethereum does; its padding differs from SHA3-256. */
 function keccak256(data: Uint8Array): Uint8Array {
   const block = new Uint8Array(RATE);
   block.set(data);
@@ -86,7 +87,7 @@ function keccak256(data: Uint8Array): Uint8Array {
   return new Uint8Array(digest.buffer);
 }
 
-/** Apply Keccak-f[1600]; lane (x, y) is `state[x + 5 * y]`. */
+/** Applies Keccak-f[1600]; lane (x, y) is `state[x + 5 * y]`. */
 function permute(state: bigint[]): void {
   let register = 1;
   for (let round = 0; round < 24; round += 1) {

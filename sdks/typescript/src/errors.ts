@@ -35,11 +35,11 @@ export interface Refusal {
   retryAfterS?: number;
 }
 
-/** The service rejected a request. `code` may be a code that this release does not know. */
+/** The service rejected a request. `code` may be newer than this release. */
 export class ApiError extends PayintentError {
   readonly status: number;
   readonly code: string;
-  /** The request id, for questions to the operator. */
+  /** The request id. Include it when you contact the operator. */
   readonly requestId: string | undefined;
   /** Seconds until a retry, if the service sent `Retry-After`. */
   readonly retryAfterS: number | undefined;

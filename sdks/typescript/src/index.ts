@@ -1,4 +1,4 @@
-/** A client of payintent for a merchant's server. */
+/** A client of the Payment Intent Service for a merchant's server. */
 
 export { Client } from "./client.js";
 export type { ClientOptions } from "./client.js";

@@ -5,7 +5,7 @@
  * newer service may return enumeration values that are not listed.
  */
 
-/** One of these strings, or a value of a newer service. */
+/** One of these strings, or a value from a newer service. */
 export type Open<T extends string> = T | (string & Record<never, never>);
 
 export type PaymentStatus = Open<
@@ -98,7 +98,7 @@ export interface Cancelled {
   status: string;
 }
 
-/** A refund. It has no webhook, so poll it until it has ended. */
+/** A refund. Refunds do not send webhooks, so poll it until it has ended. */
 export interface Refund {
   id: string;
   payment_id: string;
@@ -112,7 +112,7 @@ export interface Refund {
   failure_reason?: string;
 }
 
-/** A page at which buyers create payments. `uses` are open and paid payments. */
+/** A page on which buyers create payments. `uses` is the number of open and paid payments. */
 export interface PaymentLink {
   id: string;
   url: string;
@@ -199,11 +199,11 @@ export interface BalanceList {
   data: Balance[];
 }
 
-/** A day's changes of the merchant's balance. Fees and payouts are negative. */
+/** A day's changes to the merchant's balance. Fees and payouts are negative. */
 export interface Statement {
   id: string;
   currency: string;
-  /** Consecutive number of the currency's statements, from 1. */
+  /** The statement's number among this currency's statements, starting at 1. */
   number: number;
   day: string;
   time_zone: string;
@@ -220,7 +220,7 @@ export interface Statement {
   chain?: string;
 }
 
-/** The change by a payment, refund, dispute, case, adjustment or payout. */
+/** The effect of a payment, refund, dispute, case, adjustment or payout on the balance. */
 export interface StatementLine {
   at: string;
   kind: string;
@@ -239,12 +239,12 @@ export interface StatementWithLines extends Statement {
   next_cursor?: string;
 }
 
-/** Total advance of a test merchant's clock. */
+/** The total advance of a test merchant's clock. */
 export interface TestClock {
   advanced_seconds: number;
 }
 
-/** Numbers of a test merchant's rows whose times were moved. */
+/** The number of objects of each kind that became due earlier. */
 export interface MovedTimes {
   payments: number;
   sessions: number;
@@ -252,7 +252,7 @@ export interface MovedTimes {
   deliveries: number;
 }
 
-/** The effect of advancing the clock. */
+/** The result of advancing the test clock. */
 export interface AdvancedTestClock {
   advanced_seconds: number;
   moved: MovedTimes;

@@ -1,4 +1,5 @@
-// What `testing.ts` uses of Node.js, so that the package needs no types of another.
+// The part of Node.js that `testing.ts` uses, declared here so that the package does not depend on
+// `@types/node`.
 
 declare module "node:http" {
   interface Request extends AsyncIterable<Uint8Array> {

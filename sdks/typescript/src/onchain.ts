@@ -1,8 +1,8 @@
-/** Types of chains and on-chain sessions, whose routes need no API key. */
+/** Types of chains and on-chain sessions, whose routes do not require an API key. */
 
 import type { Open } from "./models.js";
 
-/** A wallet's parameters, which a page passes on unchanged. */
+/** Parameters for the wallet. Pass them on unchanged. */
 export type WalletParameters = object;
 
 /** The contract that derives deposit addresses. */
@@ -75,7 +75,7 @@ export interface SessionTransaction {
   amount_smallest_unit?: string;
 }
 
-/** Blocks since the payment, and until it is final. */
+/** The number of blocks since the payment, and the number required for finality. */
 export interface Confirmations {
   mode: Open<"finalized" | "confirmations">;
   seen: number;
@@ -89,7 +89,7 @@ export interface WalletLinks {
   eip681?: string;
 }
 
-/** A payment on a chain. Only a deposit session has the fields from `deposit_address` on. */
+/** A payment on a chain. Only a deposit session has `deposit_address` and the following fields. */
 export interface OnchainSession {
   id: string;
   status: Open<"awaiting_payment" | "submitted" | "detected" | "confirming" | "mismatch" | "partial">;

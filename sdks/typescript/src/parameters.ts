@@ -17,7 +17,7 @@ export interface CreatePayment {
   cancel_url?: string;
 }
 
-/** A refund to create. Default for `amount`: the full remainder. */
+/** A refund to create. By default, it refunds the full remainder. */
 export interface CreateRefund {
   amount?: string;
   reason?: string;
@@ -115,7 +115,7 @@ export interface ListStatements extends PageParameters {
   currency?: string;
 }
 
-/** The cursor in the feed. `wait` is the maximum wait for the first event, up to 25 seconds. */
+/** The cursor in the feed. `wait` is the maximum wait in seconds for the first event, at most 25. */
 export interface ListEvents {
   after?: string;
   types?: readonly EventType[];

@@ -1,4 +1,4 @@
-/** The client's operations by resource. `list` returns a page, `iterate` every item of all pages. */
+/** The client's operations by resource. `list` returns one page, and `iterate` yields the items of all pages. */
 
 import type { Call, KeyedOptions, RequestOptions } from "./calls.js";
 import { checkAmount, get, list, part, post } from "./calls.js";
@@ -106,7 +106,7 @@ export class Refunds extends Resource {
     return eachOf((cursor) => this.list(paymentId, { ...wanted, ...cursor }, options));
   }
 
-  /** Returns a page of the refunds of all payments, ordered by their last change. */
+  /** Returns a page of the refunds of all payments, most recently changed first. */
   listUpdated(
     wanted: parameters.ListUpdatedRefunds = {},
     options?: RequestOptions,
@@ -150,14 +150,14 @@ export class PaymentLinks extends Resource {
     return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
   }
 
-  /** Deactivates a payment link for good. Payments that were already created stay open. */
+  /** Deactivates a payment link permanently. Its open payments can still be paid. */
   deactivate(linkId: string, options?: RequestOptions): Promise<models.PaymentLink> {
     const path = `/v1/payment-links/${part(linkId)}/deactivate`;
     return this.send(post<models.PaymentLink>(path, undefined, options, false));
   }
 }
 
-/** `client.events`: the event feed, for events that webhooks have missed. */
+/** `client.events`: the event feed, for events whose webhooks were missed. */
 export class Events extends Resource {
   /** Returns the next events of the feed. */
   list(wanted: parameters.ListEvents = {}, options?: RequestOptions): Promise<EventFeed> {

@@ -70,19 +70,20 @@ export function mayRetryError(call: Call<unknown>, error: unknown): boolean {
 /** The response has the id of a different request. */
 export class AnswerMismatchError extends Error {}
 
-/** Throws if the response belongs to a different request. A proxy's own response may have no id. */
+/** Throws if the response belongs to a different request. A proxy's response may not have an id. */
 export function checkRequestId(requestId: string, answer: Response): void {
   const echoed = answer.headers.get("x-request-id");
   if (echoed !== null && echoed !== requestId) throw new AnswerMismatchError();
 }
 
-/** Returns the error of a failed request. Its message contains no header. */
+/** Returns the error for a failed request. Its message does not contain headers. */
 export function noAnswer(tried: number, error: unknown): NoAnswerError {
   const code = codeOf(error);
   const name = String((error as { name?: unknown } | undefined)?.name);
-  const reason = error instanceof AnswerMismatchError ? "the answer belongs to another request" : code || name;
+  const isMismatch = error instanceof AnswerMismatchError;
+  const reason = isMismatch ? "the response belongs to a different request" : code || name;
   const options = OF_CONNECTION.test(code) ? { cause: error } : {};
-  return new NoAnswerError(`no answer after ${tried} tries: ${reason}`, options);
+  return new NoAnswerError(`no response in attempt ${tried}: ${reason}`, options);
 }
 
 function codeOf(error: unknown): string {
@@ -91,7 +92,7 @@ function codeOf(error: unknown): string {
   return typeof given === "string" ? given : "";
 }
 
-/** Returns the seconds of Retry-After, if it is set. */
+/** Returns the value of Retry-After in seconds, if it is set. */
 export function retryAfterS(headers: Headers): number | undefined {
   const value = headers.get("retry-after") ?? "";
   return /^[0-9]+$/.test(value) ? Number(value) : undefined;
@@ -104,7 +105,7 @@ export function readAnswer<T>(call: Call<T>, answer: Response, body: string): T 
   const code = isObject(decoded) ? decoded["code"] : undefined;
   if (answer.ok || typeof code !== "string") {
     const start = JSON.stringify(hideKeys(body).slice(0, WORD_MAX));
-    throw new UnreadableAnswerError(`HTTP ${answer.status} that is not the service's: ${start}`);
+    throw new UnreadableAnswerError(`the response (HTTP ${answer.status}) is not from the service: ${start}`);
   }
   const message = String((decoded as Record<string, unknown>)["message"] ?? "");
   throw apiError(refusal(answer, code, hideKeys(message)));

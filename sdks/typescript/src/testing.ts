@@ -89,7 +89,7 @@ export class WebhookReceiver {
 
   private constructor(secrets: readonly string[]) {
     this.#secrets = secrets;
-    secrets.forEach(readWebhookSecret); // fail before the first webhook
+    secrets.forEach(readWebhookSecret); // reject invalid secrets before the first webhook
   }
 
   /** Starts a receiver. Call `close` after the tests. */
@@ -173,11 +173,11 @@ export class WebhookReceiver {
   }
 
   #explain(type: EventType, payment: HasId | undefined, timeoutS: number): string {
-    const came = this.received.map(({ event }) => `${event.type} of ${paymentId(event)}`);
+    const came = this.received.map(({ event }) => `${event.type} for ${paymentId(event)}`);
     return (
-      `no ${type}${payment ? ` of ${payment.id}` : ""} within ${timeoutS} s at ${this.url}; ` +
-      `came: ${JSON.stringify(came.slice(-TOLD_MAX))}; ` +
-      `not believed: ${JSON.stringify(this.#refused.slice(-TOLD_MAX))}`
+      `no ${type}${payment ? ` for ${payment.id}` : ""} within ${timeoutS} s at ${this.url}; ` +
+      `received: ${JSON.stringify(came.slice(-TOLD_MAX))}; ` +
+      `rejected: ${JSON.stringify(this.#refused.slice(-TOLD_MAX))}`
     );
   }
 }
@@ -190,7 +190,7 @@ function clientOfEnvironment(): Client {
   return new Client({ apiKey, baseUrl: setting("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") });
 }
 
-/** Reads a variable, or the variable with its name of earlier releases. */
+/** Reads a variable, also under the name that earlier releases used. */
 function setting(name: string, olderName = name): string {
   const value = process.env[name]?.trim() || process.env[olderName]?.trim();
   if (!value) throw new Error(`set ${name}`);
@@ -201,7 +201,7 @@ function isOf(event: Event, payment: HasId | undefined): boolean {
   return payment === undefined || paymentId(event) === payment.id;
 }
 
-/** An event of an unknown type may have no payment. */
+/** An event of an unknown type may not have a payment. */
 function paymentId(event: Event): string | undefined {
   return (event.data as { payment?: HasId }).payment?.id;
 }

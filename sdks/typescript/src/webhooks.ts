@@ -10,7 +10,7 @@ import {
 import type { Event, VerifiedEvent } from "./events.js";
 import { isObject } from "./retries.js";
 
-/** Maximum difference between a webhook's timestamp and the current time. */
+/** The maximum difference between a webhook's timestamp and the current time. */
 export const TOLERANCE_S = 300;
 const HMAC = { name: "HMAC", hash: "SHA-256" };
 const KINDS = new Set(["payment.completed", "payment.failed", "payment.expired", "payment.cancelled"]);
@@ -20,7 +20,7 @@ export type WebhookHeaders = Headers | Record<string, string | string[] | undefi
 
 export interface VerifyOptions {
   toleranceS?: number;
-  /** Current time in seconds since 1970, for tests. */
+  /** The current Unix time in seconds, for tests. */
   nowS?: number;
 }
 
@@ -44,14 +44,14 @@ export async function verify(
   const sent = header(headers, "webhook-timestamp");
   const signatures = header(headers, "webhook-signature");
   if (!/^[0-9]{1,12}$/.test(sent)) {
-    throw new WebhookHeaderError("webhook-timestamp is no number of seconds");
+    throw new WebhookHeaderError("webhook-timestamp is not a number of seconds");
   }
   const signed = joined(new TextEncoder().encode(`${id}.${sent}.`), content);
   if (!(await isSigned(signed, signatures, keys))) {
-    throw new WebhookSignatureError("no signature is of one of the secrets");
+    throw new WebhookSignatureError("no signature matches any of the secrets");
   }
   if (Math.abs(nowS - Number(sent)) > toleranceS) {
-    throw new WebhookTimeError("webhook-timestamp is too far from now");
+    throw new WebhookTimeError("webhook-timestamp differs too much from the current time");
   }
   return { ...eventOf(content), id };
 }
@@ -60,7 +60,7 @@ function asBytes(body: unknown): Uint8Array<ArrayBuffer> {
   if (typeof body === "string") return new TextEncoder().encode(body);
   if (body instanceof Uint8Array) return new Uint8Array(body);
   if (body instanceof ArrayBuffer) return new Uint8Array(body);
-  throw new TypeError("the body must be the bytes that came, before anything has parsed them");
+  throw new TypeError("the body must be the raw bytes of the request");
 }
 
 function header(headers: WebhookHeaders, name: string): string {
@@ -94,7 +94,8 @@ async function isSigned(
   for (const bytes of keys) {
     const key = await crypto.subtle.importKey("raw", bytes, HMAC, false, ["verify"]);
     for (const signature of offered) {
-      // Compare every pair, each in constant time, so that the duration reveals no match.
+      // Compare every pair in constant time, so that the duration does not reveal the matching
+      // pair.
       if (signature && (await crypto.subtle.verify("HMAC", key, signature, signed))) found = true;
     }
   }
@@ -106,13 +107,13 @@ function eventOf(body: Uint8Array): Event {
   try {
     event = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body));
   } catch (error) {
-    throw new WebhookBodyError("it is no JSON", { cause: error });
+    throw new WebhookBodyError("the body is not JSON", { cause: error });
   }
   if (!isObject(event) || typeof event["type"] !== "string" || !isObject(event["data"])) {
-    throw new WebhookBodyError("it is no event");
+    throw new WebhookBodyError("the body is not an event");
   }
   if (KINDS.has(event["type"]) && !isObject(event["data"]["payment"])) {
-    throw new WebhookBodyError("it has no payment");
+    throw new WebhookBodyError("the event does not contain a payment");
   }
   return event as unknown as Event;
 }

@@ -1,1 +1,1 @@
-"""How the shop's tables came to be."""
+"""The migrations of the shop's tables."""

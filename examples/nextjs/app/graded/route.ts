@@ -2,7 +2,7 @@ import { isGraded, notServed } from "../../lib/graded";
 import { placeOrder } from "../../lib/orders";
 import { findNextPage } from "../../lib/payments";
 
-/** Clicks on Buy for `payintent-cli grade`; see docs/integrate/grader.md. */
+/** Clicks Buy for `payintent-cli grade`; see docs/integrate/grader.md. */
 export async function POST(request: Request) {
   if (!isGraded()) return notServed();
   const { cart_id } = (await request.json()) as { cart_id: string };

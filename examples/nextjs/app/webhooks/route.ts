@@ -12,7 +12,7 @@ export async function POST(request: Request) {
   const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
   try {
     const event = await webhooks.verify(body, request.headers, secrets);
-    const { payment } = event.data; // missing in an event of an unknown type
+    const { payment } = event.data; // can be missing from an event of an unknown type
     if (payment) settle(payment);
   } catch (error) {
     if (!(error instanceof WebhookError)) throw error;

@@ -1,4 +1,4 @@
-/** What Medusa does to a webhook before its route: bounds it, and keeps it byte for byte. */
+/** Limits the size of webhook bodies, and preserves their raw bytes. */
 
 import { defineMiddlewares } from "@medusajs/framework/http";
 

@@ -1,6 +1,6 @@
 /**
- * A webhook can be lost, so Medusa reads the payments of open sessions every few minutes. A paid one is handled as its
- * webhook would be.
+ * Reads the payments of open sessions every few minutes, because a webhook can be lost. A paid payment is handled like
+ * its webhook.
  */
 
 import type { MedusaContainer } from "@medusajs/framework/types";
@@ -10,7 +10,7 @@ import { Client, PayintentError } from "payintent-sdk";
 import type { PayintentOptions } from "../providers/payintent";
 
 const PROVIDER = "payintent-medusa/providers/payintent";
-const PROCESS_PAYMENT = "process-payment-workflow"; // of Medusa; it locks the cart
+const PROCESS_PAYMENT = "process-payment-workflow"; // Medusa's workflow, which locks the cart
 const SESSIONS_MAX = 100;
 const AGE_MS = 2 * 24 * 3600 * 1000; // a payment ends within a day, except on a slow chain
 
@@ -36,14 +36,14 @@ export default async function poll(container: MedusaContainer): Promise<void> {
       await settle(container, client, session);
     } catch (error) {
       if (!(error instanceof PayintentError)) throw error;
-      logger.warn(`payintent: the payment of ${session.id} cannot be read: ${error.message}`); // the next poll reads it
+      logger.warn(`payintent: the payment of ${session.id} cannot be read: ${error.message}`); // the next poll tries again
     }
   }
 }
 
 export const config = { name: "payintent-poll", schedule: "*/5 * * * *" };
 
-/** Gives a client for each provider of this plugin, by the name that Medusa's sessions have. */
+/** Returns a client for each provider of this plugin, by the provider id of Medusa's sessions. */
 function openClients(container: MedusaContainer): Map<string, Client> {
   const { modules } = container.resolve(ContainerRegistrationKeys.CONFIG_MODULE);
   const payment = modules?.[Modules.PAYMENT] as { options?: { providers?: Provider[] } } | undefined;

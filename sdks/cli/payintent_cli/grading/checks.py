@@ -29,9 +29,10 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """The results of all checks; `untried` is the number of skipped checks.
+    """The results of all checks.
 
-    `stopped` has the check in which the grader failed, and the reason.
+    `untried` is the number of skipped checks. `stopped` contains the check in which the grader
+    failed, and the reason.
     """
 
     outcomes: list[Outcome]
@@ -48,8 +49,8 @@ def grade(shop: Shop, service: Service | None = None, only: Collection[str] | No
     """Run every check; checks with real payments run only if `service` is set.
 
     If the first check of a part fails, the rest of the part is skipped, because it would fail for
-    the same reason. All checks after an error of the grader are skipped too. `only` selects checks
-    in addition to the first ones. Raises `UsageError` if a name is unknown.
+    the same reason. If the grader fails, all later checks are skipped too. `only` selects checks in
+    addition to the first check of each part. Raises `UsageError` if a name is unknown.
     """
     parts = [CHECKS] + ([money_checks.checks_with(service)] if service else [])
     if only is not None:

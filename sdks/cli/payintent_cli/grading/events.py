@@ -1,4 +1,4 @@
-"""The webhooks that are sent to a shop: invented events with the service's signatures."""
+"""The webhooks that are sent to a shop: simulated events with valid signatures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Webhook:
 
     body: bytes
     id: str
-    at_s: int  # the claimed sending time; the bytes of a webhook do not change
-    secret: bytes | None = None  # a secret that is not the shop's
-    other_first: bool = False  # a signature with a foreign secret precedes the valid signature
+    at_s: int  # the time in webhook-timestamp
+    secret: bytes | None = None  # a secret other than the shop's secret
+    other_first: bool = False  # a signature with another secret precedes the valid signature
 
 
 def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **changes: Any) -> Webhook:
@@ -56,5 +56,5 @@ def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **chang
 
 
 def signed_before(webhook: Webhook, age_s: int) -> Webhook:
-    """Build the same event as sent `age_s` seconds ago."""
+    """Build the same event with a timestamp from `age_s` seconds earlier."""
     return replace(webhook, at_s=webhook.at_s - age_s)

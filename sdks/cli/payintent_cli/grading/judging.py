@@ -16,7 +16,7 @@ Verdict = tuple[bool, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A fault, tested with a separate order."""
+    """A test for one fault, with a separate order."""
 
     name: str
     tried: str

@@ -1,4 +1,4 @@
-"""Payments that are really made with a test key: their amounts, their time, and refunds."""
+"""Checks with real test payments: amounts, deadlines, retries and refunds."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from payintent_cli.grading.return_checks import (
 from payintent_cli.grading.service import Service
 from payintent_cli.grading.shop import REFUSED, Shop
 
-_DECIDED_LATER = "4000009900000012"  # after half a minute
+_DECIDED_LATER = "4000009900000012"  # decides after half a minute
 _DECLINED_THEN_PAID = "4000009900000103"
 _REFUNDS_DECLINED = "4000009900000178"
-_LEFT_S = 10  # of a payment's time when the buyer pays
+_LEFT_S = 10  # seconds until the payment expires when the buyer pays
 _DECISION_S = 30
 
 Try = Callable[[Service, Shop, Order], Verdict]
@@ -73,7 +73,7 @@ def _paid_late(service: Service, shop: Shop, order: Order) -> Verdict:
     service.pass_time(service.lifetime_s(order) - _LEFT_S)
     service.pay(order, _DECIDED_LATER)
     service.pass_time(_LEFT_S + 1)
-    shop.look(order, expect_paid=False)  # a shop may end the order here if it has expired
+    shop.look(order, expect_paid=False)  # gives the shop time to end the order by mistake
     service.pass_time(_DECISION_S)
     good, saw = paid_once(shop, order, shop.send(service.event(order)))
     if good:
@@ -141,7 +141,7 @@ def _pay(service: Service, shop: Shop, order: Order, card: str | None = None) ->
 
 
 def _pay_again(service: Service, shop: Shop, order: Order, late: Webhook | None = None) -> Verdict:
-    """Click on Buy again after the order's payment has ended, and pay; `late` comes between."""
+    """Click Buy again after the order's payment has ended, deliver `late`, and pay."""
     again = shop.buy_again(order)
     if isinstance(again, int):
         return False, f"{said(again)} to the next click on Buy"
@@ -154,14 +154,14 @@ def _pay_again(service: Service, shop: Shop, order: Order, late: Webhook | None 
 
 
 def _shows(service: Service, shop: Shop, order: Order) -> Verdict:
-    """Return whether the shop shows the refunded amount."""
+    """Return whether the shop shows the correct refunded amount."""
     given = service.given_back(order)
     shown = shop.look_refunded(order, given)
     return shown == given, f"shows {shown} refunded; the actual amount is {given}"
 
 
 def _share(order: Order, share: str) -> Decimal:
-    """Return a part of an order's amount, in as many decimals as the amount has."""
+    """Return a share of an order's amount, with the same number of decimals."""
     amount = Decimal(order.amount)
     return (amount * Decimal(share)).quantize(amount)
 
@@ -171,7 +171,7 @@ def _accepted(answers: list[int | None]) -> int:
 
 
 def checks_with(service: Service) -> list[Check]:
-    """Return the checks that pay, each with a separate payment of this test merchant."""
+    """Return the checks with real payments of this test merchant."""
     return [
         Check(name=name, tried=tried, mend=mend, run=partial(run, service))
         for name, tried, mend, run in _CHECKS
@@ -272,7 +272,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "refund_declined",
         "a refund that is accepted, then declined",
-        "wait until the refund is SUCCEEDED; a FAILED refund returned no money",
+        "wait until the refund is SUCCEEDED; a FAILED refund does not return money",
         _refund_declined,
     ),
 ]

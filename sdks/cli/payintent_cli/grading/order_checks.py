@@ -1,4 +1,4 @@
-"""Orders that are bought twice, changed, or paid by several payments."""
+"""Checks with orders that are placed twice, changed, or paid by several payments."""
 
 from __future__ import annotations
 

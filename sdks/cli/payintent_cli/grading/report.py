@@ -1,4 +1,4 @@
-"""The report card of a shop, for people and for programs."""
+"""The report on a shop, as text and as JSON."""
 
 from __future__ import annotations
 

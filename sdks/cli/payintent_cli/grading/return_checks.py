@@ -1,4 +1,4 @@
-"""Buyers who return to the shop, webhooks that are lost, and orders that are already paid."""
+"""Checks with returning buyers, lost webhooks, and orders that are already paid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def other_return(service: Service, shop: Shop, order: Order) -> Verdict:
 
 
 def lost_webhook(service: Service, shop: Shop, order: Order) -> Verdict:
-    """Pay, return, and let the shop poll; the webhook arrives only after that."""
+    """Pay, return, and let the shop poll before the webhook arrives."""
     service.pay(order)
     for url in service.return_urls(order):
         shop.visit(url, order.payment_id)
@@ -37,7 +37,7 @@ def lost_webhook(service: Service, shop: Shop, order: Order) -> Verdict:
 
 
 def paid_again(service: Service, shop: Shop, order: Order) -> Verdict:
-    """Pay, and click on Buy once more on the page that the browser still shows."""
+    """Pay, and click Buy again on the page that the browser still shows."""
     service.pay(order)
     good, saw = paid_once(shop, order, shop.send(service.event(order)))
     if not good:

@@ -19,13 +19,13 @@ from payintent_cli.usage import UsageError
 
 T = TypeVar("T")
 
-_PATIENCE_S = 30.0  # for the service's workers
+_PATIENCE_S = 30.0  # time for the service's workers to act
 _LONG_POLL_S = 5
 _LOOK_S = 0.05
 
 
 class Service:
-    """A test merchant; a context manager."""
+    """A test merchant. Use it with `with`."""
 
     def __init__(self, access: Access) -> None:
         self._client = Client(access.key, access.base_url)
@@ -40,8 +40,8 @@ class Service:
             return self._client.payments.get(order.payment_id)
         except NotFoundError:
             raise UsageError(
-                f"{order.payment_id} of the shop is not a payment of this key: "
-                "the shop's key and the grader's must belong to the same test merchant"
+                f"the grader's key cannot read {order.payment_id}: the shop's key and the grader's "
+                "key must belong to the same test merchant"
             ) from None
 
     def return_urls(self, order: Order) -> list[str]:
@@ -57,11 +57,11 @@ class Service:
             raise UsageError(f"{order.payment_id} cannot be paid: {error}") from error
 
     def decline(self, order: Order) -> None:
-        """Have the buyer's card declined."""
+        """Decline the buyer's card."""
         self._client.test_payments.decline(order.payment_id)
 
     def cancel_as_buyer(self, order: Order) -> None:
-        """Cancel on the checkout page, which sends no event; raise `UsageError` if it fails."""
+        """Cancel on the checkout page, which does not send an event. Raises `UsageError`."""
         url = f"{self._checkouts}/{self.find(order).checkout_id}/cancel"
         try:
             answer = httpx.post(url, timeout=_PATIENCE_S)
@@ -74,17 +74,18 @@ class Service:
         """Advance the clock of the whole test merchant until the order's payment has expired."""
         self.pass_time(self.lifetime_s(order) + 1)
         self._wait(
-            lambda: self.find(order).status == "EXPIRED" or None, f"end of {order.payment_id}"
+            lambda: self.find(order).status == "EXPIRED" or None,
+            f"the expiry of {order.payment_id}",
         )
 
     def event(self, order: Order, kind: str = "payment.completed") -> Webhook:
-        """Wait for the event of the order's payment; return its webhook."""
+        """Wait for an event of the order's payment, and return its webhook."""
         name = (order.payment_id, kind)
-        entry = self._wait(lambda: self._read_on(name), f"{kind} of {order.payment_id}")
+        entry = self._wait(lambda: self._read_on(name), f"{kind} for {order.payment_id}")
         return Webhook(body=entry.body, id=entry.id, at_s=int(time.time()))
 
     def lifetime_s(self, order: Order) -> int:
-        """Return the lifetime of the order's new payment, by the service's clock."""
+        """Return the time from the creation of the order's payment to its expiry."""
         real = self.find(order)
         if real.expires_at is None:
             raise UsageError(f"{order.payment_id} is no longer open")
@@ -98,7 +99,7 @@ class Service:
         """Wait until money has arrived that cannot be credited to the order's payment."""
         self._wait(
             lambda: self._client.cases.list(payment_id=order.payment_id).data or None,
-            f"case of {order.payment_id}",
+            f"a case for {order.payment_id}",
         )
 
     def refund(self, order: Order, amount: Decimal) -> None:
@@ -109,9 +110,9 @@ class Service:
         self._client.refunds.create(order.payment_id, amount=amount)
 
     def given_back(self, order: Order) -> Decimal:
-        """Return the refunded amount once no refund of the order's payment is pending."""
+        """Wait until all refunds of the order's payment have ended. Return the refunded amount."""
         self._wait(
-            lambda: self._refunds_ended(order) or None, f"end of refunds of {order.payment_id}"
+            lambda: self._refunds_ended(order) or None, f"the refunds of {order.payment_id} to end"
         )
         return Decimal(self.find(order).refunded_amount)
 
@@ -130,7 +131,10 @@ class Service:
         end = time.monotonic() + _PATIENCE_S
         while (found := look()) is None:
             if time.monotonic() > end:
-                raise UsageError(f"no {what} in {_PATIENCE_S:.0f} seconds: are the workers up?")
+                raise UsageError(
+                    f"timed out after {_PATIENCE_S:.0f} seconds waiting for {what}; "
+                    "check that the workers are running"
+                )
             time.sleep(_LOOK_S)
         return found
 

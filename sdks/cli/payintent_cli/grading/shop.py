@@ -25,8 +25,8 @@ from payintent_cli.usage import UsageError
 _TIMEOUT_S = 15.0  # the service's webhook timeout
 _HUNG_UP_S = 3.0  # for work that a shop does after the response timeout
 _LOOK_S = 0.05
-_TRIES = 3  # of a webhook that gets an error response
-#: Statuses of a shop for unsupported requests.
+_TRIES = 3  # for a webhook that gets an error response
+#: The status with which a shop rejects an unsupported request.
 REFUSED = 409
 
 
@@ -76,7 +76,7 @@ class Shop:
             return list(clicks.map(self._buy, [cart_id, cart_id]))
 
     def buy_again(self, order: Order) -> Order | int:
-        """Click on Buy for the same cart once more; return the status if the shop refuses."""
+        """Click Buy again for the same cart. Return the status if the shop rejects the request."""
         body = {"cart_id": order.cart_id}
         answer = self._request("POST", self._orders_url, body)
         if not answer.is_success:
@@ -84,15 +84,15 @@ class Shop:
         return _order(self._orders_url, _object(answer), order.cart_id)
 
     def pay_again(self, order: Order) -> Order | None:
-        """Start a second payment for an order; None if the shop has only one payment per order."""
+        """Start a second payment for an order. Return None if the shop does not allow it."""
         return self._ask_for(order, "pay_again")
 
     def change(self, order: Order) -> Order | None:
-        """Change an order's amount; None if the shop does not change existing orders."""
+        """Change an order's amount. Return None if the shop does not change existing orders."""
         return self._ask_for(order, "change")
 
     def poll(self) -> None:
-        """Run the shop's scheduled poll; a shop without this route recovers on its own schedule."""
+        """Run the shop's scheduled poll. A shop without this route polls on its own schedule."""
         self._request("POST", f"{self._orders_url}/poll", None)
 
     def visit(self, return_url: str, payment_id: str) -> int:
@@ -106,11 +106,11 @@ class Shop:
 
     @staticmethod
     def name_return() -> str:
-        """Create the id of a return; two clicks on its page have the same id."""
+        """Create the id of a return. Two clicks on the same page have the same id."""
         return str(uuid.uuid4())
 
     def refund(self, order: Order, return_id: str, amount: Decimal) -> int:
-        """Request a refund for a return, as the shop's staff would; return the status."""
+        """Request a refund for a return, as the shop's staff would. Return the status."""
         url = f"{self._orders_url}/{order.id}/refund"
         body = {"return_id": return_id, "amount": str(amount)}
         return self._request("POST", url, body).status_code
@@ -124,22 +124,22 @@ class Shop:
         return [call.result() for call in calls]
 
     def look_refunded(self, order: Order, expected: Decimal) -> Decimal:
-        """Return the refunded amount that the shop shows, after time to update it."""
+        """Return the refunded amount that the shop shows, after it has had time to update it."""
         end = time.monotonic() + (_TIMEOUT_S if self._settle_s else 0)
         while (shown := self._refunded(order)) != expected and time.monotonic() < end:
             time.sleep(_LOOK_S)
         return shown
 
     def look(self, order: Order, *, expect_paid: bool) -> Standing:
-        """Return an order's status, after the shop has had time for its slow work."""
+        """Return an order's status, after the shop has had time for background work."""
         now = self._wait_for_goods(order, _TIMEOUT_S if expect_paid and self._settle_s else 0)
         if self._settle_s:
-            time.sleep(self._settle_s)  # for excess work
+            time.sleep(self._settle_s)  # time for actions that the shop should not take
             now = self._standing(order)
         return now
 
     def send(self, webhook: Webhook) -> int | None:
-        """Deliver a webhook and return the status; None if there is no response in time."""
+        """Deliver a webhook. Return the status, or None if there is no response in time."""
         try:
             with self._http.stream(
                 "POST",
@@ -207,7 +207,7 @@ class Shop:
         status, handed_out = said.get("status"), said.get("handed_out")
         if not isinstance(status, str) or not isinstance(handed_out, int):
             raise UsageError(
-                f"{self._orders_url}/{order.id} returns no valid status and handed_out"
+                f"{self._orders_url}/{order.id} does not return a valid status and handed_out"
             )
         return Standing(status=status, handed_out=handed_out)
 
@@ -216,7 +216,7 @@ class Shop:
         try:
             return Decimal(str(self._ask("GET", url)["refunded"]))
         except (KeyError, InvalidOperation):
-            raise UsageError(f"{url} returns no valid refunded") from None
+            raise UsageError(f"{url} does not return a valid refunded amount") from None
 
     def _ask(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
         return _object(self._request(method, url, body))

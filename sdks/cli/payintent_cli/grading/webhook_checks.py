@@ -1,4 +1,4 @@
-"""Webhooks that are forged, repeated, late, huge or unknown, and the expected behaviour."""
+"""Checks with webhooks that are forged, repeated, late, huge or of an unknown type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from payintent_cli.grading.shop import Shop
 
 BODY_BYTES = 10 * 1024 * 1024
 _OLD_S = 3600
-_DAYS_S = 3 * 24 * 3600  # how long the service tries to deliver, about
+_DAYS_S = 3 * 24 * 3600  # about as long as the service retries a delivery
 _MINUTE_S = 60
 PAYMENTS_AT_ONCE = 10
 

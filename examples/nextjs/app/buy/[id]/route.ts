@@ -3,7 +3,7 @@ import { PayintentError } from "payintent-sdk";
 import { placeOrder } from "../../../lib/orders";
 import { findNextPage } from "../../../lib/payments";
 
-/** Redirects the buyer to the order's payment: the first time, and to pay again. */
+/** Redirects the buyer to the order's payment, for the first attempt and all later attempts. */
 export async function POST(_: Request, { params }: { params: Promise<{ id: string }> }) {
   const { id } = await params;
   if (!/^[0-9a-f-]{36}$/.test(id)) return new Response(null, { status: 404 });
@@ -12,6 +12,6 @@ export async function POST(_: Request, { params }: { params: Promise<{ id: strin
     return new Response(null, { status: 303, headers: { location } });
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
-    return new Response("This cannot be paid now. Please try again.", { status: 502 });
+    return new Response("The payment could not be started. Please try again.", { status: 502 });
   }
 }

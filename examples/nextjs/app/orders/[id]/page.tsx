@@ -5,9 +5,9 @@ import { orders } from "../../../lib/orders";
 import type { Order } from "../../../lib/orders";
 import { isReviewed, refresh } from "../../../lib/payments";
 
-const IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you.";
+const IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you.";
 const WAITING: [string, string] = ["Your order is waiting for your payment.", "Continue to payment"];
-/** What the order page says for each status of the payment, and the label of its button. */
+/** The order page's text and button label for each status of the payment. */
 const TEXTS = new Map<string, [string, string]>([
   ["PENDING", WAITING],
   ["PROCESSING", ["Your payment is being processed.", "Continue to payment"]],
@@ -16,7 +16,7 @@ const TEXTS = new Map<string, [string, string]>([
   ["CANCELLED", ["Your payment was cancelled. You have not been charged.", "Pay again"]],
 ]);
 
-/** Shows the order to the buyer who returns. Ignores the query: anyone can write it. */
+/** Shows the order to the returning buyer. Ignores the query string, which anyone can forge. */
 export default async function OrderPage({ params }: { params: Promise<{ id: string }> }) {
   const order = orders.get((await params).id);
   if (!order) notFound();
@@ -34,7 +34,7 @@ export default async function OrderPage({ params }: { params: Promise<{ id: stri
   );
 }
 
-/** Returns what the page says about the order, and the label of its button, if any. */
+/** Returns the page's text for the order, and the label of its button ("" for no button). */
 async function describe(order: Order): Promise<[string, string]> {
   try {
     const payment = isPaid(order) ? undefined : await refresh(order);
@@ -44,7 +44,7 @@ async function describe(order: Order): Promise<[string, string]> {
     return TEXTS.get(payment.status) ?? ["We are confirming your payment.", ""];
   } catch (error) {
     if (!(error instanceof PayintentError)) throw error;
-    return ["We cannot read your payment now. Please reload this page.", ""];
+    return ["We cannot check your payment at the moment. Please reload this page.", ""];
   }
 }
 

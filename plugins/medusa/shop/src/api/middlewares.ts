@@ -1,6 +1,6 @@
 /**
- * The grader makes up its events, and the plugin asks the service about each payment: so that what
- * an event says is true, its payment is paid with a test card before the plugin has the webhook.
+ * The grader's events are simulated, but the plugin reads each payment from the service. This middleware therefore pays
+ * the payment with a test card before the plugin receives the webhook.
  */
 
 import { defineMiddlewares } from "@medusajs/framework/http";
@@ -23,7 +23,7 @@ async function makeTrue(request: MedusaRequest, _: MedusaResponse, next: MedusaN
     try {
       await client.testPayments.pay(id);
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error; // it has ended already
+      if (!(error instanceof ApiError)) throw error; // the payment has already ended
     }
   }
   next();

@@ -1,4 +1,4 @@
-/** What a storefront does with Medusa: a cart, its payment session, and the order that comes of it. */
+/** A minimal storefront for Medusa: carts, their payment sessions, and orders. */
 
 import { randomUUID } from "node:crypto";
 
@@ -17,12 +17,12 @@ import {
 const PROVIDER = "pp_payintent_shop";
 const CURRENCY = "thb";
 const LOCK = { timeout: 30 };
-/** Which cart a page of the storefront shows: the buyer's browser keeps it in a shop. */
+/** The cart for each page of the storefront. In a real shop, the buyer's browser stores the cart's id. */
 const carts = new Map<string, string>();
-/** How often Medusa said that the order of a cart is placed, which is when goods go out. */
+/** The number of times that Medusa placed the order of a cart, which is when goods are delivered. */
 const placed = new Map<string, number>();
 
-/** What is read of a cart. */
+/** The fields of a cart that this shop reads. */
 interface Cart {
   payment_collection?: {
     id: string;
@@ -38,7 +38,7 @@ export interface OrderView {
   currency: string;
 }
 
-/** Buys what a page shows; a second click finds the payment of the first one, unless that has ended unpaid. */
+/** Clicks Buy on a page. A second click returns the same payment, unless it has ended unpaid. */
 export async function buy(container: MedusaContainer, page: string): Promise<OrderView> {
   return container.resolve(Modules.LOCKING).execute(page, async () => {
     const cartId = carts.get(page) ?? (await createCart(container));
@@ -48,7 +48,7 @@ export async function buy(container: MedusaContainer, page: string): Promise<Ord
   }, LOCK);
 }
 
-/** Has the provider read the payment of a cart, which it replaces if the payment has ended unpaid. */
+/** Makes the provider read the payment of a cart, and replace it if it has ended unpaid. */
 async function refreshPayment(container: MedusaContainer, cartId: string): Promise<void> {
   const { payment_collection: collection } = await readCart(container, cartId);
   const session = collection?.payment_sessions?.[0];
@@ -57,7 +57,7 @@ async function refreshPayment(container: MedusaContainer, cartId: string): Promi
   await container.resolve(Modules.PAYMENT).updatePaymentSession({ id, amount, currency_code, data });
 }
 
-/** Begins another payment of a cart, which ends the one before it. */
+/** Creates another payment for a cart, which ends the previous payment. */
 export async function payAgain(container: MedusaContainer, cartId: string): Promise<OrderView> {
   const cart = await readCart(container, cartId);
   let collectionId = cart.payment_collection?.id;
@@ -76,13 +76,13 @@ export async function payAgain(container: MedusaContainer, cartId: string): Prom
   return required(await view(container, cartId));
 }
 
-/** Puts one thing more into a cart. */
+/** Adds an item to a cart. */
 export async function change(container: MedusaContainer, cartId: string): Promise<OrderView> {
   await addToCartWorkflow(container).run({ input: { cart_id: cartId, items: [item("Bookmark", 5)] } });
   return payAgain(container, cartId);
 }
 
-/** Asks for the order, as the page does that a buyer comes back to. */
+/** Completes the cart, as the page to which the buyer returns does. */
 export async function complete(container: MedusaContainer, cartId: string): Promise<void> {
   await completeCartWorkflow(container).run({ input: { id: cartId } });
 }
@@ -92,14 +92,14 @@ export async function poll(container: MedusaContainer): Promise<void> {
   await container.resolve(Modules.WORKFLOW_ENGINE).run("job-payintent-poll", {});
 }
 
-/** Gives a part of what was paid back, as Medusa's admin does. */
+/** Refunds part of a payment, as Medusa's admin does. */
 export async function refund(container: MedusaContainer, cartId: string, amount: string): Promise<void> {
   const { payment_collection: collection } = await readCart(container, cartId);
   const payment = required(collection?.payments?.[0]);
   await refundPaymentWorkflow(container).run({ input: { payment_id: payment.id, amount: MathBN.convert(amount) } });
 }
 
-/** How an order stands. */
+/** Returns the status of an order. */
 export async function standing(container: MedusaContainer, cartId: string) {
   const { payment_collection: collection } = await readCart(container, cartId);
   const given = (collection?.payments ?? []).flatMap((payment) => payment.refunds ?? []);
@@ -108,7 +108,7 @@ export async function standing(container: MedusaContainer, cartId: string) {
   return { status: handedOut ? "paid" : "waiting", handed_out: handedOut, refunded: refunded.toFixed() };
 }
 
-/** Hands out what was bought: Medusa has placed the order. */
+/** Delivers the goods of an order that Medusa has placed. */
 export async function handOut(container: MedusaContainer, orderId: string): Promise<void> {
   const { data } = await container.resolve(ContainerRegistrationKeys.QUERY).graph({
     entity: "order_cart",
@@ -164,6 +164,6 @@ async function view(container: MedusaContainer, cartId: string): Promise<OrderVi
 }
 
 function required<T>(value: T | undefined | null): T {
-  if (value === undefined || value === null) throw new Error("Medusa did not answer as it does");
+  if (value === undefined || value === null) throw new Error("Medusa's response does not contain a required value");
   return value;
 }

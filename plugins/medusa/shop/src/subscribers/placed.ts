@@ -1,4 +1,4 @@
-/** Goods go out where Medusa says that an order is placed. */
+/** Delivers the goods when Medusa has placed an order. */
 
 import type { SubscriberArgs, SubscriberConfig } from "@medusajs/framework";
 

@@ -1,15 +1,15 @@
-/** Medusa's numbers as the service's decimal texts, never by way of a float. */
+/** Converts Medusa's numbers to the service's decimal strings, without floats. */
 
 import type { BigNumberInput } from "@medusajs/framework/types";
 import { MathBN, defaultCurrencies } from "@medusajs/framework/utils";
 
-/** An amount as the service takes it. */
+/** An amount in the service's format. */
 export interface Price {
   amount: string;
   currency: string;
 }
 
-/** Writes an amount in its currency's decimals, as Medusa rounds it where it compares amounts. */
+/** Rounds an amount to its currency's decimals, as Medusa does when it compares amounts. */
 export function priceOf(amount: BigNumberInput, currencyCode: string): Price {
   const currency = currencyCode.toUpperCase();
   const decimals = defaultCurrencies[currency]?.decimal_digits;
@@ -17,12 +17,12 @@ export function priceOf(amount: BigNumberInput, currencyCode: string): Price {
   return { amount: decimals === undefined ? exact.toFixed() : exact.toFixed(decimals), currency };
 }
 
-/** Tells whether two amounts are one: 20.00 and 20 are. */
+/** Returns whether two amounts are equal, such as 20.00 and 20. */
 export function isSame(first: Price, second: Price): boolean {
   return first.currency === second.currency && MathBN.eq(first.amount, second.amount);
 }
 
-/** Adds amounts of one currency. */
+/** Adds amounts in the same currency. */
 export function total(...amounts: string[]): string {
   return MathBN.add(...amounts).toFixed();
 }

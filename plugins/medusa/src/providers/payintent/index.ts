@@ -1,4 +1,4 @@
-/** What `medusa-config.ts` names as a provider of Medusa's payment module. */
+/** The provider that `medusa-config.ts` adds to Medusa's payment module. */
 
 import { ModuleProvider, Modules } from "@medusajs/framework/utils";
 

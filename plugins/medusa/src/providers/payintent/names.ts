@@ -1,8 +1,8 @@
-/** Idempotency keys that are the same for the same thing. */
+/** Derives idempotency keys, so that a repeated request has the same key. */
 
 import { createHash } from "node:crypto";
 
-/** Makes a UUID of words, version 8. */
+/** Returns the same UUID (version 8) for the same words. */
 export function keyOf(...words: (string | number)[]): string {
   const bytes = createHash("sha256").update(words.join("|")).digest().subarray(0, 16);
   bytes.writeUInt8((bytes.readUInt8(6) & 0x0f) | 0x80, 6);

@@ -1,4 +1,4 @@
-/** The payment provider: to the checkout and back, and paid where the service says so alone. */
+/** The payment provider. A cart is paid only if the service reports that its payment is paid. */
 
 import type * as types from "@medusajs/framework/types";
 import { AbstractPaymentProvider, MedusaError } from "@medusajs/framework/utils";
@@ -14,11 +14,11 @@ import type { Pages, Session } from "./session";
 import { endedUnpaid, sessionStatus, webhookAction } from "./statuses";
 
 export interface PayintentOptions {
-  /** Where the service is, such as `https://pay.example.com`. */
+  /** The URL of the service, such as `https://pay.example.com`. */
   baseUrl: string;
-  /** The merchant's key: `sk_test_…`, later `sk_live_…`. */
+  /** The merchant's API key: first `sk_test_…`, later `sk_live_…`. */
   apiKey: string;
-  /** The callback secret (`whsec_…`); several with blanks between while one is being replaced. */
+  /** The callback secret (`whsec_…`). During a rotation, both secrets, separated by a space. */
   secrets: string;
 }
 
@@ -30,7 +30,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
 
   static override validateOptions(options: Record<string, unknown>): void {
     for (const name of ["baseUrl", "apiKey", "secrets"]) {
-      if (typeof options[name] !== "string" || !options[name]) throw new Error(`payintent: the option ${name} is missing`);
+      if (typeof options[name] !== "string" || !options[name]) throw new Error(`payintent: the ${name} option is missing`);
     }
   }
 
@@ -41,13 +41,13 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     this.#logger = cradle["logger"] as types.Logger;
   }
 
-  /** Creates the payment of a session; a second call for the session finds the same one. */
+  /** Creates the payment of a session. A second call for the session returns the same payment. */
   async initiatePayment(input: types.InitiatePaymentInput): Promise<types.InitiatePaymentOutput> {
     const price = priceOf(input.amount, input.currency_code);
     return this.#create(textOf(input.data, "session_id"), price, pagesOf(input.data), input.context);
   }
 
-  /** Replaces the payment if the amount has changed, or if the payment has ended unpaid: a buyer's cancel sends no event. */
+  /** Replaces the payment if the amount has changed, or if the payment has ended unpaid without an event. */
   async updatePayment(input: types.UpdatePaymentInput): Promise<types.UpdatePaymentOutput> {
     const session = readSession(input.data);
     const price = priceOf(input.amount, input.currency_code);
@@ -60,7 +60,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return this.#create(session.session_id, price, pagesOf(input.data), input.context, session.id);
   }
 
-  /** Lets a cart become an order where the service says that the session's amount is paid. */
+  /** Allows a cart to become an order if the service reports that the session's amount is paid. */
   async authorizePayment({ data }: types.AuthorizePaymentInput): Promise<types.AuthorizePaymentOutput> {
     const session = readSession(data);
     const payment = await this.#client.payments.get(session.id);
@@ -73,7 +73,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return { data: { ...session }, status: sessionStatus(status) };
   }
 
-  /** Does nothing: what is paid is captured. */
+  /** Checks that the payment is paid. A paid payment is already captured. */
   async capturePayment(input: types.CapturePaymentInput): Promise<types.CapturePaymentOutput> {
     const { data, status } = await this.authorizePayment(input);
     if (status !== "captured") throw notAllowed(`${String(data?.["id"])} is not paid`);
@@ -90,9 +90,9 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return { data: { ...session } };
   }
 
-  /** Ends the payment of a session that Medusa gives up; refuses where it is paid, or nearly. */
+  /** Ends the payment of a session that Medusa deletes. Throws an error if the payment is paid or in progress. */
   async deletePayment({ data }: types.DeletePaymentInput): Promise<types.DeletePaymentOutput> {
-    // Where a session could not be stored, Medusa names what the shop's page had sent, which decides nothing.
+    // If a session could not be stored, Medusa passes the storefront's data, which does not contain a payment.
     if (data?.["session_id"] === undefined) return {};
     return this.cancelPayment({ data });
   }
@@ -104,7 +104,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return { data: { ...session, refunded: total(session.refunded, price.amount) } };
   }
 
-  /** Says what a webhook asks for, by what the service says of its payment now. Throws `WebhookError`. */
+  /** Returns the action for a webhook, based on the current payment at the service. Throws `WebhookError`. */
   async getWebhookActionAndData(
     webhook: types.ProviderWebhookPayload["payload"],
   ): Promise<types.WebhookActionResult> {
@@ -114,9 +114,9 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     const told = event.data.payment;
     const payment = await this.#client.payments.get(told.id);
     const sessionId = payment.metadata["session_id"];
-    if (typeof sessionId !== "string") return { action: "not_supported" }; // it is of another shop
+    if (typeof sessionId !== "string") return { action: "not_supported" }; // the payment was not created by this plugin
     if (!isSame(told, payment)) {
-      this.#logger.error(`payintent: a webhook tells of another amount than ${payment.id} has`);
+      this.#logger.error(`payintent: the amount in a webhook differs from the amount of ${payment.id}`);
       return { action: "not_supported" };
     }
     return { action: webhookAction(payment.status), data: { session_id: sessionId, amount: payment.amount } };
@@ -138,17 +138,17 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
         payer_uid: payer,
         metadata: { session_id: sessionId },
       },
-      // `replaced` tells the attempts of a session apart; a guest may sign in before a repeated call.
+      // `replaced` distinguishes the attempts of a session. The payer is included because a guest can sign in.
       { idempotencyKey: keyOf(sessionId, price.amount, price.currency, replaced, payer) },
     );
     return { id: payment.id, status: "pending", data: sessionOf(payment, sessionId, price, pages) };
   }
 
-  /** Tells whether a payment is that of the session, of its amount, and nothing of it was given back. */
+  /** Returns whether a payment belongs to the session, has its amount, and has no refunds. */
   #pays(payment: Payment, session: Session): boolean {
     const isWhole = isSame(payment, session) && isSame({ ...payment, amount: payment.refunded_amount }, { ...payment, amount: "0" });
     const pays = isWhole && payment.metadata["session_id"] === session.session_id;
-    if (!pays) this.#logger.error(`payintent: ${payment.id} does not pay ${session.session_id}`);
+    if (!pays) this.#logger.error(`payintent: ${payment.id} does not match ${session.session_id}, or was refunded`);
     return pays;
   }
 
@@ -158,7 +158,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     } catch (error) {
       if (!(error instanceof InvalidStateError)) throw error;
       const { status } = await this.#client.payments.get(paymentId);
-      if (!endedUnpaid(status)) throw notAllowed(`${paymentId} is ${status}, so its cart stays as it is`);
+      if (!endedUnpaid(status)) throw notAllowed(`${paymentId} is ${status}, so its cart cannot be changed`);
     }
   }
 }

@@ -1,4 +1,4 @@
-/** Refunds: each made once, and only while Medusa and the service agree on what was given back. */
+/** Creates each refund once, and only if Medusa and the service agree on the refunded amount. */
 
 import { setTimeout } from "node:timers/promises";
 
@@ -14,12 +14,12 @@ const LOOKS = 20;
 const LOOK_MS = 500;
 
 /**
- * Gives money back; Medusa then has `session.refunded` and `amount`.
+ * Refunds `amount` of a payment. Medusa has already recorded refunds of `session.refunded`.
  *
- * Medusa forgets a refund whose answer it did not get, and names the next try anew, so its name is
- * no idempotency key. The number of refunds at the service is: two at the same time have the same
- * key and another reason, and the service refuses the second. One that was made although nobody
- * heard of it is found by the sums, which then differ.
+ * If the response to a refund is lost, Medusa does not record the refund, and uses a different name for the next
+ * attempt. The name is therefore not suitable as the idempotency key, which contains the number of refunds at the
+ * service instead. Two simultaneous refunds have the same key but different reasons, so the service rejects the second
+ * refund. If an earlier response was lost, the sums at Medusa and at the service differ, and the refund is rejected.
  */
 export async function giveBack(client: Client, session: Session, amount: string, name: string): Promise<void> {
   try {
@@ -30,20 +30,22 @@ export async function giveBack(client: Client, session: Session, amount: string,
       if (refund.status !== "FAILED") given = total(given, refund.amount);
     }
     if (!isSame({ ...session, amount: given }, { ...session, amount: session.refunded })) {
-      throw refusal(`${given} of ${session.id} was given back, Medusa knows of ${session.refunded}: refund it at the service`);
+      throw refusal(
+        `${given} of ${session.id} was refunded, but Medusa has recorded ${session.refunded}. Make the refund at the service.`,
+      );
     }
     const refund = { amount, reason: `Medusa ${name}` };
     const made = await client.refunds.create(session.id, refund, {
       idempotencyKey: keyOf(session.id, "refund", before),
     });
     const ended = await settled(client, made);
-    if (ended.status === "FAILED") throw refusal(`the refund failed: ${ended.failure_reason ?? "no reason was given"}`);
+    if (ended.status === "FAILED") throw refusal(`the refund failed: ${ended.failure_reason ?? "no reason"}`);
   } catch (error) {
     throw error instanceof PayintentError ? refusal(error.message) : error;
   }
 }
 
-/** Waits a while for a refund to end; one that is on its way for longer is believed. */
+/** Waits up to 10 seconds for a refund to end. If it is still pending, it is treated as successful. */
 async function settled(client: Client, made: Refund): Promise<Refund> {
   let refund = made;
   for (let looked = 0; refund.status === "PENDING" && looked < LOOKS; looked += 1) {
@@ -53,7 +55,7 @@ async function settled(client: Client, made: Refund): Promise<Refund> {
   return refund;
 }
 
-/** Medusa shows the text of these to its people. */
+/** Medusa's admin shows the message of this error. */
 function refusal(text: string): MedusaError {
   return new MedusaError(MedusaError.Types.NOT_ALLOWED, text);
 }

@@ -1,37 +1,37 @@
-/** What Medusa keeps of a payment: the data of its session, and then of its own payment. */
+/** The data that Medusa stores for a payment, first in its session and later in its own payment. */
 
 import { MedusaError } from "@medusajs/framework/utils";
 import type { CreatedPayment } from "payintent-sdk";
 
 import type { Price } from "./amounts";
 
-/** Buyers can read it, and it decides nothing that the service is not asked about too. */
+/** Buyers can read and change this data, so every decision also depends on the service. */
 export interface Session extends Price {
   id: string;
   session_id: string;
-  /** Where the shop sends the buyer. */
+  /** The URL to which the shop redirects the buyer. */
   checkout_url: string;
-  /** What Medusa has had given back so far. */
+  /** The amount that Medusa has refunded. */
   refunded: string;
-  /** Where the checkout leads the buyer back to, if the storefront has said so. */
+  /** The page to which the buyer returns, if the storefront has set it. */
   return_url?: string;
-  /** Where the checkout leads a buyer who has not paid. */
+  /** The page for buyers who have not paid. */
   cancel_url?: string;
 }
 
-/** The pages of the storefront. The service refuses those of other origins than the shop's. */
+/** The pages of the storefront. The service rejects pages whose origin is not registered for the shop. */
 export type Pages = Pick<Session, "return_url" | "cancel_url">;
 
 type Data = Record<string, unknown>;
 
-/** Gives what Medusa is to keep of a payment that was created. */
+/** Returns the session data for a created payment. */
 export function sessionOf(payment: CreatedPayment, sessionId: string, price: Price, pages: Pages): Data {
   const { id, checkout_url } = payment;
   const session: Session = { id, session_id: sessionId, checkout_url, ...price, refunded: "0", ...pages };
   return { ...session };
 }
 
-/** Reads what Medusa has kept; throws where it is none of this provider's. */
+/** Reads the session data. Throws an error if it was not created by this provider. */
 export function readSession(data: Data | undefined): Session {
   const text = (name: keyof Session) => textOf(data, name);
   return {
@@ -45,7 +45,7 @@ export function readSession(data: Data | undefined): Session {
   };
 }
 
-/** Reads the pages of the storefront, which it may leave out. */
+/** Reads the pages of the storefront, which are optional. */
 export function pagesOf(data: Data | undefined): Pages {
   const { return_url, cancel_url } = data ?? {};
   return {
@@ -54,9 +54,9 @@ export function pagesOf(data: Data | undefined): Pages {
   };
 }
 
-/** Reads one text of it. */
+/** Reads a required string. */
 export function textOf(data: Data | undefined, name: string): string {
   const value = data?.[name];
   if (typeof value === "string" && value) return value;
-  throw new MedusaError(MedusaError.Types.INVALID_DATA, `the payment session has no ${name}`);
+  throw new MedusaError(MedusaError.Types.INVALID_DATA, `the payment session does not contain ${name}`);
 }

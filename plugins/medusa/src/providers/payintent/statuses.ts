@@ -1,9 +1,9 @@
-/** What Medusa calls the statuses of the service. */
+/** Maps the service's statuses to Medusa's statuses. */
 
 import type { PaymentActions, PaymentSessionStatus } from "@medusajs/framework/types";
 import type { PaymentStatus } from "payintent-sdk";
 
-/** Of a session; a status that is new does not let a cart become an order. */
+/** For a session. With an unknown status, a cart does not become an order. */
 const SESSION = new Map<PaymentStatus, PaymentSessionStatus>([
   ["PENDING", "pending"],
   ["PROCESSING", "pending"],
@@ -14,7 +14,7 @@ const SESSION = new Map<PaymentStatus, PaymentSessionStatus>([
   ["EXPIRED", "canceled"],
   ["CANCELLED", "canceled"],
 ]);
-/** Of a webhook. A payment that was given back, all or in part, is for a person to look at. */
+/** For a webhook. A fully or partially refunded payment needs manual review. */
 const ACTION = new Map<PaymentStatus, PaymentActions>([
   ["PENDING", "pending"],
   ["PROCESSING", "pending"],
@@ -25,17 +25,17 @@ const ACTION = new Map<PaymentStatus, PaymentActions>([
 ]);
 const UNPAID = new Set<PaymentStatus>(["FAILED", "EXPIRED", "CANCELLED"]);
 
-/** Gives the status of a session by that of its payment. */
+/** Returns the status of a session for the status of its payment. */
 export function sessionStatus(status: PaymentStatus): PaymentSessionStatus {
   return SESSION.get(status) ?? "error";
 }
 
-/** Gives what a webhook asks Medusa to do. */
+/** Returns the action for a webhook. */
 export function webhookAction(status: PaymentStatus): PaymentActions {
   return ACTION.get(status) ?? "not_supported";
 }
 
-/** Tells whether a payment has ended without money. */
+/** Returns whether a payment has ended unpaid. */
 export function endedUnpaid(status: PaymentStatus): boolean {
   return UNPAID.has(status);
 }

@@ -4,7 +4,7 @@ import { isGraded, notServed } from "../../../../lib/graded";
 import { orders } from "../../../../lib/orders";
 import { keyOf, openClient } from "../../../../lib/payments";
 
-/** Refunds returned goods, and rejects other changes: an order has one price, and one open payment at a time. */
+/** Refunds returned goods, and rejects other changes, because an order has one price and one open payment at a time. */
 export async function POST(request: Request, { params }: { params: Promise<{ id: string; change: string }> }) {
   const { id, change } = await params;
   const paymentId = orders.get(id)?.paymentId;
@@ -12,7 +12,7 @@ export async function POST(request: Request, { params }: { params: Promise<{ id:
   if (change !== "refund") return Response.json({ message: `The order does not allow ${change}.` }, { status: 409 });
   const { return_id, amount } = (await request.json()) as { return_id: string; amount: string };
   try {
-    // A second click for the same return has the same key.
+    // A second click for the same return uses the same key.
     await openClient().refunds.create(paymentId, { amount }, { idempotencyKey: keyOf(id, return_id) });
     return new Response(null, { status: 201 });
   } catch (error) {

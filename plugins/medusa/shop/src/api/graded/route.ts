@@ -1,4 +1,4 @@
-/** What the grader asks a test shop for: see docs/integrate/grader.md. */
+/** Clicks Buy for `payintent-cli grade`; see docs/integrate/grader.md. */
 
 import type { MedusaRequest, MedusaResponse } from "@medusajs/framework/http";
 

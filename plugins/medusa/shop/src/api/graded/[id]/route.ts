@@ -1,4 +1,4 @@
-/** How an order stands; its id is its cart's, for it is an order when it is paid. */
+/** Shows the status of an order. Its id is the id of its cart, because only a paid cart becomes an order. */
 
 import type { MedusaRequest, MedusaResponse } from "@medusajs/framework/http";
 

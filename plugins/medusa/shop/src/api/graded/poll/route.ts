@@ -1,4 +1,4 @@
-/** Runs the plugin's poll now, which Medusa runs every few minutes. */
+/** Runs the plugin's scheduled poll now. */
 
 import type { MedusaRequest, MedusaResponse } from "@medusajs/framework/http";
 

@@ -1,4 +1,4 @@
-/** What else buyers and the shop's people do with an order; 409 where Medusa or the plugin refuses it. */
+/** Other actions of buyers and staff. Responds with 409 if Medusa or the plugin rejects the action. */
 
 import type { MedusaContainer } from "@medusajs/framework/types";
 import type { MedusaRequest, MedusaResponse } from "@medusajs/framework/http";

@@ -1,6 +1,6 @@
 /**
- * The page of the storefront that a buyer comes back to. It asks Medusa for the order, and Medusa asks the service:
- * the query of the page decides nothing.
+ * The page of the storefront to which the buyer returns. It completes the cart in Medusa, which reads the payment from
+ * the service, and ignores its own query string.
  */
 
 import type { MedusaRequest, MedusaResponse } from "@medusajs/framework/http";
@@ -12,7 +12,7 @@ export async function GET(request: MedusaRequest, response: MedusaResponse): Pro
   try {
     await complete(request.scope, id);
   } catch {
-    // It is not paid: the buyer is shown how it stands, and may pay again.
+    // The cart is not paid. The buyer sees the status of the order and can pay again.
   }
   response.json(await standing(request.scope, id));
 }
