@@ -36,7 +36,7 @@ HttpResult = HttpResponse | OutcomeUnknown
 
 
 def decode_json(body: bytes, model: type[T]) -> T | None:
-    """Decode JSON into `model`; None if the body is invalid."""
+    """Decode JSON into `model`. Returns None if the body is invalid."""
     try:
         return msgspec.json.decode(body, type=model)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -18,7 +18,7 @@ from payintent.gateways.settlement_reports import FileLayout, MovementPage
 
 
 class AccountProblem(StrEnum):
-    ADDRESS = "address"  # no connection: wrong host name or port, or a firewall
+    ADDRESS = "address"  # no connection, because of a wrong host name or port, or a firewall
     TLS = "tls"  # the certificate cannot be verified
     NO_RESPONSE = "silence"  # connected, but there was no usable response
     THROTTLED = "throttled"  # the gateway rate-limits or blocks us
@@ -29,7 +29,7 @@ class AccountProblem(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountCheck:
-    problem: AccountProblem | None  # None: the account works
+    problem: AccountProblem | None  # None if the account works
     detail: str  # shown to operators; contains no secrets
 
 
@@ -41,7 +41,7 @@ class GatewayAccount:
     provider: str
     base_url: str
     credentials: Mapping[str, str] = field(repr=False)
-    livemode: bool = True  # False: a test account, which only test merchants use
+    livemode: bool = True  # False for a test account, which only test merchants use
 
 
 class RefundSupport(StrEnum):
@@ -54,10 +54,10 @@ class RefundSupport(StrEnum):
 class GatewayCapabilities:
     credentials: frozenset[str]  # names of the required fields
     optional_credentials: frozenset[str] = frozenset()  # other fields are rejected
-    #: The gateway's number of decimals for each supported currency. None: every currency is
-    #: supported, with the same decimals as in the quote.
+    #: The gateway's number of decimals for each supported currency. None means that every currency
+    #: is supported, with the same decimals as in the quote.
     decimals: Mapping[str, int] | None
-    countries: frozenset[str] | None = None  # None: all
+    countries: frozenset[str] | None = None  # None means all
     #: The published limits on a payment's total, by currency. A method's own limits replace them.
     limits: Mapping[str, AmountLimits] = field(default_factory=dict[str, AmountLimits])
     refunds: RefundSupport = RefundSupport.PARTIAL
@@ -73,7 +73,7 @@ class GatewayCapabilities:
     remote: bool = True  # sessions require network requests, which are rate-limited for buyers
     remote_refunds: bool = True  # refunds require network requests
     test_only: bool = False  # does not move money, so it only has test accounts
-    sandbox_only: bool = False  # production hides it unless it has accounts
+    sandbox_only: bool = False  # hidden in production unless it has accounts
     #: The gateway's minimum delay before the first inquiry about a session and between inquiries.
     #: It does not apply when the buyer returns or changes the method, or at the deadline.
     inquiry_gap_s: int = 0
@@ -251,11 +251,11 @@ SessionResult = SessionReport | OutcomeUnknown
 class GatewayRefundRequest:
     refund_id: UUID  # also the idempotency key, if the gateway supports idempotency
     reference: str | None  # the gateway's refund id; None until it is reported
-    session: GatewaySessionRef | None  # None: the capture has no session
+    session: GatewaySessionRef | None  # None if the capture has no session
     capture: Capture
     amount_minor: int
     reason: str
-    destination: str | None  # None: the source of the payment
+    destination: str | None  # None means the source of the payment
     callback_url: str
     was_sent_before: bool = False  # the earlier request may have taken effect
 
@@ -263,7 +263,7 @@ class GatewayRefundRequest:
 class GatewayRefundState(StrEnum):
     DONE = "done"
     PENDING = "pending"
-    DECLINED = "declined"  # final: nothing was refunded
+    DECLINED = "declined"  # final; nothing was refunded
     #: Unknown to the gateway. If `refund_is_idempotent`, an unidentifiable refund may still exist.
     ABSENT = "absent"
 
@@ -446,5 +446,5 @@ class ReportingGateway(Protocol):
     async def sum_payout_fees(
         self, account: GatewayAccount, reference: str
     ) -> int | OutcomeUnknown:
-        """Return a payout's fees in minor units; 0 if the gateway does not report them."""
+        """Return a payout's fees in minor units, or 0 if the gateway does not report them."""
         ...

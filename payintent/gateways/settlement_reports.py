@@ -25,9 +25,9 @@ class ListedPayout:
 
     reference: str  # assigned by the gateway
     amount_minor: int  # excludes the fee
-    fee_minor: int | None  # None: the file does not contain it
+    fee_minor: int | None  # None if the file does not contain it
     currency: str
-    paid_on: date | None  # None: the file does not contain it
+    paid_on: date | None  # None if the file does not contain it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

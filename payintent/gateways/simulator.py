@@ -322,7 +322,7 @@ def _refund_report(refund: _Refund) -> RefundReport:
 
 
 def _session_report(session: _Session) -> SessionReport | None:
-    """Convert a session to a report; None if its status contradicts its capture."""
+    """Convert a session to a report. Returns None if its status contradicts its capture."""
     if (session.status == "paid") != (session.capture is not None):
         return None
     capture = session.capture and Capture(

@@ -39,7 +39,7 @@ AUTHENTICATION_FAILURES = Counter(
 )
 REFUSED_ATTEMPTS = Counter(
     "payintent_authentication_attempts_refused_total",
-    "Failed authentications that got status 429 because the address exceeded its limit",
+    "Failed authentications that received status 429 because the address exceeded its limit",
     ["holder"],
 )
 
@@ -90,7 +90,7 @@ class AddressBuckets:
         self._full_at: dict[str, float] = {}
 
     def get_wait_s(self, address: str | None) -> int:
-        """Return the seconds until an address has a token, rounded up; 0 if it has a token now."""
+        """Return the seconds, rounded up, until an address has a token; 0 means now."""
         if address is None or self._limit.per_s == 0:
             return 0
         now = self._monotonic()
@@ -117,7 +117,7 @@ class AddressBuckets:
 
 
 class AuthenticationAttempts:
-    """Counts failed authentications per address. Above the limit, failures get status 429.
+    """Counts failed authentications per address. Above the limit, failures receive status 429.
 
     A valid key is accepted even above the limit, because many callers may share an address, for
     example behind an undeclared proxy, and this process may not know the key yet. Above the limit,

@@ -37,7 +37,7 @@ def require_state(request: Request, name: str) -> Any:
 
 
 def read_path_uuid(request: Request, name: str, message: str) -> UUID:
-    """Parse a UUID path parameter; raises `NOT_FOUND` with `message` if it is malformed."""
+    """Parse a UUID path parameter. Raises `NOT_FOUND` with `message` if it is malformed."""
     try:
         return UUID(request.path_params[name])
     except ValueError:
@@ -58,7 +58,7 @@ class _Node:
 class RoutedApplication(Starlette):
     """An application that can start serving before all of its routes are available.
 
-    If `is_starting`, unknown paths get a 503 until `add_routes` adds the remaining routes.
+    If `is_starting`, unknown paths return a 503 until `add_routes` adds the remaining routes.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _UUID = re.compile(
 
 class Decoder(Protocol[T_co]):
     def decode(self, json_bytes: bytes, /) -> T_co:
-        """Decode JSON; raises `msgspec.DecodeError` if it is invalid."""
+        """Decode JSON. Raises `msgspec.DecodeError` if it is invalid."""
         ...
 
 
@@ -80,7 +80,7 @@ def _read_length(headers: Mapping[str, str]) -> int | None:
 async def read_json(
     request: Request, decoder: Decoder[T], bytes_max: int, default: T | None = None
 ) -> T:
-    """Read and decode a JSON body; raises `BAD_REQUEST` with the name of an invalid field.
+    """Read and decode a JSON body. Raises `BAD_REQUEST` with the name of an invalid field.
 
     Returns `default` if there is no body; if `default` is None, a body is required. `null` is
     decoded as `{}`.
@@ -115,7 +115,7 @@ def nesting_depth(json_bytes: bytes) -> int:
 
 
 def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
-    """Return the UUID in the `Idempotency-Key` header; None if the header is missing.
+    """Return the UUID in the `Idempotency-Key` header, or None if the header is missing.
 
     The value may be quoted. Raises `BAD_REQUEST` if it is invalid.
     """
@@ -178,7 +178,7 @@ class MetadataDecoder(Generic[MetadataT]):
 
 
 def _replace_unpaired(json_bytes: bytes, placeholder: bytes) -> tuple[bytes, int]:
-    r"""Replace the `\u` of each unpaired surrogate; return the JSON and the replacement count."""
+    r"""Replace the `\u` of each unpaired surrogate. Returns the JSON and the replacement count."""
     count = 0
 
     def replace(match: re.Match[bytes]) -> bytes:

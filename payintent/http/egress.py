@@ -1,6 +1,6 @@
 """Egress rules that protect outgoing requests against server-side request forgery.
 
-Each connection goes to exactly the address that was checked. The name is not resolved again.
+Each connection is made to exactly the address that was checked. The name is not resolved again.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ HOST_CHARS_MAX = 253
 PORTS = frozenset({80, 443, 8080, 8443})
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DNS_TIMEOUT_S = 2.0
-DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled, so a slow name blocks its thread
+DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled, so a slow lookup blocks its thread
 
 Address = IPv4Address | IPv6Address
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # as returned by getaddrinfo
@@ -57,7 +57,7 @@ class CallbackTarget:
 
 
 def check_callback_url(url: str, rules: "EgressRules | None" = None) -> CallbackTarget:
-    """Parse and check a URL without resolving its host; raises `EgressRefusedError`."""
+    """Parse and check a URL without resolving its host. Raises `EgressRefusedError`."""
     parts, port = _split_url(url)
     if parts.scheme not in DEFAULT_PORTS:
         raise EgressRefusedError("the scheme must be http or https")
@@ -97,7 +97,7 @@ def find_address_refusal(address: str | Address, rules: "EgressRules | None" = N
 async def check_callback_registration(
     url: str, rules: "EgressRules | None" = None, *, lookup: Lookup | None = None
 ) -> CallbackTarget:
-    """Check a URL and its host's current addresses; raises `EgressRefusedError`."""
+    """Check a URL and its host's current addresses. Raises `EgressRefusedError`."""
     target = check_callback_url(url, rules)
     if target.address is None:
         resolver = CheckedResolver(rules=rules, lookup=lookup)
@@ -138,7 +138,7 @@ class CheckedResolver:
         port: int = 0,
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every address is checked
     ) -> "list[ResolveResult]":
-        """Return a host's addresses; raises `EgressRefusedError` unless all are allowed."""
+        """Return a host's addresses. Raises `EgressRefusedError` unless all are allowed."""
         release_slot()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -184,7 +184,7 @@ class CheckedResolver:
 def open_checked_socket(
     address_info: AddressInfo, rules: "EgressRules | None" = None
 ) -> socket.socket:
-    """Open a connection's socket; raises `EgressRefusedError` if its address is forbidden.
+    """Open a connection's socket. Raises `EgressRefusedError` if its address is forbidden.
 
     Every socket for a merchant's URL is opened here.
     """
@@ -214,7 +214,7 @@ class EgressRules:
 
 
 def make_egress_rules(settings: Settings, *, is_public_only: bool = False) -> EgressRules:
-    """Return the rules of the settings. `is_public_only` ignores the allowed private networks."""
+    """Build the rules from the settings. `is_public_only` omits their private networks."""
     networks = "" if is_public_only else settings.webhook_networks
     return EgressRules(
         sandbox=settings.sandbox,
@@ -310,7 +310,7 @@ def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address 
 
 
 def _parse_literal(host: str) -> Address | None:
-    """Parse an IP literal; return None if the host is a name.
+    """Parse an IP literal. Returns None if the host is a name.
 
     The C library also accepts addresses such as `0x7f.1` and `127.1`. A host whose last label is a
     number must therefore be a dotted quad, as in the WHATWG URL standard.

@@ -53,7 +53,7 @@ class RefusalLog:
             self._log_count(code, reason, 1)
 
     def flush(self) -> None:
-        """Log the remaining counts. Call before the process stops."""
+        """Log the remaining counts. Call this before the process stops."""
         counts, self._counts = self._counts, {}
         for (code, reason), count in counts.items():
             if count:
@@ -77,7 +77,7 @@ class RefusalLog:
 ERROR_CODE = "payintent.error_code"
 _log = get_logger("api")
 
-BUGS = Counter("payintent_bugs_total", "Requests that got status 500 because of a bug")
+BUGS = Counter("payintent_bugs_total", "Requests that received status 500 because of a bug")
 
 STATUS_BY_CODE: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,

@@ -95,7 +95,7 @@ class ExportSlots:
         self.reads = asyncio.Semaphore(_READS_MAX)
 
     def claim(self, owner: Hashable) -> ExportClaim:
-        """Claim the owner's slot; raise `RATE_LIMITED` if another export is using it.
+        """Claim the owner's slot. Raises `RATE_LIMITED` if another export is using it.
 
         A claim expires, because a response that fails before it is sent does not release it.
         """
@@ -128,8 +128,8 @@ class ExportTarget:
 async def stream_export(export: Export[Any], target: ExportTarget) -> StreamingResponse:
     """Respond with the rows of `export`.
 
-    The first page is read before the response starts, so that an invalid filter gets an error
-    response. If the export ends before the last row, its last line gives the reason.
+    The first page is read before the response starts, so that an invalid filter results in an error
+    response. If the export ends before the last row, its last line states the reason.
     """
     if target.extension not in _FORMATS:
         raise NotFoundError(f"the export format must be {' or '.join(_FORMATS)}")

@@ -16,7 +16,7 @@ from payintent.runtime.version import API_VERSION, VERSION, read_commit
 
 
 class Readiness:
-    """Caches whether the process is ready. Concurrent callers share a query."""
+    """Caches the readiness of the process. Concurrent callers share a query."""
 
     def __init__(self, settings: Settings) -> None:
         self.is_stopping = False

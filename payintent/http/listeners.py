@@ -231,7 +231,7 @@ class SharedListener:
             asyncio.get_running_loop().add_reader(listener, self._accept_or_delay, listener)
 
     def _accept(self, listener: socket.socket) -> bool:
-        """Accept a connection; return False if none is pending. Raises `OSError` on failure."""
+        """Accept a connection. Returns False if none is pending. Raises `OSError` on failure."""
         try:
             connection, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -127,7 +127,7 @@ _PORTAL = "/merchant"
 _STATIC_PATHS = ("/c/static/", "/merchant/static/")
 _EXTRA_HEADERS = "payintent.extra_headers"  # scope key
 
-# Request IDs consist of this prefix and a counter, so that requests need no random bytes.
+# Request IDs consist of this prefix and a counter, so that requests do not use random bytes.
 _PROCESS_PREFIX = secrets.token_hex(8).encode()
 _REQUEST_NUMBERS = count(1)
 
@@ -146,7 +146,7 @@ _PREFLIGHT = (
 )
 
 Header = tuple[bytes, bytes]
-#: Records a call: scope, status, request ID and start (monotonic time).
+#: Records a call, given its scope, status, request ID and start (monotonic time).
 RecordCall = Callable[[Scope, int, bytes, float], None]
 
 

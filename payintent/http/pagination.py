@@ -18,7 +18,7 @@ ID_BYTES = 16
 
 
 def read_limit(text: str | None) -> int:
-    """Parse the `limit` parameter; raises `BAD_REQUEST` unless it is from 1 to 100."""
+    """Parse the `limit` parameter. Raises `BAD_REQUEST` unless it is from 1 to 100."""
     limit = _PAGE_SIZE_DEFAULT if text is None else parse_number(text, PAGE_SIZE_MAX)
     if not limit:
         raise BadRequestError(f"`limit` must be from 1 to {PAGE_SIZE_MAX}")
@@ -26,7 +26,7 @@ def read_limit(text: str | None) -> int:
 
 
 def parse_number(text: str, maximum: int) -> int | None:
-    """Parse a whole number from 0 to `maximum`; return None if it is invalid."""
+    """Parse a whole number from 0 to `maximum`. Returns None if it is invalid."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
     return int(text) if is_number and int(text) <= maximum else None
 
@@ -36,7 +36,7 @@ def write_id_cursor(last_id: UUID) -> str:
 
 
 def read_id_cursor(text: str | None) -> UUID | None:
-    """Parse a cursor that contains an ID; raises `BAD_REQUEST` if it is invalid."""
+    """Parse a cursor that contains an ID. Raises `BAD_REQUEST` if it is invalid."""
     return None if text is None else UUID(bytes=decode_cursor(text, ID_BYTES))
 
 
@@ -46,7 +46,7 @@ def write_time_cursor(created_at: datetime, last_id: UUID) -> str:
 
 
 def read_time_cursor(text: str) -> tuple[datetime, UUID]:
-    """Parse a cursor that contains a time and an ID; raises `BAD_REQUEST` if it is invalid."""
+    """Parse a cursor that contains a time and an ID. Raises `BAD_REQUEST` if it is invalid."""
     position = decode_cursor(text, NUMBER_BYTES + ID_BYTES)
     time_since_epoch = timedelta(microseconds=int.from_bytes(position[:NUMBER_BYTES], "big"))
     try:
@@ -61,7 +61,7 @@ def write_offset_cursor(offset: int) -> str:
 
 
 def read_offset_cursor(text: str | None) -> int:
-    """Parse a cursor that contains an offset; raises `BAD_REQUEST` if it is invalid."""
+    """Parse a cursor that contains an offset. Raises `BAD_REQUEST` if it is invalid."""
     return 0 if text is None else decode_number(decode_cursor(text, NUMBER_BYTES))
 
 
@@ -119,7 +119,7 @@ def read_time(name: str, text: str) -> datetime:
 
 
 def _parse_seconds(match: re.Match[str]) -> datetime:
-    """Return the time in UTC without its fraction; raises `ValueError` if it does not exist."""
+    """Return the time in UTC without its fraction. Raises `ValueError` if it does not exist."""
     is_leap_second = match["second"] == _LEAP_SECOND
     sign = "-" if match["sign"] == "-" else "+"
     offset = f"{sign}{match['hours']}:{match['minutes']}" if match["hours"] else "+00:00"

@@ -77,7 +77,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._application: Any = self.app  # pyright: ignore[reportUnknownMemberType]
         self._header_bytes = 0  # of the current message: headers, trailers and chunk framing
         self._body_bytes = 0
-        self._header_bytes_bound = 0  # upper bound on the headers that this input completes
+        self._header_bytes_bound = 0  # upper bound on the size of headers completed by this input
         self._is_in_headers = True
         self._is_upgrade = False  # the parser assumes that an upgrade request has no body
         self._discards_input = False
@@ -390,7 +390,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._slot.release()
 
     def _close_idle_connection(self) -> bool:
-        """Close the connection that has been idle the longest; False if no connection is idle."""
+        """Close the longest-idle connection. Returns False if no connection is idle."""
         for connection in self.shared.idle_connections:
             del self.shared.idle_connections[connection]
             connection.transport.close()

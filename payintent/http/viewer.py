@@ -67,7 +67,7 @@ def split_forwarded(values: Sequence[str]) -> list[str] | None:
 
 
 def parse_forwarded_node(text: str) -> Address | None:
-    """Parse a hop with optional port, brackets and quotes; None if it is not an address."""
+    """Parse a hop with an optional port, brackets and quotes. Returns None if it is invalid."""
     if len(text) > 1 and text[0] == text[-1] == _QUOTE:
         text = text[1:-1]
     match = _BRACKETED_NODE.fullmatch(text) or _IPV4_NODE.fullmatch(text)

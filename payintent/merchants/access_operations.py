@@ -126,7 +126,7 @@ async def list_own_keys(database: Executor, merchant_id: int) -> list[ApiKey]:
 async def revoke_own_key(
     context: OperationContext, merchant_id: int, actor: Actor, public_id: str
 ) -> ApiKey:
-    """Revoke an API key of this merchant; raise `NOT_FOUND` for any other key."""
+    """Revoke an API key of this merchant. Raises `NOT_FOUND` for any other key."""
     if not (public_id.isascii() and public_id.isalnum()):
         raise NotFoundError("no such key")
     async with context.database.transaction() as tx:

@@ -87,7 +87,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
 
 
 async def find_by_id(database: Executor, merchant_id: int) -> AuthenticatedMerchant | None:
-    """Return a merchant as its keys would authenticate it, but without a key."""
+    """Return a merchant with the same data as `find_by_public_id`, but without a key."""
     row = await database.row(
         "SELECT " + _MERCHANT + " FROM merchant " + _LIMITS + "WHERE merchant.id = $1", merchant_id
     )
@@ -239,7 +239,7 @@ async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
 
 
 async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
-    """Remove a merchant's own limit; return False if it has no limit."""
+    """Remove a merchant's own limit. Returns False if it has no limit."""
     row = await tx.row(
         "DELETE FROM rate_limit WHERE merchant_id = $1 AND class = $2 RETURNING class",
         merchant_id,
@@ -273,7 +273,7 @@ async def _reset_bucket(tx: Tx, merchant_id: int, kind: str) -> None:
 
 
 async def delete_old_calls(database: Executor, days: int, limit: int) -> int:
-    """Delete up to `limit` calls older than `days` days; return how many were deleted."""
+    """Delete up to `limit` calls older than `days` days. Returns how many were deleted."""
     rows = await database.fetch(
         """
         DELETE FROM api_call c

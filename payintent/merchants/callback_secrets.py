@@ -33,7 +33,7 @@ class CallbackSecretTimes:
 
     id: UUID
     created_at: datetime
-    expires_at: datetime | None  # None: valid until replaced
+    expires_at: datetime | None  # None if valid until replaced
     signs: bool
 
 

@@ -51,7 +51,7 @@ class _Bucket:
     tokens: int = 0
     expires_at: float = 0.0
     empty_until: float = 0.0
-    remaining: int = 0  # tokens left in the database at the last statement
+    remaining: int = 0  # tokens left in the database after the last query
     full_at: float = 0.0
     failures: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -76,7 +76,7 @@ class MerchantRateLimiter:
     async def take_token(
         self, merchant: AuthenticatedMerchant, kind: RateLimitClass
     ) -> Mapping[str, str]:
-        """Take a token and return the response headers; raises `RateLimitExceededError`."""
+        """Take a token and return the response headers. Raises `RateLimitExceededError`."""
         limit = self.get_limit(merchant, kind)
         return {} if limit is None else await self._spend_token(merchant.merchant_id, kind, limit)
 
@@ -103,11 +103,11 @@ class MerchantRateLimiter:
             await self._spend_token(merchant.merchant_id, kind, small_limit)
 
     async def take_change_token(self, merchant_id: int) -> None:
-        """Take a token for a change in the portal; raises `RateLimitExceededError`."""
+        """Take a token for a change in the portal. Raises `RateLimitExceededError`."""
         await self._spend_token(merchant_id, _CHANGE_KIND, _CHANGE_LIMIT)
 
     async def take_link_mail_token(self, merchant_id: int) -> None:
-        """Take a token for a payment link's mail; raises `RateLimitExceededError`."""
+        """Take a token for a payment link's mail. Raises `RateLimitExceededError`."""
         await self._spend_token(merchant_id, _LINK_MAIL_KIND, _LINK_MAIL_LIMIT)
 
     async def _spend_token(
@@ -136,7 +136,7 @@ class MerchantRateLimiter:
             self._get_bucket(merchant.merchant_id, kind, limit).tokens += 1
 
     def _get_bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
-        key = (merchant_id, kind, limit)  # a new limit gets a new bucket
+        key = (merchant_id, kind, limit)  # a changed limit has a new bucket
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= _BUCKETS_MAX:
@@ -164,7 +164,7 @@ class MerchantRateLimiter:
         missing_tokens = (grant.full_in_s - _ROUNDING_TOLERANCE) * limit.per_s
         bucket.remaining = math.floor(limit.burst - missing_tokens)
         if grant.token_count == 0:
-            # Wait until a whole batch is available, so that a rejection rarely needs a statement.
+            # Wait until a whole batch is available, so that a rejection rarely requires a query.
             wait_s = grant.full_in_s - (limit.burst - size) / limit.per_s
             bucket.empty_until = now + wait_s
             raise RateLimitExceededError(kind, limit, wait_s)
@@ -182,7 +182,7 @@ class AddressRateLimiter:
         self._link_buckets = AddressBuckets(link_limit, monotonic)
 
     def take_token(self, address: str | None) -> None:
-        """Take a token for an address; raises `RATE_LIMITED` if its bucket is empty."""
+        """Take a token for an address. Raises `RATE_LIMITED` if its bucket is empty."""
         _take_address_token(self._buckets, address)
 
     def take_link_token(self, address: str | None) -> None:

@@ -64,7 +64,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     label_translations: Annotated[list[str] | None, option(_TRANSLATIONS)] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval after the merchant has gone live: a method sets the fee and payee."""
+        """Require approval once the merchant is live, because a method sets the fee and payee."""
         await require_merchant(context.database, self.merchant_id)
         return await merchant_store.has_gone_live(context.database, self.merchant_id)
 

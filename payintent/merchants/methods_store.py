@@ -82,7 +82,7 @@ class NewPaymentMethod:
     kind: MethodKind
     label: str
     currencies: Sequence[str]
-    countries: Sequence[str] | None = None  # None: all
+    countries: Sequence[str] | None = None  # None means all
     fee_mode: FeeMode = FeeMode.INCLUSIVE
     fee_rate: Decimal = Decimal(0)
     chain: str | None = None
@@ -201,7 +201,7 @@ async def list_catalogs(database: Executor, merchant_id: int, viewer: str) -> li
 async def record_catalog(
     database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
 ) -> datetime:
-    """Record the catalog shown to viewers from a country; return when it was first shown.
+    """Record the catalog shown to viewers from a country. Returns when it was first shown.
 
     For a country's first catalog, this is `since` if the catalog for all other viewers already had
     the same content. Otherwise, it is the current time.

@@ -29,7 +29,7 @@ class TaxManager(StrEnum):
 
 
 class TaxCountry(StrEnum):
-    SELECTION = "selection"  # the country that the buyer selects; default: the merchant's country
+    SELECTION = "selection"  # the country that the buyer selects, or the merchant's country
     MERCHANT = "merchant"  # always the merchant's default country
 
 
@@ -90,7 +90,7 @@ TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus
 def next_activation_status(
     status: ActivationStatus, action: ActivationAction, *, was_active: bool
 ) -> ActivationStatus:
-    """Return the status after an action; raise `CONFLICT` if the action is not allowed."""
+    """Return the status after an action. Raises `CONFLICT` if the action is not allowed."""
     if (status, action) not in TRANSITIONS:
         raise ConflictError(f"cannot {action} a merchant that is {status}")
     if action is ActivationAction.RESUME and was_active:
@@ -212,14 +212,14 @@ class Acceptance:
 
     provider: str
     currencies: tuple[str, ...]
-    countries: tuple[str, ...] | None  # None: all
-    account_countries: tuple[str, ...] | None  # None: all
+    countries: tuple[str, ...] | None  # None means all
+    account_countries: tuple[str, ...] | None  # None means all
     token: str | None
-    token_decimals: int | None  # on-chain decimals; None without a supported token
+    token_decimals: int | None  # on-chain decimals, or None without a supported token
     enabled: bool
     account_enabled: bool  # whether account and provider are enabled and the chain is watched
     unavailable_part: UnavailablePart | None = field(default=None, repr=False)
-    #: The gateway's decimals per currency. None: the same as in `TENDER`.
+    #: The gateway's decimals per currency. None means the same as in `TENDER`.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
     #: Limits on the total, per currency. The method's own limits replace the gateway's limits.
     amount_limits: Mapping[str, AmountLimits] = field(

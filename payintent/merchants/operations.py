@@ -171,7 +171,7 @@ class MerchantChange(ChangeOperation[Merchant], frozen=True, kw_only=True):
         return await self._needs_approval(context.database, merchant)
 
     async def lock_merchant(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Lock the merchant; raise `CONFLICT` if the change now needs approval but lacks it."""
+        """Lock the merchant. Raises `CONFLICT` if the change now needs approval but lacks it."""
         await require_merchant(tx, self.merchant_id)
         merchant = await merchant_store.lock(tx, self.merchant_id)
         assert merchant is not None  # noqa: S101 - merchants are never deleted
@@ -306,7 +306,7 @@ class SetCallbackUrl(MerchantChange, frozen=True, kw_only=True):
         await check_merchant_callback_url(self.callback_url, rules, allow_http=allow_http)
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Set the URL; raise `BAD_REQUEST` if http is no longer allowed."""
+        """Set the URL. Raises `BAD_REQUEST` if http is no longer allowed."""
         merchant = await self.lock_merchant(context, tx)
         allow_http = self._allows_http(merchant) or (
             context.settings.sandbox and _is_http(self.callback_url)

@@ -57,7 +57,7 @@ async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) 
 
 
 async def lock_test_merchant(tx: Tx, merchant_id: int) -> Merchant:
-    """Lock a test merchant for a change by a member; raise `FORBIDDEN` for a live merchant."""
+    """Lock a test merchant for a change by a member. Raises `FORBIDDEN` for a live merchant."""
     merchant = await merchant_store.lock(tx, merchant_id)
     if merchant is None or merchant.livemode:
         raise RefusedError(

@@ -47,7 +47,7 @@ def collect_countries(restrictions: Sequence[Restriction]) -> Restrictions:
 
 
 async def set_restriction(tx: Tx, kind: RestrictionType, country: str, *, active: bool) -> bool:
-    """Restrict a country, or lift its restriction; return False if nothing changed."""
+    """Restrict a country, or lift its restriction. Returns False if nothing changed."""
     row = await tx.row(
         """
         INSERT INTO restriction AS r (type, country, active)

@@ -77,7 +77,7 @@ async def find_test_side(database: Executor, live_merchant: int) -> int | None:
 async def add_test_side(tx: Tx, live_merchant: int) -> int:
     """Create a live merchant's test merchant, which is active immediately, and return its id.
 
-    It gets the live merchant's profile, countries, currencies, taxes and rate limits.
+    It inherits the live merchant's profile, countries, currencies, taxes and rate limits.
     """
     return await tx.value(
         """

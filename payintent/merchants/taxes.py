@@ -37,7 +37,7 @@ async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
 
 
 async def remove_tax_rate(tx: Tx, country: str) -> bool:
-    """Remove a country's tax rate; return False if it has no rate."""
+    """Remove a country's tax rate. Returns False if it has no rate."""
     row = await tx.row("DELETE FROM tax_rate WHERE country = $1 RETURNING country", country)
     return row is not None
 
@@ -88,7 +88,7 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
 
 class RemoveTaxRate(_TaxRateChange, frozen=True, kw_only=True):
-    """Remove a country's tax rate. The country is then taxed at zero."""
+    """Remove a country's tax rate. The country is then taxed at a rate of zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True

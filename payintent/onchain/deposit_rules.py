@@ -25,7 +25,7 @@ class FinalDeposit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepositEvidence:
-    """Facts about a deposit session at `now`, the database's time. Amounts use smallest units."""
+    """Facts about a deposit session at `now` (database time). Amounts are in the smallest unit."""
 
     now: datetime
     deadline: datetime

@@ -73,7 +73,7 @@ class DepositWatcher:
     async def read_deposits(self, chain_cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Read and settle deposits up to the chain's cursor.
 
-        Raises `ChainUnavailableError` if no endpoint, or fewer than two of several, can be read.
+        Raises `ChainUnavailableError` unless two endpoints, or the only endpoint, can be read.
         """
         for _ in range(_RANGES_MAX):
             cursor = await deposits_store.get_deposit_cursor(self.database, self.chain.slug)
@@ -159,7 +159,7 @@ class DepositWatcher:
     async def _read_range(
         self, cursor: DepositCursor, chain_cursor: ChainCursor, heads: Sequence[ChainHeads]
     ) -> bool:
-        """Read a range of blocks; return True if more final blocks remain."""
+        """Read a range of blocks. Returns True if more final blocks remain."""
         slug = self.chain.slug
         open_addresses = await deposits_store.get_open_addresses(self.database, slug)
         addresses = open_addresses.addresses

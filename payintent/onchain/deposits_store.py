@@ -140,7 +140,7 @@ async def get_deposit_cursor(database: Executor, chain: str) -> DepositCursor | 
 async def advance_deposit_cursor(
     tx: Tx, chain: str, cursor: DepositCursor, block: int, at: datetime
 ) -> bool:
-    """Advance the cursor; return False if another process has advanced it since it was read."""
+    """Advance the cursor. Returns False if another process has advanced it since it was read."""
     row = await tx.row(
         """
         UPDATE chain_cursor
@@ -204,7 +204,7 @@ async def filter_new(
 
 
 async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> None:
-    """Store final transfers, and link them with sweeps. They must not exist yet."""
+    """Store final transfers, and link them with sweeps. They must not be stored already."""
     if not deposits:
         return
     logs = [deposit.log for deposit in deposits]

@@ -1,7 +1,7 @@
 """The gateway adapter for payments through our gateway contract.
 
-Creating a session makes no network request. A session cannot be closed; it ends at the contract's
-deadline. Its state is read from the records that the chain watcher stores.
+Creating a session does not make a network request. A session cannot be closed, and ends at the
+contract's deadline. Its state is read from the records that the chain watcher stores.
 """
 
 from collections.abc import Mapping
@@ -120,7 +120,7 @@ class OnchainGateway:
         """Sign and send the refund. It succeeds when its log is final.
 
         The contract executes a refund once per sender, so retries use the first sender, even if the
-        operator has since configured another.
+        operator has since configured a different sender.
         """
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:

@@ -156,7 +156,7 @@ async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> No
 
 
 async def _query_transactions(reader: RpcChainReader, name: str, votes: _Votes) -> None:
-    """Query an endpoint for undecided transactions. Unanswered queries are not votes."""
+    """Query an endpoint for undecided transactions. Unanswered queries do not count as votes."""
     tx_hashes = votes.undecided_transactions()
     if not tx_hashes:
         return
@@ -188,7 +188,7 @@ def _logs_in(
     blocks: Iterable[BlockId],
     logs_of: Mapping[BlockId, Sequence[ContractLog] | MissingReason],
 ) -> list[ContractLog] | None:
-    """Return a transaction's logs in these blocks; None if a query was not answered."""
+    """Return a transaction's logs in these blocks, or None if a query was not answered."""
     tx_logs: list[ContractLog] = []
     for block in blocks:
         logs = logs_of[block]

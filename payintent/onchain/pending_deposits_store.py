@@ -235,7 +235,7 @@ class RecheckSchedule:
 async def begin_recheck(
     database: Executor, chain: str, schedule: RecheckSchedule
 ) -> DepositRecheck | None:
-    """Return the unfinished recheck, or begin one; None if none is due."""
+    """Return the unfinished recheck, or begin a recheck. Returns None if no recheck is due."""
     await database.fetch(
         """
         WITH due AS (

@@ -178,7 +178,7 @@ async def list_overdue(
 
 
 async def add_posted_hash(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
-    """Store a posted hash; return False if the session already has `POSTED_MAX` other hashes."""
+    """Store a posted hash. Returns False if the session already has `POSTED_MAX` other hashes."""
     await tx.fetch("SELECT FROM session WHERE id = $1 FOR NO KEY UPDATE", session_id)
     row = await tx.row(
         """

@@ -53,7 +53,8 @@ _POSTED_MAX = 100  # per pass
 _ALREADY_PAID = "already paid"
 _OVERDUE_MAX = 100
 _SUBJECT_PREFIX = "unproven log on"
-#: Maximum open cases per chain. Above it, the endpoints are presumed faulty and reading stops.
+#: Maximum number of open cases per chain. If more are needed, the endpoints are presumed faulty and
+#: reading stops.
 OPEN_CASES_MAX = 100
 
 _log = get_logger("set_aside")
@@ -195,7 +196,7 @@ class PendingTransferScanner:
     async def _get_revert_reason(
         self, name: str, tx: ChainTransaction, receipt: TransactionReceipt
     ) -> str:
-        """Replay the call at the previous block; return the revert reason, or "" if unknown."""
+        """Replay the call at the previous block. Returns the revert reason, or "" if unknown."""
         try:
             await self.reader.call(
                 name,
@@ -212,7 +213,7 @@ class PendingTransferScanner:
         return ""  # it ran out of gas, or an earlier transaction in its block changed the result
 
     async def _is_confirmed_revert(self, name: str, receipt: TransactionReceipt) -> bool:
-        """Return whether another endpoint confirms the revert. The only endpoint is trusted."""
+        """Return whether another endpoint confirms the revert, or there is no other endpoint."""
         other_names = [endpoint for endpoint in self.reader.names if endpoint != name]
         for endpoint in other_names:
             try:

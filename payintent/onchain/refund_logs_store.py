@@ -112,7 +112,10 @@ async def list_unclassified(database: Executor, chain: str, limit: int) -> list[
 
 
 async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
-    """Lock and classify a log; None if already classified. Call before locking any payment."""
+    """Lock and classify a log. Returns None if it is already classified.
+
+    Call this before locking any payment.
+    """
     row = await tx.row(
         "SELECT id FROM chain_refund WHERE id = $1 AND disposition IS NULL FOR UPDATE", log_id
     )
@@ -167,7 +170,7 @@ async def set_disposition(tx: Tx, log_id: UUID, classified: ClassifiedRefundLog)
 
 
 async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
-    """Reset foreign logs to unclassified if their sender has become one of ours."""
+    """Reset foreign logs to unclassified if their sender has become one of our senders."""
     await tx.fetch(
         """
         UPDATE chain_refund
@@ -182,7 +185,7 @@ async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
 async def get_refund_facts(
     database: Executor, account_id: int, request: GatewayRefundRequest
 ) -> OnchainRefundFacts | None:
-    """Return a refund's on-chain facts; None if its money is not on a chain."""
+    """Return a refund's on-chain facts, or None if its money is not on a chain."""
     row = await database.row(
         """
         SELECT r.chain, h.network_id, coalesce(p.address, k.address) AS contract, r.uuid, r.token,
@@ -218,7 +221,7 @@ async def get_refund_facts(
 
 
 async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -> bool:
-    """Record an imminent signer call; return False if a different sender was used before."""
+    """Record an imminent signer call. Returns False if a different sender was used before."""
     row = await database.row(
         """
         INSERT INTO chain_refund_try AS t (refund_id, sender)
@@ -241,7 +244,7 @@ async def set_transaction_hash(database: Executor, refund_id: UUID, tx_hash: byt
 
 
 async def count_revert(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
-    """Count a final revert, once per transaction; return the refund's revert count."""
+    """Count a final revert, once per transaction. Returns the refund's revert count."""
     return await database.value(
         """
         UPDATE chain_refund_try

@@ -135,7 +135,7 @@ def _decide(
 
 
 def _build_capture(transfer: NewTransfer, capture_id: UUID) -> SettledCapture | None:
-    """Return a transfer's capture; None if the money went to another receiver."""
+    """Return a transfer's capture, or None if the money went to another receiver."""
     if transfer.disposition is TransferDisposition.WRONG_RECEIVER:
         return None
     log = transfer.log
@@ -154,7 +154,7 @@ def _build_capture(transfer: NewTransfer, capture_id: UUID) -> SettledCapture | 
 async def store_refund_logs(
     tx: Tx, chain: str, logs: Sequence[RefundedLog], contracts: Mapping[bytes, DeployedContract]
 ) -> int:
-    """Store final logs of `contracts` (by address); return the number of new logs."""
+    """Store final logs of `contracts` (by address). Returns the number of new logs."""
     new_logs = [
         NewRefundLog(
             id=tx.id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log

@@ -128,7 +128,7 @@ async def filter_new(database: Executor, chain: str, logs: Sequence[_Log]) -> li
 
 
 async def add(tx: Tx, transfers: Sequence[NewTransfer], at: datetime) -> None:
-    """Store transfers. They must not exist yet."""
+    """Store transfers. They must not be stored already."""
     if not transfers:
         return
     logs = [transfer.log for transfer in transfers]
@@ -180,7 +180,7 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Transfe
 
 
 async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
-    """Return a session's on-chain facts; None if the session is not on a chain."""
+    """Return a session's on-chain facts, or None if the session is not on a chain."""
     row = await database.row(
         """
         SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,

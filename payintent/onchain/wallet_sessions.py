@@ -54,7 +54,7 @@ class WalletHandoff:
     checkout_base: str
 
     def build_link(self, session_id: UUID, now: datetime) -> str | None:
-        """Return a link that opens MetaMask's browser; None if the checkout has no URL."""
+        """Return a link that opens MetaMask's browser, or None if the checkout has no URL."""
         _, separator, address = self.checkout_base.partition("://")
         if not separator:
             return None
@@ -67,7 +67,7 @@ class WalletHandoff:
         return urlsafe_b64encode(payload + self._compute_signature(payload)).decode()
 
     def parse_code(self, code: str, now: datetime) -> UUID | None:
-        """Return the session id; None if the code is invalid or has expired."""
+        """Return the session id, or None if the code is invalid or has expired."""
         try:
             signed_payload = urlsafe_b64decode(code)
         except ValueError:
@@ -102,7 +102,7 @@ class _Snapshot:
 
 
 async def get_chain_view(database: Database, slug: str) -> dict[str, Any]:
-    """Return the response of `GET /chains/{slug}`; raise `NOT_FOUND` if the chain is unknown."""
+    """Return the response of `GET /chains/{slug}`. Raises `NOT_FOUND` if the chain is unknown."""
     chain = await chain_store.get_chain(database, slug)
     if chain is None:
         raise NotFoundError("no such chain")
@@ -224,7 +224,10 @@ async def _build_deposit_view(database: Database, snapshot: _Snapshot) -> dict[s
 
 
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
-    """Return a session that accepts posted transactions; raises like `get_session_view`."""
+    """Return a session that accepts posted transactions.
+
+    Raises the same errors as `get_session_view`.
+    """
     return (await _load_snapshot(database, session_id)).session
 
 
@@ -360,7 +363,7 @@ def _build_approval(kind: str, when: str, snapshot: _Snapshot, amount: int) -> d
 
 
 def _build_checks(snapshot: _Snapshot, uuid: bytes, amount: int) -> dict[str, Any]:
-    """Return calls that check balance, allowance and payment status; see `_PAYER`."""
+    """Return calls that check balance, allowance and payment status. See `_PAYER`."""
     address = snapshot.token.address or NATIVE
     is_paid_call = _make_call(
         snapshot.contract.address, abi.encode_is_paid(uuid, address, amount).hex()

@@ -54,7 +54,7 @@ _WRONG_DECIMALS = "a token has unexpected decimals; run `payintent doctor` for d
 _WRONG_CONTRACT = "a contract has unexpected code or an unexpected receiver; run `payintent doctor`"
 _PASSES_WHILE_WATCHED = 3  # within `chain_watched_s`, so that two passes may fail
 _LOCK_RETRY_S = 5.0
-_CASES_MAX = 100  # maximum per step: opened for each chain, and closed in total
+_CASES_MAX = 100  # cases opened for each chain, or closed in total, in one step
 
 FAILURES = Counter("payintent_chain_failures_total", "Failed passes over a chain", ["chain"])
 HEAD = Gauge("payintent_chain_head", "The newest block that any endpoint reported", ["chain"])
@@ -128,7 +128,7 @@ class _ReaderHolder:
     reader: RpcChainReader | None = None
 
     async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
-        """Return the chain and its reader; None if the chain differs from its configuration."""
+        """Return the chain and its reader, or None if the chain differs from its configuration."""
         chain = await chain_store.get_chain(self.context.database, self.slug)
         if chain is None:
             return None

@@ -148,7 +148,7 @@ class FinalBlockReader:
     async def _next_recheck_block(
         self, cursor: ChainCursor, contracts: Mapping[bytes, DeployedContract]
     ) -> int | None:
-        """Return the next block to recheck; None if no recheck is due."""
+        """Return the next block to recheck, or None if no recheck is due."""
         if cursor.second_look_block is not None:
             return cursor.second_look_block + 1
         now = await get_current_time(self.database)
@@ -291,11 +291,11 @@ class FinalBlockReader:
         cursor: ChainCursor | None = None,
         end: Block | None = None,
     ) -> int:
-        """Settle logs and set unproven logs aside in one transaction; return how many logs are new.
+        """Settle logs and set unproven logs aside in one transaction.
 
-        If `end` is given, the cursor moves to it. Does nothing if the chain is halted, if `cursor`
-        is outdated, or if a contract was added. The cursor is locked before any payment, so that
-        all writers of this chain's logs wait here.
+        Returns how many logs are new. If `end` is given, the cursor moves to it. Does nothing if
+        the chain is halted, if `cursor` is outdated, or if a contract was added. The cursor is
+        locked before any payment, so that all writers of this chain's logs wait here.
         """
         slug = self.chain.slug
         async with self.database.transaction() as tx:

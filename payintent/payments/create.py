@@ -111,7 +111,7 @@ class PaymentCreator:
 
 
 async def replay_used_key(database: Database, request: CreateAttempt) -> CreatedPayment:
-    """Return the result of a used key; raises `CONFLICT` if the key has since expired."""
+    """Return the result of a used key. Raises `CONFLICT` if the key has since expired."""
     result = await replay_create(database, request)
     if result is None:
         raise RefusedError(

@@ -24,7 +24,7 @@ _BATCHES_PER_TASK = 10  # then the worker checks whether it should stop
 
 
 async def expire_due_pending(database: Database, limit: int) -> bool:
-    """Expire due PENDING payments, up to `limit` per transaction; return whether more may be due.
+    """Expire due PENDING payments, up to `limit` per transaction. Returns whether more may be due.
 
     During a backlog, several transactions run concurrently, so that this process builds the events
     of one batch while the database writes another. Locked payments are skipped.

@@ -55,9 +55,9 @@ async def find_first_request(
 async def claim_key(
     tx: Tx, merchant_id: int, operation: str, key: UUID, first_request: FirstRequest
 ) -> bool:
-    """Claim a key in this transaction; return False if it was used within the last 24 hours.
+    """Claim a key in this transaction. Returns False if it was used within the last 24 hours.
 
-    Waits for a transaction that holds the key; raises `LockTimeoutError` after the lock timeout.
+    Waits for a transaction that holds the key. Raises `LockTimeoutError` after the lock timeout.
     """
     row = await tx.row(
         """
@@ -102,8 +102,8 @@ async def delete_old_keys(database: Executor, limit: int) -> int:
 def compute_request_fingerprint(operation: str, **fields: object) -> bytes:
     """Return the fingerprint version and the SHA-256 digest of a request's parsed values.
 
-    `fields` must include defaults. None is omitted, so that adding a field does not change the
-    fingerprints of requests that do not use it.
+    `fields` must include defaults. Fields that are None are omitted, so that adding a field does
+    not change the fingerprints of requests that do not use it.
     """
     values = {name: value for name, value in fields.items() if value is not None}
     fields_json = msgspec.json.encode([operation, values], order="sorted")
@@ -131,7 +131,7 @@ async def claim_or_match(
 
 
 def require_match(first_request: FirstRequest | None, request: IdempotentRequest) -> FirstRequest:
-    """Return the key's first request; raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
+    """Return the key's first request. Raises `IDEMPOTENCY_CONFLICT` if `request` differs."""
     if first_request is None or first_request.request_hash not in {
         request.request_hash,
         _hash_raw_fields(request),

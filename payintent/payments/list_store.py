@@ -22,8 +22,8 @@ _MAX_POSITION = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 class PaymentFilter:
     """Filters and page of a payment list, which is sorted newest first.
 
-    The fields from `amount_min` to `ended_before` are only for operators. They are not indexed: if
-    one of them is set (`has_unindexed_filters`), payments must be read to apply the filter.
+    The fields from `amount_min` to `ended_before` are only for operators. They are not indexed, so
+    payments must be read to apply them (see `has_unindexed_filters`).
     """
 
     merchant_id: int | None = None
@@ -147,7 +147,7 @@ _PAGE: LiteralString = (
 
 
 async def list_payments(database: Executor, payment_filter: PaymentFilter) -> list[PaymentSnapshot]:
-    """List a merchant's payments; values that cannot be decrypted stay sealed."""
+    """List a merchant's payments. Values that cannot be decrypted stay sealed."""
     query, arguments = NEWEST.build(payment_filter)
     rows = await database.fetch("WITH page AS (" + query + ")" + _PAGE, *arguments)
     return [payment_store.snapshot_from_row(row, database.payer_sealing) for row in rows]

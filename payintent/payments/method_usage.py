@@ -19,7 +19,7 @@ class MethodUsage:
         self._counts: TtlMap[int, Mapping[int, int]] = TtlMap(_CACHE_TTL_S, _CACHE_SIZE, monotonic)
 
     async def get(self, merchant_id: int) -> Mapping[int, int]:
-        """Return the number of payments by method; empty if there are fewer than 20 in total."""
+        """Return the number of payments by method, or {} if there are fewer than 20 in total."""
         counts = self._counts.get(merchant_id)
         if counts is None:
             counts = await _count_recent_methods(self._database, merchant_id)

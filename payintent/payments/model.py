@@ -164,7 +164,7 @@ TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
 
 
 def find_transition(status: PaymentStatus, trigger: PaymentTrigger) -> Transition:
-    """Return the transition for a trigger; raises `INVALID_TRANSITION` if there is none."""
+    """Return the transition for a trigger. Raises `INVALID_TRANSITION` if there is none."""
     transition = TRANSITIONS.get((status, trigger))
     if transition is None:
         raise RefusedError(

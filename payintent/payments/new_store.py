@@ -86,7 +86,7 @@ async def create(database: Executor, new_payment: NewPayment) -> tuple[datetime,
     """Write the key, checkout and payment; return `created_at` and `expires_at`.
 
     Returns None if the key was used within the last 24 hours. Waits for a request that holds the
-    key; raises `LockTimeoutError` after the lock timeout.
+    key. Raises `LockTimeoutError` after the lock timeout.
     """
     request, sealing = new_payment.request, database.payer_sealing
     row = await database.row(
@@ -115,7 +115,7 @@ async def create(database: Executor, new_payment: NewPayment) -> tuple[datetime,
 async def create_batch(
     database: Executor, batch: Sequence[NewPayment]
 ) -> list[tuple[datetime, datetime] | None]:
-    """Create payments with different keys in a single statement; see `create`.
+    """Create payments with different keys in a single statement. See `create`.
 
     Waits only briefly for a request that holds one of the keys, because waiting would delay the
     whole batch. Then raises `LockTimeoutError` without writing anything.

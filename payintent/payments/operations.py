@@ -273,7 +273,7 @@ async def _read_page(database: Executor, payment_filter: PaymentFilter) -> Payme
 
 
 async def _read_position(database: Executor, payment_id: str | None) -> Position | None:
-    """Return a payment's position in the list; raises `NOT_FOUND` if it does not exist."""
+    """Return a payment's position in the list. Raises `NOT_FOUND` if it does not exist."""
     if payment_id is None:
         return None
     payment = (await require_payment(database, payment_id)).payment

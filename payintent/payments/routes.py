@@ -97,7 +97,7 @@ class PaymentRoutes:
         return json_response(make_merchant_payment_fields(snapshot, self.settings.checkout_base))
 
     async def list_payments(self, request: Request, merchant: AuthenticatedMerchant) -> Response:
-        """List payments, newest first; `next_cursor` is present if there are more."""
+        """List payments, newest first. `next_cursor` is present if there are more payments."""
         payment_filter = read_payment_filter(request.query_params, merchant.merchant_id)
         snapshots, next_position = await list_merchant_payments(
             self.database, self.read_database, payment_filter

@@ -214,7 +214,7 @@ def _validate_create_request(
     merchant: AuthenticatedMerchant,
     settings: Settings,
 ) -> CreatePaymentRequest:
-    """Validate a create request; raises the error of the first check that fails."""
+    """Validate a create request. Raises the error of the first check that fails."""
     payable_currencies, accepts_pegged_assets = (
         merchant.payable_currencies,
         body.include_pegged_assets is not False,
@@ -259,7 +259,7 @@ def _check_body(body: CreatePaymentBody) -> None:
 
 
 def read_payment_filter(query: Mapping[str, str], merchant_id: int) -> PaymentFilter:
-    """Parse the filter of a payment list; raises `BAD_REQUEST` if a parameter is malformed."""
+    """Parse the filter of a payment list. Raises `BAD_REQUEST` if a parameter is malformed."""
     status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
     if status is not None and status not in set(PaymentStatus):
         raise BadRequestError(f"status must be one of {', '.join(PaymentStatus)}")

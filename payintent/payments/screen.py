@@ -83,7 +83,7 @@ class FraudScreening:
         address: str | None,
         email: str | None = None,
     ) -> None:
-        """Screen the buyer of a checkout; raises `FraudDeniedError` if a rule matches."""
+        """Screen the buyer of a checkout. Raises `FraudDeniedError` if a rule matches."""
         rules = await self.policies.get_rules()
         if not rules:
             return
@@ -97,7 +97,7 @@ class FraudScreening:
         await self._deny_checkout(payment, rules.evaluate(subject))
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection from a client address; raises `FraudDeniedError` above the limit."""
+        """Count a selection from a client address. Raises `FraudDeniedError` above the limit."""
         rules = await self.policies.get_rules()
         velocity_rules = rules.list_velocity_rules(
             FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id
@@ -125,7 +125,7 @@ class FraudScreening:
     async def _count_payments(
         self, tx: Tx, velocity_rules: Iterable[FraudRule], subject: FraudSubject
     ) -> dict[int, int]:
-        """Count a payer's payments per rule. Blocks concurrent creates for the same payer."""
+        """Count a payer's payments per rule. Blocks concurrent create requests for this payer."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
         await fraud_store.lock_counter(tx, self.encryption.digest(name))
         return {

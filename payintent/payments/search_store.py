@@ -273,7 +273,7 @@ async def find_by_order(
 async def find_order_payments(
     database: Executor, order_id: str | None, merchant_id: int | None
 ) -> list[UUID] | None:
-    """Return the payments with the order id for a list filter; None if there is no order id."""
+    """Return the payments with the order id for a list filter, or None if there is no order id."""
     if order_id is None:
         return None
     if "\x00" in order_id:  # PostgreSQL rejects it

@@ -227,7 +227,7 @@ async def is_chain_read_past(
 
 
 async def record_return(database: Executor, session_id: UUID, interval_s: float) -> bool:
-    """Record the buyer's return; return False if the last return was within `interval_s`."""
+    """Record the buyer's return. Returns False if the last return was within `interval_s`."""
     row = await database.row(
         """
         UPDATE session
@@ -243,7 +243,7 @@ async def record_return(database: Executor, session_id: UUID, interval_s: float)
 
 
 async def record_form_display(database: Executor, session_id: UUID) -> bool:
-    """Record that the gateway's form is displayed; return False if it was displayed before."""
+    """Record that the gateway's form is displayed. Returns False if it was displayed before."""
     row = await database.row(
         """
         UPDATE session

@@ -54,7 +54,7 @@ class LockedPayments:
 
 
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
-    """Return a payment; raises `EncryptionKeyError` if it cannot be decrypted."""
+    """Return a payment. Raises `EncryptionKeyError` if it cannot be decrypted."""
     row = await database.row(_SELECT + "WHERE p.id = $1", payment_id)
     return _decrypt_snapshot(row, database.payer_sealing) if row else None
 
@@ -79,7 +79,7 @@ async def get_batch(
 async def find_by_checkouts(
     database: Executor, checkout_ids: Sequence[str]
 ) -> list[PaymentSnapshot | None]:
-    """Return payments in the order of `checkout_ids`; see `get_batch`."""
+    """Return payments in the order of `checkout_ids`. See `get_batch`."""
     rows = await database.fetch(
         _SELECT_BY_CHECKOUT + "WHERE c.id = ANY($1::text[]) LIMIT 10000", checkout_ids
     )
@@ -109,7 +109,7 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
 
 
 async def lock_payment(tx: Tx, payment_id: UUID) -> tuple[Payment, datetime]:
-    """Lock a payment; return it and the database's time. See `lock`."""
+    """Lock a payment. Returns it and the database's time. See `lock`."""
     locked_payments = await lock(tx, [payment_id])
     return locked_payments.payments[0], locked_payments.now
 
@@ -174,7 +174,7 @@ async def get_oldest_processing_age_s(database: Executor) -> float:
 
 
 async def write_changes(tx: Tx, requests: Sequence[TransitionRequest]) -> list[Payment]:
-    """Write transitions and return the updated payments; skips payments whose version differs.
+    """Write transitions and return the updated payments. Skips payments whose version differs.
 
     Raises `INVALID_TRANSITION`, without writing anything, if a transition does not exist.
     """
@@ -244,7 +244,7 @@ def is_readable(payment: Payment) -> bool:
 
 
 def snapshot_from_row(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
-    """Build a snapshot from a `SNAPSHOT` row; values that cannot be decrypted stay sealed."""
+    """Build a snapshot from a `SNAPSHOT` row. Values that cannot be decrypted stay sealed."""
     session = session_store.from_row(row) if row["session_id"] is not None else None
     return PaymentSnapshot(_payment_from_row(row, payer_sealing), session, row["now"])
 
@@ -257,7 +257,7 @@ def _decrypt_snapshot(row: Row, payer_sealing: PayerSealing) -> PaymentSnapshot:
 
 
 def _payment_from_row(row: Row, payer_sealing: PayerSealing) -> Payment:
-    """Build a payment; values that cannot be decrypted stay sealed."""
+    """Build a payment. Values that cannot be decrypted stay sealed."""
     email, metadata = row["payer_email"], row["metadata"]
     try:
         metadata = payer_sealing.unseal_metadata(row["id"], metadata)
@@ -317,7 +317,7 @@ async def get_change_markers(database: Executor, payment_ids: Sequence[UUID]) ->
 
 
 async def require_payment(database: Executor, payment_id: str) -> PaymentSnapshot:
-    """Return a payment with its session; raises `NOT_FOUND` if it does not exist."""
+    """Return a payment with its session. Raises `NOT_FOUND` if it does not exist."""
     uuid = ids.parse_id(ids.PAYMENT, payment_id)
     snapshot = await get(database, uuid) if uuid else None
     if snapshot is None:

@@ -25,7 +25,7 @@ class TtlCache(Generic[T]):
         self._value = value
         self._ttl_s = ttl_s
         self._monotonic = monotonic
-        self._expires_at: float | None = None  # None: not read yet, or invalidated
+        self._expires_at: float | None = None  # None if not yet read, or invalidated
         self._refresh_task: asyncio.Task[T] | None = None
 
     def invalidate(self) -> None:

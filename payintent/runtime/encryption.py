@@ -64,7 +64,7 @@ class Encryption:
         return sealed_value[1 : 1 + sealed_value[0]].decode()
 
     def decrypt(self, sealed_value: bytes, context: str) -> bytes:
-        """Decrypt a value; raises `EncryptionKeyError` if it was encrypted for another context."""
+        """Decrypt a value. Raises `EncryptionKeyError` if it was encrypted for another context."""
         name, payload = self.get_key_name(sealed_value), sealed_value[1 + sealed_value[0] :]
         if name not in self._ciphers:
             raise EncryptionKeyError(f"the key ring has no key named {name!r}")
@@ -95,7 +95,7 @@ def decrypt_credentials(
 
 
 def load_encryption(settings: Settings) -> Encryption:
-    """Load the pepper and the key ring; raises `EncryptionKeyError` if a setting is invalid."""
+    """Load the pepper and the key ring. Raises `EncryptionKeyError` if a setting is invalid."""
     keys: dict[str, bytes] = {}
     for entry in settings.keyring.get_secret_value().split(","):
         name, _, encoded_key = entry.strip().partition(":")

@@ -23,7 +23,7 @@ class HttpSession:
 
     tls: "ssl.SSLContext | None"
     sockets_max: int = 100
-    sockets_per_host_max: int = 0  # 0: no limit
+    sockets_per_host_max: int = 0  # 0 means no limit
     timeout_s: float | None = None  # for a whole request
     connect_timeout_s: float | None = None
     read_timeout_s: float | None = None  # between two chunks of a response

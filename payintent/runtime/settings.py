@@ -298,7 +298,7 @@ class Settings(BaseSettings):
     """Origins that account URLs may have in addition to the adapter's origins, separated by commas,
     such as `https://eu.gateway.example.com`. In a sandbox, any origin is accepted.
     """
-    gateway_timeout_s: Annotated[float, Field(gt=0, le=50)] = 15.0  # below the lease of a session
+    gateway_timeout_s: Annotated[float, Field(gt=0, le=50)] = 15.0  # shorter than a session's lease
     """Timeout for a gateway request, including the whole response."""
     gateway_answer_bytes_max: Size = 256 * 1024
     """Maximum size of a gateway response."""
@@ -512,7 +512,7 @@ class Settings(BaseSettings):
 
     @property
     def retention(self) -> dict[RetentionRule, int]:
-        """The retention period of each rule in days; 0 disables deletion."""
+        """The retention period of each rule in days. 0 disables deletion."""
         return {
             RetentionRule.ATTEMPTS: self.attempts_days,
             RetentionRule.EVENTS: self.events_days,
@@ -526,12 +526,12 @@ class Settings(BaseSettings):
 
     @property
     def client_tls(self) -> ssl.SSLContext | None:
-        """The TLS context for outgoing requests; None: the system's certificate authorities."""
+        """The TLS context for outgoing requests. None means the system's authorities."""
         return make_tls_context(self.ca_file) if self.ca_file else None
 
     @property
     def buyer_calls(self) -> RateLimit | None:
-        """The rate limit for a gateway account's calls that buyers trigger; None if unlimited."""
+        """The rate limit for buyer-triggered calls to a gateway account, or None if unlimited."""
         per_s = self.buyer_calls_per_s
         return RateLimit(per_s, self.buyer_calls_burst) if per_s else None
 

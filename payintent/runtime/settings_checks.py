@@ -67,7 +67,7 @@ def _describe_problem(field: str, message: str, value: object) -> str:
 
 
 def _describe_allowed_values(field: FieldInfo) -> str:
-    """Describe the allowed values; "" for strings, whose validators describe them."""
+    """Describe the allowed values. Returns "" for strings, whose validators describe them."""
     if get_origin(field.annotation) is Literal:
         return f"one of {', '.join(get_args(field.annotation))}"
     if field.annotation is bool:
@@ -152,8 +152,8 @@ class UnusableAddressError(Exception):
 def check_addresses(settings: Settings) -> None:
     """Raise `UnusableAddressError` if the configured addresses are not safe enough for payments.
 
-    A sandbox must not be public, because its operators need no token. Any other installation must
-    read chains through at least two hosts, over https or on this machine.
+    A sandbox must not be public, because its operators do not need a token. Any other installation
+    must read chains through at least two hosts, over https or on this machine.
     """
     if settings.sandbox:
         for name, url in _list_base_urls(settings):
@@ -171,19 +171,19 @@ def find_endpoint_problems(settings: Settings) -> Iterable[str]:
     for chain, urls in settings.endpoints.items():
         name = f"PAYINTENT_RPC_{chain.upper()}"
         if not all(_is_protected(url) for url in urls):
-            yield f"{name} must be https or on this machine"
+            yield f"{name} must use https or refer to this machine"
         if len({_get_host(url) for url in urls}) < _ENDPOINTS_MIN:
             yield f"{name} needs two endpoints on different hosts"
     for chain, url in settings.signers.items():
         if not _is_protected(url):
-            yield f"PAYINTENT_SIGNER_{chain.upper()} must be https or on this machine"
+            yield f"PAYINTENT_SIGNER_{chain.upper()} must use https or refer to this machine"
 
 
 def find_insecure_base_urls(settings: Settings) -> Iterable[str]:
     """Yield warnings about base URLs without https, except in a sandbox."""
     for name, url in _list_base_urls(settings):
         if not settings.sandbox and not _is_protected(url):
-            yield f"{name} must be https: checkouts and callbacks would not be encrypted"
+            yield f"{name} must use https, so that checkouts and callbacks are encrypted"
 
 
 def find_address_warnings(settings: Settings) -> Iterable[str]:
@@ -222,7 +222,7 @@ def _list_authority_files(settings: Settings) -> Iterator[tuple[str, Path]]:
 
 
 def _is_world_readable(path: Path) -> bool:
-    """Return whether all users can read a file; True if the file is missing."""
+    """Return whether all users can read a file. Returns True if the file is missing."""
     if not path.is_file():
         return True
     folders = path.resolve().parents

@@ -51,7 +51,7 @@ class SpanKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A unit of work on a payment; times are Unix times in nanoseconds."""
+    """A unit of work on a payment. Times are Unix times in nanoseconds."""
 
     name: str
     kind: SpanKind

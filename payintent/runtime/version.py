@@ -29,7 +29,7 @@ def read_commit() -> str:
 
 
 def read_checked_out_commit(git_folder: Path) -> str:
-    """Return the commit to which a repository's HEAD refers, or "unknown"; raises `OSError`."""
+    """Return the commit to which a repository's HEAD refers, or "unknown". Raises `OSError`."""
     head = (git_folder / "HEAD").read_text(encoding="ascii").strip()
     reference = head.removeprefix("ref: ")
     if reference == head:

@@ -71,7 +71,7 @@ class Waiters:
 
     @contextmanager
     def count(self, *keys: Hashable) -> Generator[int]:
-        """Count a waiter while the block runs; yields the previous count of the first key."""
+        """Count a waiter while the block runs. Yields the previous count of the first key."""
         previous = self._counts[keys[0]]
         self._counts.update(keys)
         try:

@@ -345,7 +345,7 @@ def test_an_insecure_base_is_refused(examine: _Doctor, name: str, host: str) -> 
     path = "v1" if name == "PAYINTENT_API_BASE" else "c"
     [(subject, text)] = examine.refusals(**{name: f"http://{host}/{path}"})
     assert subject == "addresses"
-    assert text.startswith(f"{name} must be https")
+    assert text.startswith(f"{name} must use https")
 
 
 @pytest.mark.parametrize(

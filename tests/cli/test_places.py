@@ -61,9 +61,15 @@ def test_doctor_says_what_was_allowed(settings: Settings) -> None:
         ({"rpc_bsc": ONE}, "two endpoints on different hosts"),
         ({"rpc_bsc": f"{ONE},{ONE}/other"}, "two endpoints on different hosts"),
         ({"rpc_bsc": f"{ONE},https://RPC.one.example./x"}, "two endpoints on different hosts"),
-        ({"rpc_bsc": f"{ONE},http://rpc.other.example/key"}, "must be https or on this machine"),
-        ({"rpc_bsc": f"{ONE},http://127.0.0.1.evil.example"}, "must be https or on this machine"),
-        ({"signer_bsc": "http://10.0.0.7:8550"}, "must be https or on this machine"),
+        (
+            {"rpc_bsc": f"{ONE},http://rpc.other.example/key"},
+            "must use https or refer to this machine",
+        ),
+        (
+            {"rpc_bsc": f"{ONE},http://127.0.0.1.evil.example"},
+            "must use https or refer to this machine",
+        ),
+        ({"signer_bsc": "http://10.0.0.7:8550"}, "must use https or refer to this machine"),
         ({"sandbox": True, "api_base": "https://api.shop.com/v1"}, "PAYINTENT_API_BASE is public"),
         ({"sandbox": True, "api_base": "http://8.8.8.8/v1"}, "PAYINTENT_API_BASE is public"),
         ({"sandbox": True, "checkout_base": "https://pay.shop.com/c"}, "CHECKOUT_BASE is public"),

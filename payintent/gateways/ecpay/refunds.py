@@ -82,7 +82,7 @@ _PARTIAL_REFUND_ACTIONS = {
 
 class _CloseEntry(Struct, frozen=True):
     status: str
-    amount: int  # negative: refunded
+    amount: int  # negative for a refund
 
 
 class _CardRecord(Struct, frozen=True):
@@ -107,7 +107,7 @@ class _CardPayment:
 async def refund_trade(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundResult:
-    """Refund a trade. Sends no request if the trade's state cannot be determined."""
+    """Refund a trade, unless its state cannot be determined."""
     units = _to_dollars(request)
     if request.session is None or units is None:
         return _declined("the payment has no trade, or the amount is not in whole dollars")

@@ -111,7 +111,7 @@ _OTHER_ACCOUNT = RefundReport(
 
 
 def _detect_livemode(base_url: str, credentials: Mapping[str, str]) -> bool | None:
-    """Derive the mode from the secret key; None if the base URL is not Stripe's."""
+    """Derive the mode from the secret key. Returns None if the base URL is not Stripe's."""
     return _is_live(credentials, "secret_key") if base_url.rstrip("/") == _API else None
 
 

@@ -158,23 +158,23 @@ def from_stripe_units(units: int, currency: str) -> int:
 
 
 def parse_error_body(body: bytes) -> StripeErrorBody | None:
-    """Parse an error response; None if the response does not come from Stripe."""
+    """Parse an error response. Returns None if the response does not come from Stripe."""
     response = decode_json(body, _ErrorResponse)
     return response.error if response and response.error.type else None
 
 
 def get_session_id(intent: StripePaymentIntent) -> UUID | None:
-    """Return our session id from an intent's metadata; None if the intent is not ours."""
+    """Return our session id from an intent's metadata, or None if the intent is not ours."""
     return ids.parse_id(ids.SESSION, intent.metadata.get("session_id", ""))
 
 
 def get_refund_id(refund: StripeSource) -> UUID | None:
-    """Return our refund id from a refund's metadata; None if the refund is not ours."""
+    """Return our refund id from a refund's metadata, or None if the refund is not ours."""
     return ids.parse_id(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
 
 
 def to_session_report(intent: StripePaymentIntent) -> SessionReport | None:
-    """Convert a payment intent to a report; None if its status is unknown."""
+    """Convert a payment intent to a report. Returns None if its status is unknown."""
     state = _STATES.get(intent.status)
     if state is None:
         return None
@@ -184,7 +184,7 @@ def to_session_report(intent: StripePaymentIntent) -> SessionReport | None:
 
 
 def to_refund_report(refund: StripeRefund) -> RefundReport | None:
-    """Convert a refund to a report; None if its status is unknown."""
+    """Convert a refund to a report. Returns None if its status is unknown."""
     state = _REFUND_STATES.get(refund.status or "")
     if state is None:
         return None

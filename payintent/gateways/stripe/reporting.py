@@ -66,10 +66,11 @@ class StripeBalancePage(Struct, frozen=True):
 
 
 def to_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None:
-    """Convert a transaction to a movement; None for other categories and unfinished refunds.
+    """Convert a transaction to a movement.
 
-    Payments and disputes use the amount and currency of their charge, which may differ from the
-    balance's. A failed refund is followed by a reversal; both are ignored.
+    Returns None for other categories and for unfinished refunds. Payments and disputes use the
+    amount and currency of their charge, which may differ from the balance's. A failed refund is
+    followed by a reversal, and both are ignored.
     """
     source = transaction.source
     if not isinstance(source, StripeExpandedSource):
@@ -153,7 +154,10 @@ async def list_movements(
 async def sum_payout_fees(
     get: GetRequest, account: GatewayAccount, reference: str
 ) -> int | OutcomeUnknown:
-    """Sum a payout's fees; 0 for a manual payout, because Stripe does not list its transactions."""
+    """Sum a payout's fees.
+
+    Returns 0 for a manual payout, because Stripe does not list its transactions.
+    """
     query = {"payout": reference, "limit": str(PAGE_SIZE)}
     transactions = list[StripeBalanceTransaction]()
     for _ in range(PAGES_MAX):

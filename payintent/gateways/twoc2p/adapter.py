@@ -1,7 +1,8 @@
 """The adapter for 2C2P's hosted payment page (PGW 4.3).
 
-Each session is an invoice, which can be paid only once. 2C2P cannot close an invoice. Its payment
-token expires half an hour after creation, but a payment that has started may still complete.
+Each session corresponds to an invoice, which can be paid only once. 2C2P cannot close an invoice.
+Its payment token expires half an hour after creation, but a payment that has started may still
+complete.
 """
 
 import re
@@ -295,7 +296,10 @@ def _inquiry_report(payment: TwoC2pPayment) -> SessionResult:
 
 
 def _session_report(payment: TwoC2pPayment) -> SessionReport | None:
-    """Convert a payment to a report; None if inconclusive. Raises `ValueError` if invalid."""
+    """Convert a payment to a report.
+
+    Returns None if the payment's state is inconclusive. Raises `ValueError` if it is invalid.
+    """
     state = codes.STATES.get(payment.respCode)
     if state is None:
         return None

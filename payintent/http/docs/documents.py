@@ -154,7 +154,7 @@ def read_openapi_yaml() -> bytes:
 
 @cache
 def read_openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document with page routes. The result is cached: do not modify it.
+    """Return the OpenAPI document with page routes. The result is cached; do not modify it.
 
     `/openapi.yaml` omits page routes, because generated API clients do not need them.
     """

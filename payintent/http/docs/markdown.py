@@ -69,7 +69,7 @@ def _plain_text(token: "Token") -> str:
 
 
 def _add_anchors(tokens: "Sequence[Token]") -> list[tuple[str, str]]:
-    """Add an anchor to each heading; return the anchors and the text of second-level headings."""
+    """Add an anchor to each heading. Returns the anchors and the text of second-level headings."""
     contents: list[tuple[str, str]] = []
     for token, next_token in pairwise(tokens):
         if token.type == "heading_open":

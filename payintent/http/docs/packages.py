@@ -67,7 +67,7 @@ def _read_packages(folder: Traversable) -> dict[str, Package]:
 
 
 class PackageRoutes:
-    """Routes that serve the packages in a folder; "" is the release's folder."""
+    """Routes that serve the packages in a folder. "" means the release's folder."""
 
     def __init__(self, folder: str = "") -> None:
         self._folder = folder

@@ -69,7 +69,7 @@ class OperationGroup:
 class SchemaDoc:
     name: str
     description: str
-    value: FieldDoc | None  # None: an object, which has `fields`
+    value: FieldDoc | None  # None for an object, which has `fields`
     fields: tuple[FieldDoc, ...]
 
 
@@ -217,7 +217,7 @@ class ApiReference:
         )
 
     def _resolve(self, node: Json) -> Json:
-        """Resolve a `$ref`; return the node itself if it is not a reference."""
+        """Resolve a `$ref`. Returns the node itself if it is not a reference."""
         if "$ref" not in node:
             return node
         target: Any = self._contract

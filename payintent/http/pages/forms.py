@@ -38,7 +38,7 @@ class SignedInVisit(Generic[Context, Session]):
 
 
 async def read_form_fields(request: Request) -> dict[str, str]:
-    """Read the form's non-empty fields; raises `BAD_REQUEST` if the form is malformed."""
+    """Read the form's non-empty fields. Raises `BAD_REQUEST` if the form is malformed."""
     body = await read_body(request, _BYTES_MAX)
     try:
         fields = parse_qsl(body.decode(), max_num_fields=_FIELDS_MAX)
@@ -78,7 +78,7 @@ _VALUE_CHARS_MAX = 4_096  # the browsers' limit
 
 
 def read_cookie(request: Request, name: str, chars_max: int = _VALUE_CHARS_MAX) -> str | None:
-    """Return a cookie's value; None if it is missing, longer than `chars_max` or escaped.
+    """Return a cookie's value, or None if it is missing, longer than `chars_max` or escaped.
 
     Our values never need escapes. The standard library's parser is not used, because it decodes
     escapes in quadratic time before Python 3.11.10 and 3.12.6 (CVE-2024-7592).

@@ -104,7 +104,7 @@ _CACHE_FOREVER = {
     "Cache-Control": "public, max-age=31536000, immutable",
     "Vary": "Accept-Encoding",
 }
-#: Used if the hash differs: during a rolling update, the page may come from a different release.
+#: Used if the hash differs, because the page may come from a different release during an update.
 _NO_STORE = {"Cache-Control": "no-store"}
 
 

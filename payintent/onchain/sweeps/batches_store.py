@@ -28,7 +28,7 @@ class OpenBatch:
     chain: str
     account_id: int
     sender: bytes
-    tx_hash: bytes | None  # None: the signer's response was not stored
+    tx_hash: bytes | None  # None if the signer's response was not stored
     read_s: float  # the time from the claim to the last block whose sweeps were read
 
 
@@ -83,7 +83,7 @@ async def claim(
 ) -> tuple[UUID, Collection[UUID]] | None:
     """Claim the batch's addresses that are neither claimed nor swept since they were listed.
 
-    Returns the batch's id and its sessions; None if no address is left.
+    Returns the batch's id and its sessions, or None if no address is left.
     """
     async with database.transaction() as tx:
         batch_id = tx.id_generator.new_id()
@@ -139,7 +139,7 @@ async def list_open(database: Executor, chain: str) -> list[OpenBatch]:
 
 
 async def end(tx: Tx, batch: OpenBatch, result: BatchResult, gas_cost: int, coin: str) -> bool:
-    """End a batch, release its addresses and record its gas; return False if it had ended."""
+    """End a batch, release its addresses and record its gas. Returns False if it had ended."""
     row = await tx.row(
         """
         WITH ended AS (

@@ -26,7 +26,7 @@ class FinalSweep:
 
 
 async def get_sweep_cursor(database: Executor, chain: str) -> SweepCursor | None:
-    """Return the cursor; None if there are no deposit addresses.
+    """Return the cursor, or None if there are no deposit addresses.
 
     Sweeps are read after deposits, so that the deposits of a sweep are usually already stored.
     """
@@ -48,7 +48,7 @@ async def get_sweep_cursor(database: Executor, chain: str) -> SweepCursor | None
 
 
 async def advance_sweep_cursor(tx: Tx, chain: str, before: int, block: int) -> bool:
-    """Advance the cursor; return False if another process has advanced it since it was read."""
+    """Advance the cursor. Returns False if another process has advanced it since it was read."""
     row = await tx.row(
         """
         UPDATE chain_cursor
@@ -102,7 +102,7 @@ async def list_flushed(
 
 
 async def add_sweeps(tx: Tx, chain: str, sweeps: Sequence[FinalSweep]) -> list[bool]:
-    """Store the sweeps of our addresses that are not stored yet; return whether each succeeded.
+    """Store the sweeps of our addresses that are not stored yet. Returns whether each succeeded.
 
     Anyone can call a factory, for any uuid and with any contract as the token. Only sweeps of
     supported tokens, and of tokens that have been deposited, are stored.

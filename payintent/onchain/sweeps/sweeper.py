@@ -74,7 +74,7 @@ class Sweeper:
     open_reader: Callable[[ChainRecord], RpcChainReader | None]
 
     async def step(self) -> bool:
-        """End final batches and send due batches; return True if a batch was sent."""
+        """End final batches and send due batches. Returns True if a batch was sent."""
         slug = self.chain.slug
         await self._measure()
         sweep_cursor = await sweeps_store.get_sweep_cursor(self.database, slug)
@@ -172,7 +172,7 @@ class Sweeper:
             await reader.close()
 
     async def _end_batch(self, reader: RpcChainReader, batch: OpenBatch, last_block: int) -> None:
-        """End a batch if its transaction is in a block whose sweeps are read, or is lost."""
+        """End a batch if its transaction is lost, or in a block whose sweeps have been read."""
         try:
             receipt = await find_receipt(reader, batch.tx_hash)
             if receipt is None and await self._may_be_pending(reader, batch):
@@ -229,9 +229,10 @@ class Sweeper:
 
 
 async def find_receipt(reader: RpcChainReader, tx_hash: bytes | None) -> TransactionReceipt | None:
-    """Return the receipt that two endpoints, or the only endpoint, report; None if there is none.
+    """Return the receipt that two endpoints, or the only endpoint, report.
 
-    Raises `ChainUnavailableError` if the endpoints disagree or too few respond.
+    Returns None if there is no receipt. Raises `ChainUnavailableError` if the endpoints disagree or
+    too few respond.
     """
     if tx_hash is None:
         return None
@@ -251,7 +252,7 @@ async def find_receipt(reader: RpcChainReader, tx_hash: bytes | None) -> Transac
 async def sweep_deposits(
     settings: Settings, database: Database, signers: Mapping[str, ExternalSigner]
 ) -> bool:
-    """Sweep the deposits of all chains with a signer; return True if a batch was sent."""
+    """Sweep the deposits of all chains with a signer. Returns True if a batch was sent."""
     has_sent = False
     for slug, signer in signers.items():
         chain = await chain_store.get_chain(database, slug)

@@ -45,7 +45,7 @@ class SweepWatcher:
     async def read_sweeps(self, heads: Sequence[ChainHeads]) -> None:
         """Read and store sweeps up to the last block whose deposits are read.
 
-        Raises `ChainUnavailableError` if no endpoint, or fewer than two of several, can be read.
+        Raises `ChainUnavailableError` unless two endpoints, or the only endpoint, can be read.
         """
         slug = self.chain.slug
         receivers = await self._load_receivers()
@@ -66,7 +66,7 @@ class SweepWatcher:
     async def read_again(self, first: int, last: int, heads: Sequence[ChainHeads]) -> int:
         """Read final blocks again, to find sweeps that endpoints omitted.
 
-        Reads as many blocks as one search allows, and returns the last of them.
+        Reads as many blocks as one search allows, and returns the last block read.
         """
         receivers = await self._load_receivers()
         if not receivers:

@@ -52,7 +52,7 @@ class Board:
         return struct.unpack_from(f"={self.slots}q", self._memory)
 
     def write(self, slot: int, content: bytes) -> bool:
-        """Replace a slot's content; return False if it is too large.
+        """Replace a slot's content. Returns False if it is too large.
 
         Writes alternate between two buffers, so the previous content survives if the process dies
         during a write.

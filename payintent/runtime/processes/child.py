@@ -23,12 +23,12 @@ _DOUBLINGS_MAX = 8
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A process, with the supervisor's end of its socket pair as `channel`; times are monotonic."""
+    """A process, with the supervisor's end of its socket pair as `channel`. Times are monotonic."""
 
     pid: int
     number: int
     channel: socket.socket = field(repr=False)
-    failures: int = 0  # consecutive, including those of the processes that it replaces
+    failures: int = 0  # consecutive, including the failures of the processes that it replaces
     started_at: float = field(default_factory=time.monotonic)
     is_ready: bool = False
     is_ending: bool = False  # the supervisor has sent a signal that ends it
@@ -103,7 +103,7 @@ def _read_v2_quotas(mount: Path, path: str) -> Iterator[float]:
 
 def _read_v1_quotas(mount: Path, path: str) -> Iterator[float]:
     for folder in _iterate_folders(mount, path):
-        quota = _read_text(folder / "cpu.cfs_quota_us").strip()  # -1: no quota
+        quota = _read_text(folder / "cpu.cfs_quota_us").strip()  # -1 means no quota
         period = _read_text(folder / "cpu.cfs_period_us").strip()
         if quota.isdecimal() and period.isdecimal():
             yield int(quota) / int(period)

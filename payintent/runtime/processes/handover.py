@@ -50,7 +50,7 @@ class Handover(msgspec.Struct, frozen=True):
 
 
 def end_trial() -> None:
-    """Exit if this process is a trial. Call after importing the program and loading settings."""
+    """Exit if this process is a trial. Call this after importing the program and its settings."""
     if _TRIAL in os.environ:
         sys.exit(0)
 
@@ -97,7 +97,7 @@ class BindError(Exception):
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket to each address of a host, without listening; raises `BindError`."""
+    """Bind a socket to each address of a host, without listening. Raises `BindError`."""
     listeners: list[socket.socket] = []
     try:
         for family, _, _, _, address in socket.getaddrinfo(

@@ -2,7 +2,7 @@
 
 Each process publishes its metrics on the board once a second. Counters and histograms are summed,
 including those of ended processes, so sums never decrease. Gauges describe the whole
-installation, so the maximum of all processes applies. Metrics of a single process (`process_…`)
+installation, so the maximum over all processes is used. Metrics of a single process (`process_…`)
 are not merged, but are labelled with `process`.
 """
 
@@ -79,7 +79,7 @@ def to_families(metrics: Iterable[Metric]) -> list[Family]:
 
 
 def publish(board: Board, slot: int, serial: int) -> bool:
-    """Write this process's metrics to the board; return False if they are too large."""
+    """Write this process's metrics to the board. Returns False if they are too large."""
     process_metrics = _ProcessMetrics(serial, to_families(REGISTRY.collect()))
     return board.write(slot, msgspec.msgpack.encode(process_metrics))
 

@@ -106,7 +106,7 @@ class Plan:
 
 
 def supervise(plan: Plan) -> Member:
-    """Become the supervisor of several processes; returns in each process.
+    """Become the supervisor of several processes, and return in each of them.
 
     In the supervisor, raises SystemExit when all processes have ended, or if the only process
     cannot start. Raises `BindError`.
@@ -183,7 +183,7 @@ class _Supervisor:
         self._replacement: tuple[Child, Child] | None = None  # the new and the old process
 
     def run(self) -> Member | None:
-        """Run until all processes have ended; returns a `Member` in each forked process."""
+        """Run until all processes have ended. Returns a `Member` in each forked process."""
         gc.collect()
         gc.freeze()  # otherwise, collections would write to objects and thereby copy shared memory
         while self._children or self._starts:
@@ -197,7 +197,7 @@ class _Supervisor:
         return None
 
     def _start_due(self) -> Member | None:
-        """Start the processes that are due; returns a `Member` in a new process."""
+        """Start the processes that are due. Returns a `Member` in a new process."""
         now = time.monotonic()
         while self._starts and self._starts[0][0] <= now and self._may_start():
             _, failures = self._starts.pop(0)
@@ -296,7 +296,7 @@ class _Supervisor:
                 self._handle_exit(child, code)
 
     def _handle_exit(self, child: Child, code: int) -> None:
-        """Clean up after a process, and restart it if necessary. A negative code is a signal."""
+        """Clean up after a process, and restart it if necessary. Signals have negative codes."""
         child.channel.close()
         self._board.set_connections(child.number, ABSENT)
         metrics.add_ended_process(self._board, child.number)
