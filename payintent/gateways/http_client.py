@@ -58,7 +58,7 @@ def printable_text(text: str, chars_max: int | None = None) -> str:
 
 
 class GatewayHttpClient:
-    """Shares a client session between all gateways. Call `close` after use."""
+    """Shares a client session among all gateways. Call `close` after use."""
 
     def __init__(
         self, timeout_s: float, response_bytes_max: int, tls: "ssl.SSLContext | None" = None
@@ -76,7 +76,7 @@ class GatewayHttpClient:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpResult:
-        """Send a request; a missing, late or oversized response results in `OutcomeUnknown`.
+        """Send a request. A missing, late or oversized response results in `OutcomeUnknown`.
 
         Returns `NotContacted` if no connection was made, so the request cannot have been received.
         Redirects are not followed, and responses are not decompressed.

@@ -59,7 +59,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
         key_type = "test key" if self.test else "API key"
         name = f", named {quote_input(self.name)}" if self.name else ""
         return [
-            f"{merchant.title} gets a new {key_type}{name}",
+            f"{merchant.title} receives a new {key_type}{name}",
             "the key is shown to the approver, who must pass it on",
         ]
 

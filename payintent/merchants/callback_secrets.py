@@ -140,7 +140,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     async def changes(self, context: OperationContext) -> list[str]:
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
-            f"{merchant.title} gets a new callback secret",
+            f"{merchant.title} receives a new callback secret",
             f"webhooks are also signed with the previous secrets for {self.overlap_s} seconds",
             "the secret is shown to the approver, who must pass it on",
         ]

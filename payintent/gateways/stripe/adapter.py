@@ -226,7 +226,7 @@ class StripeGateway:
     async def _find_reference(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> str | SessionReport | OutcomeUnknown:
-        """Repeat a creation request that got no response, and return the intent's id.
+        """Repeat a creation request whose response was lost, and return the intent's id.
 
         If Stripe did not receive the first request, the second creates the intent. It cannot be
         paid, because no buyer has its client secret.

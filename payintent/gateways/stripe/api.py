@@ -23,8 +23,8 @@ from payintent.gateways.port import (
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
 #: Stripe's limits for a charge. The maximum has eight digits in Stripe's units, and twelve for IDR.
-#: The minimum depends on the payout currency. Stripe publishes no minimums for TWD, IDR and PHP, so
-#: their values are the equivalent of 0.50 USD, with a margin.
+#: The minimum depends on the payout currency. Stripe does not publish minimums for TWD, IDR and
+#: PHP, so their values are the equivalent of 0.50 USD, with a margin.
 LIMITS = fiat_limits(
     USD=("0.50", "999999.99"),
     THB=("10.00", "999999.99"),
