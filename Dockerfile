@@ -1,8 +1,8 @@
 # One image for `api`, `worker`, `migrate` and every other command. Pass the base image with its digest, which
 # changes with every update of the base. docs/operate/kubernetes.md shows how to find it.
 #   docker build --build-arg PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:… --tag payintent .
-# `--build-arg WHEEL=dist/payintent-….whl` installs the wheel of a release, which contains the packages for
-# merchants. Otherwise the wheel is built from this folder, without them.
+# `--build-arg WHEEL=dist/payintent-….whl` installs a release wheel, which contains the packages for
+# merchants. Otherwise the wheel is built from this folder, without those packages.
 ARG PYTHON_IMAGE
 FROM ${PYTHON_IMAGE} AS build
 ARG PYTHON_IMAGE
@@ -11,7 +11,7 @@ WORKDIR /source
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 COPY requirements/build.txt requirements/run.txt requirements/
-# The service's environment contains no pip. The pip of the build environment installs packages into it.
+# The service's environment has no pip. The build environment's pip installs packages into it.
 RUN python -m venv /build \
     && /build/bin/pip install --require-hashes -r requirements/build.txt \
     && python -m venv --without-pip /opt/payintent \

@@ -32,7 +32,7 @@ def dev(
 
 
 def env() -> None:
-    """Print the running sandbox as exports for a shell: eval "$(payintent env)"."""
+    """Print the running sandbox's settings as shell exports: eval "$(payintent env)"."""
     from payintent_sandbox.exports import print_exports
 
     raise typer.Exit(print_exports())

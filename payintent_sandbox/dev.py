@@ -48,7 +48,7 @@ def run(*, chains: bool = True) -> int:
         print(f"payintent dev: {error}", file=sys.stderr)
         return 1
     if listed := ", ".join(str(port) for port in taken(ports.all)):
-        print(f"payintent dev: port {listed} is taken; choose others with PORT_BASE=N")
+        print(f"payintent dev: port {listed} is in use; choose other ports with PORT_BASE=N")
         return 1
     var_dir.mkdir(parents=True, exist_ok=True)
     database = Postgres(var_dir / "postgres")
@@ -90,7 +90,7 @@ async def _start(dev_chains: DevChains, stop: asyncio.Event) -> None:
     try:
         await dev_chains.start(stop)
     except (AnvilError, DevChainError, ChainsBusyError) as error:
-        print(f"without dev chains, so no payments in tokens: {error}", flush=True)
+        print(f"no dev chains, so token payments are unavailable: {error}", flush=True)
 
 
 async def _serve(
@@ -153,7 +153,7 @@ async def _keep_alive(database: Postgres, port: int) -> None:
         await asyncio.sleep(_DATABASE_POLL_S)
         if database.alive():
             continue
-        print("the database ended; starting again", flush=True)
+        print("the database ended; restarting it", flush=True)
         try:
             await asyncio.to_thread(database.start, port)
         except PostgresError as error:
@@ -234,14 +234,14 @@ def _lines(environment: dict[str, str]) -> str:
 def _greet(installation: SandboxInstallation, var_dir: Path) -> None:
     print(f"  shop       {installation.shop_url}")
     print(f"  api        {installation.api_url}")
-    print(f"  console    {installation.operator_url}   (operators' tokens are in dev.json)")
-    scale = f"delays {installation.time_scale:g} times shorter"
+    print(f"  console    {installation.operator_url}   (operator tokens are in dev.json)")
+    scale = f"delays are {installation.time_scale:g} times shorter"
     print(f"  simulator  {installation.simulator_url}   ({scale})")
     for gateway in installation.gateways:
         print(f"  {gateway.provider:10} {gateway.url}   (an emulator: no money moves there)")
     for slug, chain in installation.chains.items():
         print(f"  {slug:10} {chain.url}   (a buyer with tokens is in dev.json)")
-    print(f"  portal     {installation.portal_base}   (sign in by a link, which works once:)")
+    print(f"  portal     {installation.portal_base}   (sign in with a link; each works once:)")
     for link in installation.portal_links.values():
         print(f"             {link}")
     print(f"  keys       {var_dir / 'dev.json'}")

@@ -1,4 +1,4 @@
-"""All emulators except the simulator: their processes, secrets, and our accounts there."""
+"""All emulators except the simulator: their processes, their secrets, and our accounts there."""
 
 import json
 import secrets
@@ -27,20 +27,20 @@ class EmulatorSpec:
     provider: str
     module: str
     secrets: Callable[[], dict[str, str]]  # generates new secrets
-    environment: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, callback's address
-    credentials: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, its own address
+    environment: Callable[[Mapping[str, str], str], dict[str, str]]  # from secrets, callback URL
+    credentials: Callable[[Mapping[str, str], str], dict[str, str]]  # from secrets, emulator URL
 
 
 @dataclass(frozen=True, slots=True)
 class RunningEmulator:
-    """An emulator and its port; `kept` is its stored part of `make_secrets`."""
+    """An emulator and its port. `stored` is the emulator's part of `make_secrets`."""
 
     spec: EmulatorSpec
     port: int
 
     @property
     def provider(self) -> str:
-        """Return the provider's name, as used in accounts."""
+        """Return the provider's name as used in accounts."""
         return self.spec.provider
 
     @property
@@ -99,7 +99,7 @@ def running_emulators(ports: Sequence[int]) -> list[RunningEmulator]:
 
 
 def make_secrets() -> dict[str, Any]:
-    """Make the secrets of each emulator; accounts are added later."""
+    """Generate the secrets of each emulator. Their accounts are added later."""
     return {spec.provider: {"account_id": None, "secrets": spec.secrets()} for spec in EMULATORS}
 
 

@@ -1,4 +1,4 @@
-"""`payintent env`: the running sandbox as exports for a shell."""
+"""`payintent env`: print the running sandbox's settings as shell exports."""
 
 import json
 import os
@@ -31,14 +31,19 @@ def print_exports() -> int:
 
 
 def read_settings(var_dir: Path) -> dict[str, str]:
-    """Return the integration settings of the first merchant's test merchant (`NoSandboxError`)."""
+    """Return the integration settings of the first merchant's test mode.
+
+    Raises `NoSandboxError`.
+    """
     try:
         description = json.loads((var_dir / "dev.json").read_text())
     except OSError as error:
-        raise NoSandboxError(f"{error.filename}: {error.strerror}: make dev") from None
+        raise NoSandboxError(f"{error.filename}: {error.strerror}; run `make dev`") from None
     url = str(description["api_url"]).removesuffix("/v1")
     if not _answers(f"{url}/healthz"):
-        raise NoSandboxError(f"the sandbox of {var_dir} does not answer at {url}: make dev")
+        raise NoSandboxError(
+            f"the sandbox of {var_dir} does not respond at {url}; run `make dev` to start it"
+        )
     port = urlsplit(url).port
     test_side = description["merchants"][0]["test"]
     settings = {

@@ -40,9 +40,9 @@ _OPERATORS = {
 }
 TIME_SCALE = "10"  # the default of SIM_TIME_SCALE
 _MERCHANTS = ("Nimbus Books", "Harbour Tea")
-#: Development chains are polled more often than real chains.
-#: Environment settings that are passed on to the service.
+#: Environment variables that are passed on to the service.
 _PASSED_ON = ("PAYINTENT_OTLP_ENDPOINT",)
+#: Development chains are polled more often than real chains.
 _POLLS = {
     "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
     "PAYINTENT_CHAIN_POLL_S": "0.5",
@@ -53,14 +53,14 @@ _POLLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxInstallation:
-    """A sandbox: its addresses and its stored secrets."""
+    """A sandbox's URLs and stored secrets."""
 
     ports: Ports
     database_url: str = field(repr=False)
     kept: dict[str, Any] = field(repr=False)
     time_scale: float
     chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain], repr=False)
-    #: By role, the sign-in link of a member of the first merchant. Each link works once.
+    #: The sign-in link of the first merchant's member with each role. Each link works once.
     portal_links: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     packages_dir: str = ""
 
@@ -86,7 +86,7 @@ class SandboxInstallation:
 
     @property
     def gateways(self) -> list[RunningEmulator]:
-        """Return the ports of all emulators except the simulator."""
+        """Return all emulators except the simulator."""
         return running_emulators(self.ports.gateways)
 
     @property
@@ -96,11 +96,11 @@ class SandboxInstallation:
 
     @property
     def portal_base(self) -> str:
-        """Return the portal's base URL. Its host is a name, because passkeys need one."""
+        """Return the portal's base URL. Its host is a name, because passkeys need a host name."""
         return f"http://localhost:{self.ports.api}/merchant"
 
     def ready_urls(self) -> list[tuple[str, bytes]]:
-        """Return the URLs that must respond before startup ends, with a part of each response."""
+        """Return the URLs that must respond before startup ends, with a part of each body."""
         api = f"http://127.0.0.1:{self.ports.api}"
         healthy = [
             f"{self.simulator_url}/healthz",
@@ -240,7 +240,7 @@ class _StoredSecrets:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else _secrets()
-        # From a version with only the simulator, without refunds.
+        # The file may come from a version that had only the simulator and no refunds.
         self.is_older = "gateways" not in self.kept
         if self.is_older:
             self.kept["gateways"] = make_secrets()
@@ -317,7 +317,7 @@ async def _provision(
 
 
 async def _provision_test_side(service: Service, merchant: dict[str, Any]) -> None:
-    """Issue a test key, which creates the test merchant. A later start reuses both."""
+    """Issue a test key, which creates the test merchant. Later starts reuse both."""
     if "test" in merchant:
         return
     issue = IssueApiKey(merchant_id=merchant["id"], name="test", test=True)
@@ -338,7 +338,7 @@ async def _invite_members(service: Service, installation: SandboxInstallation) -
             role=role,
         )
         invited = await service.run_operation(invitation, ACTOR)
-        assert invited.link is not None  # noqa: S101 - the sandbox mails nothing
+        assert invited.link is not None  # noqa: S101 - the sandbox sends no mail
         installation.portal_links[role] = invited.link
 
 

@@ -1,4 +1,4 @@
-"""Build the Python SDKs of a checkout, so that the sandbox serves them at `/packages/`."""
+"""Build the Python SDKs of a source checkout, which the sandbox serves at `/packages/`."""
 
 import os
 import subprocess
@@ -12,15 +12,16 @@ _SOURCES = {".py", ".toml", ".md"}
 
 
 def find_packages() -> str:
-    """Return the folder in `PAYINTENT_PACKAGES_DIR`, or else build the packages."""
+    """Return the folder in `PAYINTENT_PACKAGES_DIR`, or build the packages if it is not set."""
     return os.environ.get("PAYINTENT_PACKAGES_DIR") or build_packages()
 
 
 def build_packages() -> str:
-    """Return the folder of the SDKs' wheels, rebuilt if their sources have changed.
+    """Return the folder of the SDKs' wheels, which are rebuilt if their sources have changed.
 
-    All sandboxes of an environment share the folder. "" if this is not a checkout, because an
-    installed release contains its packages, or if the environment is read-only.
+    All sandboxes of a virtual environment share the folder. Return "" if the environment is
+    read-only, or if this is not a source checkout, because an installed release contains its
+    packages.
     """
     if not _SDKS.is_dir():
         return ""
@@ -30,7 +31,7 @@ def build_packages() -> str:
         for name in _NAMES:
             _build(_SDKS / name, folder)
     except OSError as error:
-        print(f"cannot build the packages of the SDKs: {error}", flush=True)
+        print(f"cannot build the SDK packages: {error}", flush=True)
         return ""
     return str(folder)
 
@@ -45,7 +46,7 @@ def _build(project: Path, folder: Path) -> None:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", scratch]
         process = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
         if process.returncode != 0:
-            print(f"cannot build the package of {project}:\n{process.stderr}", flush=True)
+            print(f"cannot build the package in {project}:\n{process.stderr}", flush=True)
             return
         [wheel] = Path(scratch).glob("*.whl")
         wheel.replace(folder / wheel.name)  # atomic, because a running sandbox may serve it

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 API_PORT = 8080
 CHAIN_PORTS = (8545, 8546, 8547)  # wallets expect development chains here
-_METRICS_AFTER, _CHAINS_AFTER, _GATEWAYS_AFTER = 4, 5, 8  # the base plus this
+_METRICS_AFTER, _CHAINS_AFTER, _GATEWAYS_AFTER = 4, 5, 8  # offsets from the base
 _BASE_MAX = 65_535 - _GATEWAYS_AFTER - 2  # keeps the last port valid
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of the sandbox: `PORT_BASE` and those after it."""
+    """The ports of the sandbox: `PORT_BASE` and the following ports."""
 
     api: int
     simulator: int
@@ -23,7 +23,7 @@ class Ports:
     stripe: int = API_PORT + _GATEWAYS_AFTER
     ecpay: int = API_PORT + _GATEWAYS_AFTER + 1
     twoc2p: int = API_PORT + _GATEWAYS_AFTER + 2
-    metrics: int = API_PORT + _METRICS_AFTER  # of the worker; the API's are at the operator's port
+    metrics: int = API_PORT + _METRICS_AFTER  # the worker's; the API's are on the operator port
 
     @staticmethod
     def from_base(base: int) -> "Ports":

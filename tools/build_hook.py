@@ -1,6 +1,6 @@
 """Hatch build hook: record the commit, and include packages for merchants in the wheel.
 
-`RELEASE_PACKAGES` names the folder of the packages. Without it, the wheel contains none.
+`RELEASE_PACKAGES` is the folder of the packages. Without it, the wheel does not contain packages.
 """
 
 import os

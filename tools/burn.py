@@ -1,7 +1,8 @@
 """Run the tests of `make test` repeatedly, on idle and on busy cores, and print a table.
 
-`python -m tools.burn` runs them five times each; `RUNS=2` changes the number, and `LOAD=busy`
-selects a load. The logs of failed runs are stored in `var/burn/`, and the exit status is then 1.
+`python -m tools.burn` runs them five times under each load. `RUNS=2` changes the number of runs,
+and `LOAD=busy` selects a load. The logs are stored in `var/burn/`. If a run fails, the exit status
+is 1.
 """
 
 import multiprocessing
@@ -22,7 +23,7 @@ _SUMMARY = re.compile(r"^\d+ (passed|failed|error).* in [\d.]+s.*$", re.MULTILIN
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of the suite: whether it was green, pytest's closing line, and its duration."""
+    """A run of the suite: whether it was green, pytest's summary line, and the duration."""
 
     load: str
     green: bool
@@ -31,7 +32,7 @@ class Run:
 
 
 def main(runs: int, loads: list[str], logs: Path, command: list[str]) -> int:
-    """Run `command` under each load, `runs` times each; gives the exit status."""
+    """Run `command` `runs` times under each load, and return the exit status."""
     logs.mkdir(parents=True, exist_ok=True)
     results: list[Run] = []
     print("| machine | run | result | time | pytest |\n|---|---|---|---|---|", flush=True)
@@ -52,7 +53,7 @@ def _run(load: str, log: Path, command: list[str]) -> Run:
             command, stdout=out, stderr=subprocess.STDOUT, timeout=RUN_TIMEOUT_S, check=False
         ).returncode
     lines = list(_SUMMARY.finditer(log.read_text()))
-    summary = lines[-1].group() if lines else "no closing line"
+    summary = lines[-1].group() if lines else "no summary line"
     return Run(load, status == 0 and bool(lines), summary, time.monotonic() - begun)
 
 
@@ -63,7 +64,7 @@ def _row(number: int, run: Run) -> str:
 
 @contextmanager
 def _busy() -> Iterator[None]:
-    """Keep every core busy with something else."""
+    """Keep every core busy while the block runs."""
     cores = os.cpu_count() or 1
     burners = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(cores)]
     for burner in burners:

@@ -1,7 +1,7 @@
 """Render the Helm chart and check the manifests: `python -m tools.chart`.
 
-Helm is `HELM`, or `helm` on PATH. Without Helm, it prints the skipped checks and exits with 0, so
-that `make check` works.
+`HELM` is the path of Helm; the default is `helm` on PATH. Without Helm, the command prints which
+checks were skipped and exits with 0.
 """
 
 import os
@@ -18,7 +18,7 @@ from tools.openapi.install import install_python
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy" / "helm" / "payintent"
-FULL = ROOT / "tests" / "docs" / "helm_values.yaml"  # everything switched on
+FULL = ROOT / "tests" / "docs" / "helm_values.yaml"  # enables everything
 LEAST = [
     *(
         "--set",
@@ -30,18 +30,18 @@ LEAST = [
     *("--set", "settings.PAYINTENT_API_BASE=https://pay.example.com/v1"),
     *("--set", "settings.PAYINTENT_CHECKOUT_BASE=https://pay.example.com/c"),
 ]
-#: The oldest that Chart.yaml allows, and the newest that the validator has schemas of.
+#: The oldest version that Chart.yaml allows, and the newest that the validator has schemas for.
 VERSIONS = ("1.29.0", "1.37.0")
 LOCK = ROOT / "requirements" / "kubernetes.txt"
 FOLDER = Path(sys.prefix) / "kubernetes"
 
 
 def main() -> int:
-    """Lint, render and validate; gives the exit status."""
+    """Lint, render and validate the chart, and return the exit status."""
     helm = os.environ.get("HELM") or shutil.which("helm")
     if not helm:
-        print("helm is not on PATH, and HELM is not set: the chart was not rendered, and what it")
-        print("renders was not validated. Its files alone are checked by `make test`.")
+        print("helm is not on PATH, and HELM is not set. The chart was not rendered, and its")
+        print("manifests were not validated. `make test` checks only the chart's files.")
         return 0
     version = run(helm, "version", "--short").strip()
     run(helm, "lint", "--strict", str(CHART), "--values", str(FULL))
@@ -69,7 +69,7 @@ def validate(rendered: dict[tuple[str, str], str]) -> int:
     try:
         install_python(LOCK, FOLDER)
     except subprocess.CalledProcessError:
-        print("kubernetes-validate cannot be installed: no schema of Kubernetes was compared")
+        print("kubernetes-validate cannot be installed, so the manifests were not validated")
         return 0
     program = str(FOLDER / "bin" / "kubernetes-validate")
     for (name, version), text in rendered.items():
@@ -85,16 +85,16 @@ def findings(text: str) -> Iterator[str]:
     for manifest in filter(None, yaml.safe_load_all(text)):
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         if manifest["kind"] == "Secret":
-            yield f"{name} holds a secret"
+            yield f"{name} contains a secret"
         if pod := manifest.get("spec", {}).get("template", {}).get("spec"):
             yield from (f"{name} {problem}" for problem in _problems(pod))
 
 
 def _problems(pod: dict[str, Any]) -> Iterator[str]:
     if pod.get("enableServiceLinks") is not False:
-        yield "gets names of services among its settings"
+        yield "receives service names in its environment"
     if pod.get("automountServiceAccountToken") is not False:
-        yield "gets a token of the cluster"
+        yield "receives a cluster token"
     if not pod.get("securityContext", {}).get("runAsNonRoot"):
         yield "may run as root"
     for container in pod["containers"]:
@@ -102,13 +102,13 @@ def _problems(pod: dict[str, Any]) -> Iterator[str]:
         if "@sha256:" not in container["image"]:
             yield "has an image without a digest"
         if rights.get("allowPrivilegeEscalation") is not False:
-            yield "may get more rights"
+            yield "allows privilege escalation"
         if not rights.get("readOnlyRootFilesystem"):
-            yield "can write its root"
+            yield "has a writable root file system"
         if rights.get("capabilities", {}).get("drop") != ["ALL"]:
             yield "has capabilities"
         if not container.get("resources", {}).get("limits", {}).get("memory"):
-            yield "has no limit of memory"
+            yield "has no memory limit"
 
 
 if __name__ == "__main__":

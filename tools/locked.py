@@ -1,4 +1,4 @@
-"""Read a lock file: the packages, their pinned versions, and which package requires which."""
+"""Read a lock file: the packages, their pinned versions, and the packages that require them."""
 
 import re
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "payintent"
 _COMMENT = re.compile(r"    # (?:via |  )(?P<name>[A-Za-z0-9._-]+)(?: \(.*\))?$")
-# The service runs on Linux with CPython; a package for anything else is not installed. The oldest
-# supported Python is used, so that the result does not depend on the running Python.
+# The service runs on CPython on Linux, so packages for other platforms are ignored. The Python
+# version is the oldest supported version, so that the result does not depend on the running Python.
 _TARGET = {
     "implementation_name": "cpython",
     "os_name": "posix",
@@ -32,7 +32,7 @@ class Package:
 
 
 def read(path: Path) -> list[Package]:
-    """List the packages that this lock installs on Linux, by name."""
+    """List the packages that this lock installs on Linux, sorted by name."""
     packages: list[Package] = []
     for block in re.split(r"\n(?=[a-z0-9])", path.read_text().strip()):
         lines = block.splitlines()

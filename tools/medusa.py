@@ -1,7 +1,8 @@
 """Build the Medusa plugin: `python -m tools.medusa FOLDER` writes its npm package to the folder.
 
-Without a folder it only installs Medusa, for building and testing the plugin, by the lock of
-`plugins/medusa/shop` into the environment's `medusa`. Install scripts are disabled.
+Without a folder, it only installs Medusa, which building and testing the plugin requires. The lock
+in `plugins/medusa/shop` pins its packages, which go to the environment's `medusa` folder. Install
+scripts are disabled.
 """
 
 import re
@@ -25,7 +26,7 @@ _PACK = ("pack", "--offline", "--ignore-scripts", "--pack-destination")
 
 
 def build(folder: Path) -> Path:
-    """Put the plugin's package into a folder; gives its file (`SystemExit`)."""
+    """Build the plugin's package into a folder, and return its file. Raises `SystemExit`."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="payintent-medusa-") as scratch:
         add(pack_library(Path(scratch)))
@@ -37,7 +38,7 @@ def build(folder: Path) -> Path:
 
 
 def add(package: Path) -> None:
-    """Unpack a package into Medusa's packages, replacing an earlier version."""
+    """Unpack a package into Medusa's packages, replacing any earlier version."""
     with TemporaryDirectory(prefix="payintent-package-") as scratch:
         shutil.unpack_archive(package, scratch, filter="data")
         target = _MODULES / re.split(r"-(?=\d)", package.name)[0]
@@ -46,7 +47,7 @@ def add(package: Path) -> None:
 
 
 def compile_project(project: Path) -> None:
-    """Compile a project with the packages of Medusa (`SystemExit`)."""
+    """Compile a project with Medusa's packages. Raises `SystemExit`."""
     (project / "node_modules").symlink_to(_MODULES)
     run([npm()[0], str(_MODULES / "typescript" / "bin" / "tsc"), "-p", "."], project)
 

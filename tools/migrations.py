@@ -1,8 +1,8 @@
 """Reject migrations that lock a table while PostgreSQL reads or rewrites its rows.
 
 `python -m tools.migrations` checks the migrations after `0001_initial`; `make check` runs it.
-Tables that a migration creates itself may be changed freely. A statement is accepted in spite of
-a rule if a comment in it or above it says `-- lint: allow <rule>: <reason>`.
+A migration may freely change tables that it creates itself. A statement may break a rule if a
+comment in it or above it says `-- lint: allow <rule>: <reason>`.
 
 docs/contribute/add-a-migration.md explains the rules.
 """
@@ -102,9 +102,9 @@ _REWRITES = re.compile(r"set (tablespace|logged|unlogged|access method)\b")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One SQL statement in lower case, its tokens separated by single spaces.
+    """An SQL statement in lower case, with its tokens separated by single spaces.
 
-    Comments are removed, and strings and bodies of functions are replaced by `''`.
+    Comments are removed, and strings and function bodies are replaced with `''`.
     """
 
     line: int
@@ -135,7 +135,7 @@ class _Constraints:
 
 
 def split_statements(sql: str) -> Iterator[Statement]:
-    """Split a file at the semicolons outside strings, comments and bodies of functions."""
+    """Split a file at the semicolons outside strings, comments and function bodies."""
     tokens: list[str] = []
     allowances: list[str] = []
     line = 0
@@ -160,7 +160,7 @@ def _normalize(kind: str, text: str) -> str:
 
 
 def check(files: Iterable[Path]) -> Iterator[Problem]:
-    """Yield the problems of the migrations, which must be in the order of their numbers."""
+    """Yield the problems of the migrations, which must be sorted by number."""
     constraints = _Constraints()
     for path in files:
         yield from _File(path, constraints).problems()
@@ -174,7 +174,7 @@ class _File:
         self._statements = list(split_statements(sql))
         self._constraints = constraints
         self._created: set[str] = set()
-        self._has_altered = False  # a table that existed before
+        self._has_altered = False  # whether a table that already existed was altered
 
     def problems(self) -> Iterator[Problem]:
         for statement in self._statements:
@@ -190,7 +190,7 @@ class _File:
                 yield Problem(self._name, statement.line, rule)
 
     def _rules(self, text: str) -> Iterator[str]:
-        """Yield the rules that a statement breaks, and remember its effects."""
+        """Yield the rules that a statement breaks, and record its effects."""
         if self._is_concurrent or " concurrently " in text:
             if not (self._is_concurrent and _CONCURRENT.match(text)):
                 yield "concurrently"
@@ -233,7 +233,7 @@ class _File:
         self._has_altered = True
         if match := _CONSTRAINT.match(action):
             yield from self._constraint_rules(table, match[1], match[2], action)
-        elif action.startswith("add constraint "):  # NOT NULL as a constraint, and later syntax
+        elif action.startswith("add constraint "):  # NOT NULL as a constraint, or newer syntax
             if "not null" in action:
                 yield "not-null"
         elif match := _COLUMN.match(action):
@@ -282,7 +282,7 @@ def _calls_volatile(default: str) -> bool:
 
 
 def _expression(text: str) -> str:
-    """Cut a default from the constraints behind it."""
+    """Remove the constraints after a default."""
     return re.split(r" (?:not null|null|check|constraint|references|unique|primary key)\b", text)[0]
 
 
@@ -305,7 +305,7 @@ def migrations(folder: Path) -> list[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Reject migrations that lock a table for long.")
+    parser = argparse.ArgumentParser(description="Reject migrations that lock tables for long.")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     problems = list(check(migrations(parser.parse_args().folder)))
     for problem in problems:

@@ -1,8 +1,8 @@
 """Install the dependencies of tests, drills and benchmarks.
 
-`python -m tools.prepare` installs the parts for the tests; names of `PARTS` select parts. Parts
-that match their lock are not installed again. Node packages and Python environments go into
-the folder of this environment; programs come from Debian.
+`python -m tools.prepare` installs the parts that the tests need; arguments select `PARTS` by name.
+Parts that match their lock are not installed again. Node packages and Python environments are
+installed into the current virtual environment's folder, and programs from Debian.
 """
 
 import os
@@ -23,7 +23,7 @@ from tools.web import install as web
 
 PROFILE = Path(sys.prefix) / "profile"
 PY_SPY = PROFILE / "bin" / "py-spy"
-#: Debian starts nginx when it installs it; this policy forbids that while packages are installed.
+#: Debian starts nginx after installing it. This policy prevents that during the installation.
 _INSTALL = """
 policy=/usr/sbin/policy-rc.d; created=
 [ -e $policy ] || { created=$policy; printf '#!/bin/sh\\nexit 101\\n' >$policy; chmod +x $policy; }
@@ -36,14 +36,14 @@ exit $failed
 
 
 def is_installed(folder: Path, source: Path) -> bool:
-    """Tell whether npm has finished installing the lock of `source` into `folder`."""
+    """Return whether npm has completely installed the lock of `source` into `folder`."""
     lock, copy = source / "package-lock.json", folder / "package-lock.json"
     finished = folder / "node_modules" / ".package-lock.json"  # npm writes it last
     return finished.is_file() and copy.is_file() and copy.read_bytes() == lock.read_bytes()
 
 
 def has_packages(environment: Path, lock: Path) -> bool:
-    """Tell whether a Python environment has every package that `lock` pins."""
+    """Return whether a Python environment has every package that `lock` pins."""
     folders = environment.glob("lib/python3*/site-packages")
     installed = {
         (_normalize(package.metadata["Name"]), package.version)
@@ -55,7 +55,7 @@ def has_packages(environment: Path, lock: Path) -> bool:
 
 
 def has_openapi_tools() -> bool:
-    """Tell whether everything that `openapi` installs is there."""
+    """Return whether everything that `openapi` installs is present."""
     return (
         is_installed(openapi.FOLDER, openapi.HERE)
         and has_packages(openapi.CLIENTS, openapi.LOCKS / "clients.txt")
@@ -64,12 +64,12 @@ def has_openapi_tools() -> bool:
 
 
 def has_web_tools() -> bool:
-    """Tell whether everything that `web` installs is there."""
+    """Return whether everything that `web` installs is present."""
     return is_installed(web.FOLDER, web.HERE)
 
 
 def has_examples() -> bool:
-    """Tell whether the packages of every shop in `examples/` are there."""
+    """Return whether the packages of every shop in `examples/` are present."""
     return all(
         is_installed(shops.FOLDER / name, shops.EXAMPLES / name) for name in shops.NODE
     ) and all(
@@ -84,13 +84,13 @@ def _normalize(name: str) -> str:
 
 def _prepare_openapi() -> None:
     if not has_openapi_tools():
-        _report("the tools of the contract and of the clients")
+        _report("the contract checkers and client generators")
         openapi.main()
 
 
 def _prepare_web() -> None:
     if not has_web_tools():
-        _report("the checks of scripts and styles")
+        _report("the script and style checkers")
         web.main()
 
 
@@ -119,7 +119,7 @@ def _prepare_vitest() -> None:
 def _prepare_examples() -> None:
     _prepare_openapi()
     if not has_examples():
-        _report("the packages of the example shops")
+        _report("the example shops' packages")
         shops.main()
 
 
@@ -158,10 +158,10 @@ def _install_from_debian(*packages: str) -> None:
     command = [*as_root, "sh", "-c", _INSTALL, "prepare", *packages]
     process = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
     if process.returncode != 0:
-        print(f"not all of {names} could be installed: tests that need them will fail", flush=True)
+        print(f"could not install all of {names}; tests that need them will fail", flush=True)
 
 
-#: The installers by name.
+#: The installer of each part.
 PARTS: dict[str, Callable[[], None]] = {
     "openapi": _prepare_openapi,
     "web": _prepare_web,
@@ -177,12 +177,12 @@ _FOR_TESTS = ("openapi", "web", "browser", "programs", "examples")
 
 
 def prepare(*names: str) -> None:
-    """Install the parts that are named."""
+    """Install these parts."""
     for name in names:
         PARTS[name]()
 
 
 if __name__ == "__main__":
     if unknown := set(sys.argv[1:]) - PARTS.keys():
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(PARTS)}")
+        sys.exit(f"unknown parts: {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
     prepare(*(sys.argv[1:] or _FOR_TESTS))

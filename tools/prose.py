@@ -1,9 +1,9 @@
 """Check that docstrings, comments, docs and pages are in plain technical English.
 
-`python -m tools.prose` compares rates of marker words with limits, separately for the code and for
-the docs; `python -m tools.prose PATH... --worst 20` measures the paths and lists the files with
-most markers. The exit status is 1 if a limit is exceeded. Markers are a thermometer: text that
-passes can still be hard to read, but text that fails always is.
+`python -m tools.prose` compares the rates of marker words with limits, separately for the code and
+the docs. `python -m tools.prose PATH... --worst 20` measures the paths and lists the files with the
+most markers. The exit status is 1 if a limit is exceeded. Text that exceeds a limit is hard to
+read, but text within the limits can be hard to read too.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _SUFFIXES = frozenset({".py", ".md", ".html"})
 _DIRECTIVE = re.compile(r"#\s*(noqa|pyright:|type:|!)")
 _MARKDOWN_CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
 _HTML_MARKUP = re.compile(r"<(script|style)\b.*?</\1>|{[{%#].*?[}%#]}|<[^>]*>", re.DOTALL)
-#: Bindings may not be called by a bare participle: data is a noun.
+#: Variables must not be named with a bare participle; data has nouns as names.
 _PARTICIPLE = re.compile(
     "asked|chosen|claimed|counted|done|drawn|found|given|heard|held|joined|kept|known|listed|made|"
     "meant|named|noted|opened|owed|paid_out|read_back|said|seen|sent|served|shown|sold|taken|told|"
@@ -40,7 +40,7 @@ _PER_WORDS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A group of words, and how often they may (or, for a minimum, must) occur in 1,000 words."""
+    """A group of words, and the maximum (or minimum) of their occurrences in 1,000 words."""
 
     name: str
     pattern: re.Pattern[str]
@@ -65,7 +65,7 @@ MARKERS = (
 
 @dataclass(slots=True)
 class Measurement:
-    """Words, markers and participle bindings of some text; measurements can be added."""
+    """The number of words, markers and participle bindings in a text. Measurements can be added."""
 
     words: int = 0
     markers: Counter[str] = field(default_factory=Counter[str])
@@ -92,7 +92,7 @@ class Measurement:
         return failures
 
     def badness(self) -> float:
-        """Return the rate of all markers that have a maximum."""
+        """Return the total rate of all markers that have a maximum."""
         return sum(self.rate(marker) for marker in MARKERS if not marker.is_minimum)
 
 
@@ -139,7 +139,7 @@ def list_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def check(name: str, paths: Iterable[Path], worst: int = 0) -> bool:
-    """Print the measurement of some paths; return whether every limit holds."""
+    """Print the measurement of these paths, and return whether they are within all limits."""
     total = Measurement()
     files: list[tuple[float, Path]] = []
     for path in list_files(paths):
@@ -159,8 +159,8 @@ def check(name: str, paths: Iterable[Path], worst: int = 0) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure how plain the English of files is.")
-    parser.add_argument("paths", nargs="*", type=Path, help="files and folders; default: the tree")
-    parser.add_argument("--worst", type=int, default=0, help="list so many files, worst first")
+    parser.add_argument("paths", nargs="*", type=Path, help="files and folders; default: all")
+    parser.add_argument("--worst", type=int, default=0, help="number of worst files to list")
     arguments = parser.parse_args()
     parts = {name: [ROOT / path for path in paths] for name, paths in PARTS.items()}
     if arguments.paths:

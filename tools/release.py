@@ -1,7 +1,7 @@
 """Build a release into a folder: `python -m tools.release FOLDER`, as `make release` does.
 
-Two builds of a commit are equal to the byte: archive times come from the commit, and files are
-sorted. `--verify` then installs the release into an empty environment and pays once.
+Two builds of a commit are byte-identical: archive times come from the commit, and files are sorted.
+`--verify` then installs the release into an empty environment and makes a payment.
 """
 
 import argparse
@@ -92,12 +92,12 @@ def _write_documents(folder: Path) -> None:
 
 
 def release_notes(changelog: str, version: str) -> str:
-    """Return the changelog's section about a version; raises `SystemExit` without one."""
+    """Return the changelog's section about a version. Raises `SystemExit` if it is missing."""
     section = re.search(
         rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## \[|\Z)", changelog, re.DOTALL | re.MULTILINE
     )
     if section is None:
-        raise SystemExit(f"CHANGELOG.md has no section [{version}]")
+        raise SystemExit(f"CHANGELOG.md does not have a section [{version}]")
     return f"# payintent {version}\n\n{section[1].strip()}\n"
 
 
@@ -117,7 +117,9 @@ def _git(*words: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build a release.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--verify", action="store_true", help="install the release and pay once")
+    parser.add_argument(
+        "--verify", action="store_true", help="install the release and make a payment"
+    )
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     build(folder)

@@ -1,4 +1,4 @@
-"""Install a release into an empty environment, run it, and pay once with the SDK that it serves."""
+"""Install a release into an empty environment, run it, and pay with the SDK that it serves."""
 
 import os
 import signal
@@ -25,10 +25,10 @@ with Client(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"]) as cli
 
 
 def verify(release: Path) -> None:
-    """Install the service from `release`, and a merchant's SDK from the service; then pay.
+    """Install the service from `release` and a merchant's SDK from the service, and pay.
 
-    Third-party packages come from the package index, pinned by the locks of the release. Raises
-    `SystemExit` if the payment is not PAID.
+    Third-party packages come from the package index and are pinned by the locks of the release.
+    Raises `SystemExit` if the payment is not PAID.
     """
     with TemporaryDirectory(prefix="payintent-release-") as scratch:
         folder = Path(scratch)
@@ -47,13 +47,13 @@ def verify(release: Path) -> None:
             [wheel] = release.glob("payintent_sdk-*.whl")
             _run(merchant / "pip", "install", "-q", f"{origin}/packages/files/{wheel.name}")
             result = _run(merchant / "python", "-I", "-c", _PAY, env={**environment, **exports})
-        print(f"paid with the SDK of the installation: {result}", end="")
+        print(f"paid with the installation's SDK: {result}", end="")
         if not result.endswith(" PAID\n"):
-            raise SystemExit("the release could not be paid with")
+            raise SystemExit("the payment is not PAID")
 
 
 def _make_environment(folder: Path) -> Path:
-    """Create a virtual environment; return the folder of its programs."""
+    """Create a virtual environment, and return the folder of its programs."""
     _run(sys.executable, "-m", "venv", folder)
     return folder / "bin"
 
@@ -84,7 +84,7 @@ def _sandbox(program: Path, folder: Path, environment: dict[str, str]) -> Iterat
 
 
 def _read_exports(text: str) -> Iterator[tuple[str, str]]:
-    """Parse `export NAME=VALUE` lines; values are quoted for a shell if needed."""
+    """Parse `export NAME=VALUE` lines. Values may be quoted for a shell."""
     for line in text.splitlines():
         name, _, value = line.removeprefix("export ").partition("=")
         yield name, value.strip("'\"")

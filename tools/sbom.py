@@ -1,4 +1,4 @@
-"""Write the bill of materials of the service (CycloneDX): `python -m tools.sbom FOLDER`."""
+"""Write the service's bill of materials (CycloneDX): `python -m tools.sbom FOLDER`."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ FILE_NAME = "sbom.cdx.json"
 
 
 def build() -> dict[str, Any]:
-    """Describe `requirements/run.txt`; the same lock gives the same document, to the byte."""
+    """Describe `requirements/run.txt`. The same lock always results in the same bytes."""
     project = tomllib.loads((locked.ROOT / "pyproject.toml").read_text())["project"]
     packages = locked.read(locked.ROOT / "requirements" / "run.txt")
     references = {package.name: _purl(package.name, package.version) for package in packages}

@@ -97,7 +97,7 @@ _TYPES: dict[Any, str] = {bool: "boolean", int: "integer", SecretStr: "secret"}
 
 
 def tables() -> str:
-    """Return a table of each group of settings, with headings."""
+    """Return a table for each group of settings, with headings."""
     return "\n".join(_parts()) + "\n"
 
 
@@ -133,7 +133,7 @@ def _parts() -> Iterator[str]:
 
 
 def _value(name: str) -> str:
-    """Return the unit and the bounds of a setting, or its type if it has neither."""
+    """Return a setting's choices, its unit and bounds, or its type."""
     field = Settings.model_fields[name]
     unit = next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "")
     if get_origin(field.annotation) is Literal:

@@ -1,4 +1,4 @@
-"""The SQL statements of the service, as they run: literals, constants and their sums."""
+"""The service's complete SQL statements: literals, constants and concatenations of both."""
 
 import ast
 import importlib
@@ -19,7 +19,7 @@ _CALLS = {"fetch", "row", "value", "fetchrow", "fetchval", "execute"}
 _SQL = re.compile(
     r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|LOCK|SET|NOTIFY|LISTEN|TRUNCATE|ANALYZE)\b"
 )
-#: Modules that pass on or compose queries; the lists of payments are composed below.
+#: Modules that pass on or compose queries. `statements` composes the queries of payment lists.
 _COMPOSED = {
     *("db.database", "db.driver", "db.lists", "db.migrations_runner", "db.replica"),
     *("payments.list_store", "payments.search_store"),
@@ -35,7 +35,7 @@ class Statement:
 
 
 def statements() -> Iterator[Statement]:
-    """Yield every statement that the roles of the service run."""
+    """Yield every statement that the service runs with its database roles."""
     for label, tree, names in _modules():
         for name, value in names.items():
             for keyset in _list_keysets(value):
@@ -57,7 +57,7 @@ def statements() -> Iterator[Statement]:
 
 
 def _list_keysets(value: object) -> list[KeysetList]:
-    """Return the list that is bound to a name, or the lists in a dictionary."""
+    """Return a value as a list if it is a `KeysetList`, or all of them in a dictionary."""
     values = cast("dict[object, object]", value).values() if isinstance(value, dict) else [value]
     return [one for one in values if isinstance(one, KeysetList)]
 
@@ -72,7 +72,7 @@ def _modules() -> Iterator[tuple[str, ast.Module, dict[str, Any]]]:
 
 
 def _queries(function: ast.AST, names: dict[str, Any], label: str) -> Iterator[str]:
-    """Yield the queries of a function: literals, and sums of constants of its module or table."""
+    """Yield a function's queries: literals, and concatenated constants of its module or table."""
     for call in ast.walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             if call.func.attr not in _CALLS or not call.args:
@@ -88,7 +88,7 @@ def _queries(function: ast.AST, names: dict[str, Any], label: str) -> Iterator[s
 
 
 def _evaluate(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """Yield the values of a query, once for each table that it is composed with."""
+    """Yield the value of a query for each table that it is composed for."""
     if "self" in code.co_names and "PayoutTable" in names:
         for table in (payout_store.TABLE, gateway_payout_store.TABLE):
             yield eval(code, names, {"self": table})  # noqa: S307

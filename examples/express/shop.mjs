@@ -20,7 +20,7 @@ const TEXTS = new Map([
   ["PENDING", WAITING],
   ["PROCESSING", ["Your payment is being processed.", "Continue to payment"]],
   ["FAILED", ["Your payment has failed. You have not been charged.", "Pay again"]],
-  ["EXPIRED", ["Your payment has expired before it was confirmed.", "Pay again"]],
+  ["EXPIRED", ["Your payment expired before it was confirmed.", "Pay again"]],
   ["CANCELLED", ["Your payment was cancelled. You have not been charged.", "Pay again"]],
 ]);
 const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation

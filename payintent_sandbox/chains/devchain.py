@@ -31,7 +31,7 @@ from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.private_files import write_private
 
 T = TypeVar("T")
-READY_TIMEOUT_S = 600.0  # the first time, anvil is fetched
+READY_TIMEOUT_S = 600.0  # the first start fetches anvil
 STOP_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
 _READY = "devchain.json"  # written by `up`, like the whole sandbox's `dev.json`
@@ -46,16 +46,16 @@ def start(*, foreground: bool) -> None:
     """
     var_dir, ports = _var_dir(), _ports()
     if find_owner(var_dir / "chains"):
-        _fail("the chains run already: by `payintent devchain up`, or by `make dev`")
+        _fail("the chains are already running: `payintent devchain up` or `make dev` started them")
     if listed := ", ".join(str(port) for port in taken(ports.chains)):
-        _fail(f"port {listed} is taken; choose others with PORT_BASE=N")
+        _fail(f"port {listed} is in use; choose other ports with PORT_BASE=N")
     if foreground:
         raise typer.Exit(asyncio.run(_run(var_dir, ports)))
     _spawn(var_dir)
     for slug in SLUGS:
         chain = _chain(slug)
         print(f"{slug:10} {chain.url}  contract {chain.deployment.contract_address}")
-    print(f"tokens, and a buyer with a key for each, are in {var_dir / _READY}")
+    print(f"the tokens, and each chain's buyer with its key, are in {var_dir / _READY}")
 
 
 def stop() -> None:
@@ -63,21 +63,21 @@ def stop() -> None:
     var_dir = _var_dir()
     running = find_owner(var_dir / "chains")
     if running is None:
-        print("no chains run")
+        print("no chains are running")
         return
     if running.owner != _OWNER:
-        _fail("these chains belong to `make dev`, and end with it")
+        _fail("these chains belong to `make dev` and stop with it")
     os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while find_owner(var_dir / "chains") == running:
         if time.monotonic() > deadline:
-            _fail(f"the chains do not end; their supervisor is process {running.pid}")
+            _fail(f"the chains have not stopped; their supervisor is process {running.pid}")
         time.sleep(_LOOK_S)
-    print("the chains have ended")
+    print("the chains have stopped")
 
 
 def fund_account(slug: str, address: str, units: int, symbol: str | None) -> None:
-    """Give an account whole coins and whole tokens of each kind, or only one token."""
+    """Send an account whole coins and whole tokens of each kind, or only one token."""
     dev_chain = _chain(slug)
     symbols = [token.symbol for token in dev_chain.deployment.tokens if not token.native]
     if symbol is not None and symbol not in symbols:
@@ -91,8 +91,8 @@ def fund_account(slug: str, address: str, units: int, symbol: str | None) -> Non
         await fund(chain, dev_chain.deployment, address, units, symbol)
 
     _run_on(dev_chain, give)
-    received = symbol or f"the coin and of {', '.join(symbols)}"
-    print(f"{address} has {units} more of {received} on {slug}")
+    received = symbol or f"the coin and {', '.join(symbols)}"
+    print(f"{address} received {units} units of {received} on {slug}")
 
 
 def mine(slug: str, count: int) -> None:
@@ -112,7 +112,8 @@ def replace_blocks(slug: str, depth: int) -> None:
         await chain.ask("anvil_reorg", depth, [])
         return await chain.number("eth_blockNumber")
 
-    print(f"{slug} has {depth} other blocks up to block {_run_on(_chain(slug), replace)}")
+    head = _run_on(_chain(slug), replace)
+    print(f"{slug}: replaced the last {depth} blocks, up to block {head}")
 
 
 async def _run(var_dir: Path, ports: Ports) -> int:
@@ -155,7 +156,7 @@ def _spawn(var_dir: Path) -> None:
     """Start the chains in a background process, and wait until they are ready."""
     log = var_dir / "logs" / "devchain.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    (var_dir / _READY).unlink(missing_ok=True)  # of a process that was killed
+    (var_dir / _READY).unlink(missing_ok=True)  # a killed process may have left it
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "payintent", "devchain", "up", "--foreground"],
@@ -168,10 +169,10 @@ def _spawn(var_dir: Path) -> None:
     while not (var_dir / _READY).exists():
         if process.poll() is not None:
             lines = log.read_text(errors="replace").strip().splitlines()
-            _fail((lines or ["the chains ended at once"])[-1].removeprefix("payintent devchain: "))
+            _fail((lines or ["the chains stopped early"])[-1].removeprefix("payintent devchain: "))
         if time.monotonic() > deadline:
             process.terminate()
-            _fail(f"the chains do not start; see {log}")
+            _fail(f"the chains did not start; see {log}")
         time.sleep(_LOOK_S)
 
 

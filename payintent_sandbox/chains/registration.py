@@ -48,8 +48,8 @@ class ChainRegistration:
     ) -> DevChain:
         """Accept payments on a chain, and add its tokens to these merchants' methods.
 
-        A retired contract cannot be added again: if a new chain has one at the same address,
-        a new contract is deployed.
+        A retired contract cannot be added again. If a new chain has a contract at the address of a
+        retired contract, another contract is deployed.
         """
         view = await self._view(chain.slug)
         while _address(chain) in {
@@ -142,8 +142,8 @@ class ChainRegistration:
     async def _reset_cursor(self, slug: str, url: str) -> None:
         """Read a chain from block 0 again if it lacks the last block that was read.
 
-        A killed chain has lost some or all of the blocks that were read. Transfers that are stored
-        are not settled twice. Only a sandbox does this: elsewhere a lost final block halts the
+        A chain that was killed may have lost blocks that were already read. Stored transfers are
+        not settled twice. Only the sandbox resets a cursor: elsewhere a lost final block halts the
         chain.
         """
         cursor = await chain_store.get_cursor(self.service.database, slug)

@@ -65,7 +65,7 @@ class DevChainRpc:
             if receipt is not None:
                 return receipt
             await asyncio.sleep(POLL_S)
-        raise DevChainError(f"{tx_hash} is not mined")
+        raise DevChainError(f"{tx_hash} was not mined in time")
 
 
 @asynccontextmanager

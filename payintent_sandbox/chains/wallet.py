@@ -34,7 +34,7 @@ class Wallet:
         """Call a contract function that returns a number. Raises `DevChainError`."""
         answer = await self.chain.ask("eth_call", {"to": to, "data": data}, "latest")
         if answer == "0x":
-            raise DevChainError(f"no contract is at {to}")
+            raise DevChainError(f"there is no contract at {to}")
         return int(answer, 16)
 
 

@@ -68,7 +68,7 @@ async def change_method(stage: DemoStage) -> None:
     quotes = await stage.quotes(payment)
     left, taken = quotes[0], quotes[-1]
     if left is taken:
-        raise StepError("the merchant needs two payment methods of the simulator")
+        raise StepError("the merchant needs two payment methods at the simulator")
     first = await stage.select(payment, left)
     await stage.pay(first, PAID_TOO_LATE)
     await stage.pay(await stage.select(payment, taken), APPROVED)
@@ -83,7 +83,7 @@ async def change_method(stage: DemoStage) -> None:
 
 
 async def _late_callback(stage: DemoStage, session_id: str) -> None:
-    """Wait until the gateway has reported the replaced session and received a response."""
+    """Wait until the gateway has reported the replaced session and received an acknowledgement."""
     delay_s = LATE_CALLBACK_S / stage.sandbox.sim_time_scale
 
     async def answered() -> list[Fields]:
@@ -98,7 +98,7 @@ async def _late_callback(stage: DemoStage, session_id: str) -> None:
     what = f"the gateway's callback for the replaced method, about {delay_s:.0f} s late"
     [callback, *_] = await stage.until(what, answered, delay_s + PATIENCE_S)
     expect("callback", callback["type"], "session.paid")
-    stage.say(f"late callback {callback['type']} for {session_id}: answered {callback['status']}")
+    stage.say(f"late callback {callback['type']} for {session_id}: response {callback['status']}")
 
 
 async def cancel(stage: DemoStage) -> None:
@@ -106,7 +106,7 @@ async def cancel(stage: DemoStage) -> None:
     payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
     path = f"/payments/{payment['id']}/cancel"
     answer = await stage.call("POST", path, keyed=True)
-    stage.say(f"POST cancel answers {answer['status']}")
+    stage.say(f"POST cancel returns {answer['status']}")
     await stage.webhook(payment, "payment.cancelled")
     await stage.shows(payment, "CANCELLED", "cancelled_at")
     refused = await stage.call("POST", path, CONFLICT, keyed=True)
@@ -128,23 +128,23 @@ _Flow = Callable[[DemoStage], Awaitable[None]]
 FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Pay by card", pay_by_card),
     ("A declined card", decline),
-    ("Another method, and money that arrives too late", change_method),
+    ("Paid with another method, and late money for the first method", change_method),
     ("Cancelled by the merchant", cancel),
     ("Expired", expire),
-    ("Missed by a shop that is away, and healed by its feed", heal_an_outage),
+    ("Missed by an unreachable shop, and recovered from its event feed", heal_an_outage),
 )
 GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid and refunded in two parts, with each gateway", refund_with_each),
     ("Declined three times, which ends the payment", decline_three_times),
-    ("Refunds that are pending, refused, or not answered", refund_otherwise),
+    ("Refunds that are pending, refused, or get no response", refund_otherwise),
     ("Disputed at the bank, and lost", lose_a_dispute),
-    ("Paid out to the merchant, never more than is owed", pay_out),
+    ("Paid out to the merchant, up to the balance", pay_out),
     ("The merchant's day, closed into statements", state_the_day),
 )
 TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid in tokens, on every chain", pay_in_tokens),
     ("Paid to an address in two transfers, swept, and refunded", pay_to_an_address),
-    ("Refused by the contract, too little, another token, too late", pay_otherwise),
+    ("Rejected by the contract, too little, wrong token, too late", pay_otherwise),
 )
 
 
@@ -159,10 +159,10 @@ async def play(sandbox: RunningSandbox, console: Console) -> bool:
         for number, (title, flow) in enumerate(flows, start=1):
             console.print(f"[bold]{number}. {title}[/]")
             passed += await _went_well(console, flow(stage))
-        console.print("[bold]All payments again[/]")
+        console.print("[bold]Events of all payments[/]")
         once = await _went_well(console, _ended_once(stage))
     if not sandbox.chains:
-        console.print("no payments in tokens: the sandbox has no dev chains")
+        console.print("skipped token payments: the sandbox has no dev chains")
     console.print(f"demo: {passed} of {len(flows)} flows as expected")
     return once and passed == len(flows)
 
@@ -173,14 +173,14 @@ async def _check_awake(stage: DemoStage) -> None:
         async with stage.http.get(f"{url}/healthz") as answer:
             answer.raise_for_status()
     except (aiohttp.ClientError, TimeoutError):
-        raise StepError(f"nothing answers at {url}: start `make dev` first") from None
+        raise StepError(f"{url} does not respond: start `make dev` first") from None
 
 
 async def _ended_once(stage: DemoStage) -> None:
     """Check that each payment has exactly one event."""
     for payment_id in stage.payment_ids:
         expect(f"the number of events of {payment_id}", len(await stage.webhooks(payment_id)), 1)
-    stage.say(f"{len(stage.payment_ids)} payments, and exactly one event of each")
+    stage.say(f"{len(stage.payment_ids)} payments, with exactly one event each")
 
 
 async def _went_well(console: Console, act: Awaitable[None]) -> bool:

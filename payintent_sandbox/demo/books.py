@@ -12,9 +12,9 @@ _PAID_OUT = "1000.00"
 
 
 async def lose_a_dispute(stage: DemoStage) -> None:
-    """Dispute a payment as the buyer, and lose it as the merchant."""
+    """Dispute a payment as the buyer, and lose the dispute as the merchant."""
     if "stripe" not in stage.sandbox.gateways:
-        stage.say("left out: this sandbox has no Stripe")
+        stage.say("skipped: this sandbox has no Stripe emulator")
         return
     payment, selected = await select_quote(stage, STRIPE)
     await pay(stage, STRIPE, payment, selected)
@@ -23,8 +23,8 @@ async def lose_a_dispute(stage: DemoStage) -> None:
     dispute = await _at_bank(stage, "", payment_intent=secret.partition("_secret_")[0])
     await _disputed(stage, payment, "open")
     remaining = await _owed(stage, STRIPE.currency)
-    expect("what the dispute holds", balance - remaining, Decimal(STRIPE.amount))
-    stage.say(f"GET balance: {remaining} {STRIPE.currency}, before it {balance}")
+    expect("the disputed amount", balance - remaining, Decimal(STRIPE.amount))
+    stage.say(f"GET balance: {remaining} {STRIPE.currency}, previously {balance}")
     await _at_bank(stage, f"/{dispute['id']}", status="lost")
     await _disputed(stage, payment, "lost")
     expect("the balance", await _owed(stage, STRIPE.currency), remaining)
@@ -40,11 +40,11 @@ async def pay_out(stage: DemoStage) -> None:
     reference = f"FT{uuid4().hex[:10]}"
     too_much = recipient | {"amount": str(balance + 1), "reference": reference}
     refused = await stage.operate("POST", "payout/record", too_much, UNPROCESSABLE)
-    stage.say(f"payout of {balance + 1} is refused: {refused['message']}")
+    stage.say(f"a payout of {balance + 1} is rejected: {refused['message']}")
     paid = recipient | {"amount": _PAID_OUT, "reference": reference}
     payout = await stage.operate("POST", "payout/record", paid)
     rest = await _owed(stage, SIMULATOR.currency)
-    expect("what the payout took", balance - rest, Decimal(_PAID_OUT))
+    expect("the amount paid out", balance - rest, Decimal(_PAID_OUT))
     stage.say(f"payout {payout['reference']} of {_PAID_OUT} THB; GET balance: {rest}")
 
 
@@ -94,6 +94,6 @@ async def _disputed(stage: DemoStage, payment: Fields, state: str) -> None:
         of_payment = [each for each in response["data"] if each.get("payment_id") == payment["id"]]
         return [each for each in of_payment if each["state"] == state]
 
-    [dispute] = await stage.until(f"dispute that is {state}", listed)
+    [dispute] = await stage.until(f"dispute in state {state}", listed)
     amount = f"{dispute['amount']} {dispute['currency']}"
     stage.say(f"GET disputes shows {amount}, {dispute['reason']}: {state}, {dispute['funds']}")

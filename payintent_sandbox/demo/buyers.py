@@ -59,7 +59,7 @@ class _Browser:
         self.forms = reader.forms
 
     async def submit(self, card: str) -> None:
-        """Send the first form, with the card number if it has a field for it."""
+        """Send the first form, with the card number if the form has a field for it."""
         if not self.forms:
             raise StepError("the gateway's page has no form")
         form = self.forms[0]

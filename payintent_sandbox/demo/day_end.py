@@ -1,6 +1,6 @@
 """Close the current day of a sandbox merchant, so that it has a statement without waiting.
 
-Only the closing's own transaction sees the later time; all other clocks are unchanged.
+Only the closing transaction sees the later time; all other clocks are unchanged.
 """
 
 import base64
@@ -22,7 +22,7 @@ async def end_day(database_url: str, merchant_id: int) -> None:
     try:
         watermark = await closing_store.read_watermark(database)
         if watermark is None:
-            raise ValueError("something writes entries for long")
+            raise ValueError("a long transaction is still writing ledger entries")
         async with database.transaction() as tx:
             await _turn_clock_on(tx, merchant_id)
             await close_day(tx, merchant_id, watermark)

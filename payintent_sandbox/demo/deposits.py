@@ -58,7 +58,7 @@ async def _balance(purchase: TokenPurchase, address: str) -> int:
 
 
 async def _sweep(purchase: TokenPurchase, address: str) -> None:
-    """Sweep the chain as the operator, until the address is empty."""
+    """Sweep the chain as the operator, and wait until the address is empty."""
     await purchase.stage.operate("POST", "chain/sweep-now", {"chain": CHAIN})
 
     async def is_empty() -> list[Fields]:
@@ -77,7 +77,7 @@ async def _refund(purchase: TokenPurchase) -> None:
     own = ChainBuyer.make().address
     url = await _find_refund_page(stage, payment["checkout_url"])
     async with stage.http.post(url, data={"address": own}, allow_redirects=False) as answer:
-        expect("the answer to the address", answer.status, SEE_OTHER)
+        expect("the response to the address", answer.status, SEE_OTHER)
     stage.say(f"the buyer entered {own[:14]}… for the refund")
 
     async def ended() -> list[Fields]:
@@ -96,5 +96,5 @@ async def _find_refund_page(stage: DemoStage, checkout_url: str) -> str:
         expect("the checkout page", answer.status, OK)
         path = _REFUND_PATH.search(await answer.text())
     if path is None:
-        raise StepError("the checkout page has no link to the refund")
+        raise StepError("the checkout page has no link to the refund page")
     return urljoin(checkout_url, path[0])

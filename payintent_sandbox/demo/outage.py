@@ -12,7 +12,7 @@ PAGE = 100
 
 
 async def heal_an_outage(stage: DemoStage) -> None:
-    """Demonstrate an unreachable shop that reads missed events from the feed."""
+    """Demonstrate a shop that reads the events of its outage from the feed."""
     place = await _end_of_feed(stage)
     async with _away(stage):
         payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
@@ -20,14 +20,14 @@ async def heal_an_outage(stage: DemoStage) -> None:
         entry = await _missed(stage, place, payment)
         expect("the webhooks that arrived", await stage.webhooks(payment["id"]), [])
         stage.say(
-            f"the shop is away; its feed has {entry['event']['type']} {entry['id']}, "
+            f"the shop is unreachable; its feed has {entry['event']['type']} {entry['id']}, "
             f"delivery {entry['delivery']['state']}"
         )
     await stage.call("POST", f"/events/{entry['id']}/replay", ACCEPTED, keyed=True)
     await stage.webhook(payment, "payment.cancelled")
     [received] = await stage.webhooks(payment["id"])
     expect("webhook-id", received["headers"]["webhook-id"], entry["id"])
-    stage.say("the shop is back: the event was sent again, under the id that the feed gave it")
+    stage.say("the shop is back: the event was sent again, with its id from the feed")
 
 
 async def _end_of_feed(stage: DemoStage) -> str:
@@ -44,7 +44,7 @@ async def _missed(stage: DemoStage, place: str, payment: Fields) -> Fields:
     for entry in page["data"]:
         if entry["event"]["data"]["payment"]["id"] == payment["id"]:
             return entry
-    raise StepError(f"the feed has no event of {payment['id']} behind {place}")
+    raise StepError(f"the feed has no event of {payment['id']} after {place}")
 
 
 async def _page(stage: DemoStage, **query: object) -> Fields:

@@ -92,7 +92,7 @@ async def decline_three_times(stage: DemoStage) -> None:
     if "stripe" in stage.sandbox.gateways:
         await together(stage, "three declined cards", {"stripe": _declined})
     else:
-        stage.say("left out: this sandbox has no Stripe")
+        stage.say("skipped: this sandbox has no Stripe emulator")
 
 
 async def refund_otherwise(stage: DemoStage) -> None:
@@ -100,7 +100,7 @@ async def refund_otherwise(stage: DemoStage) -> None:
     acts: dict[str, Act] = {
         "pending": _pending,
         "refused": _refused,
-        "not answered": _unanswered,
+        "unanswered": _unanswered,
     }
     await together(stage, "refunds", acts)
 
@@ -125,7 +125,7 @@ async def _in_tokens(stage: DemoStage) -> str:
 
 
 async def _in_two_parts(stage: DemoStage, payment: Fields, part: str) -> str:
-    """Refund a part, then the rest; gives how long each took and the payment's status."""
+    """Refund a part, then the rest; return how long each took, and the payment's status."""
     lines: list[str] = []
     whole = Decimal(payment["amount"])
     for amount, status, refunded in (
@@ -161,7 +161,7 @@ async def _pending(stage: DemoStage) -> str:
     refund = await _ended(stage, requested, delay_s + PATIENCE_S)
     expect("the refund", refund["status"], "SUCCEEDED")
     await stage.shows(payment, "REFUNDED")
-    return f"the gateway decided later, known after {seconds_since(began)}: SUCCEEDED"
+    return f"the gateway decided later, reported after {seconds_since(began)}: SUCCEEDED"
 
 
 async def _refused(stage: DemoStage) -> str:
@@ -171,7 +171,7 @@ async def _refused(stage: DemoStage) -> str:
     expect("failure_reason", refund["failure_reason"], "DECLINED")
     current = await stage.shows(payment, "PAID", "refunded_amount")
     expect("refunded_amount", Decimal(current["refunded_amount"]), Decimal(0))
-    return "the gateway refuses: FAILED, DECLINED; the payment stays PAID"
+    return "the gateway refused it: FAILED, DECLINED; the payment is still PAID"
 
 
 async def _unanswered(stage: DemoStage) -> str:
@@ -186,7 +186,7 @@ async def _unanswered(stage: DemoStage) -> str:
     expect("the refund", refund["status"], "PENDING")
     await stage.shows(payment, "PAID")
     await _end_outage(stage, requested)
-    return f"503, so PENDING; a second refund of the same money: {CONFLICT} {refused['code']}"
+    return f"503, still PENDING; a second refund of the same money: {CONFLICT} {refused['code']}"
 
 
 async def _paid(stage: DemoStage, purchase: DemoPurchase, card: str) -> Fields:
@@ -204,7 +204,7 @@ async def pay(stage: DemoStage, purchase: DemoPurchase, payment: Fields, selecte
 
 
 async def select_quote(stage: DemoStage, purchase: DemoPurchase) -> tuple[Fields, Fields]:
-    """Create a payment, and select its first quote of a gateway; return both."""
+    """Create a payment, and select the gateway's first quote; return both."""
     payment = await stage.create(
         purchase.amount, purchase.currency, f"Sold through {purchase.provider}"
     )
@@ -245,11 +245,11 @@ async def _tried(stage: DemoStage, refund: Fields) -> None:
             if entry.get("status") == UNAVAILABLE and refund["id"] in entry["body"]
         ]
 
-    await stage.until(f"an answer to {refund['id']}", answered)
+    await stage.until(f"response to {refund['id']}", answered)
 
 
 async def _end_outage(stage: DemoStage, refund: Fields) -> None:
     """End the outage for this refund, which then succeeds within a minute."""
     rules = [{"match": {"reference": refund["id"]}, "action": "refunds_work"}]
     async with stage.http.put(f"{stage.sandbox.simulator_url}/_sim/rules", json=rules) as answer:
-        expect("the answer to rules", answer.status, OK)
+        expect("the response to the rules", answer.status, OK)

@@ -30,7 +30,7 @@ Fields = dict[str, Any]
 
 
 class StepError(Exception):
-    """A step had an unexpected result; the message names it."""
+    """A step had an unexpected result, which the message describes."""
 
 
 #: The expected errors of a step; any other exception is a bug in the demo.
@@ -177,7 +177,7 @@ class DemoStage:
         answer = await self.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
         quotes = [quote for quote in answer["quotes"] if quote["provider"] == provider]
         if not quotes:
-            raise StepError(f"no quote of {provider} among {answer['quotes']}")
+            raise StepError(f"no quote from {provider} among {answer['quotes']}")
         summary = ", ".join(
             f"#{quote['payment_method_id']} {quote['label']} {quote['total_amount']} "
             f"{quote['currency']}"
@@ -203,13 +203,13 @@ class DemoStage:
         return selected
 
     async def pay(self, selected: Fields, card: str) -> None:
-        """Enter a card at the gateway's page, as the buyer does."""
+        """Enter a card on the gateway's page, as the buyer does."""
         url = selected["next_action"]["redirect"]["url"]
         async with self.http.post(url, data={"card": card}, allow_redirects=False) as answer:
             if answer.status != SEE_OTHER:
-                raise StepError(f"the gateway's page answered {answer.status}")
+                raise StepError(f"the gateway's page returned {answer.status}")
             where = answer.headers["Location"]
-        self.say(f"card {card} at the gateway's page: sent back to {where}")
+        self.say(f"card {card} on the gateway's page: redirected to {where}")
 
     async def webhook(self, payment: Fields, kind: str) -> Fields:
         """Wait until the shop has the payment's event, and verify its signature again."""
@@ -236,7 +236,7 @@ class DemoStage:
         expect("status", result["status"], status)
         missing = [name for name in names if name not in result]
         if missing:
-            raise StepError(f"GET /payments/{payment['id']} shows no {', '.join(missing)}")
+            raise StepError(f"GET /payments/{payment['id']} lacks {', '.join(missing)}")
         summary = "".join(f", {name} {result[name]}" for name in names)
         self.say(f"GET shows {status}{summary}")
         return result
@@ -247,14 +247,14 @@ class DemoStage:
         return fields["cases"]
 
     async def refunded_by_policy(self, payment: Fields, kind: str) -> None:
-        """Wait until a payment's only case is refunded by the merchant's setting `auto_refund`."""
+        """Wait until a payment's only case is refunded, due to the merchant's `auto_refund`."""
 
         async def refunded() -> list[Fields]:
             return [case for case in await self.cases(payment) if case["status"] == "REFUNDED"]
 
         result = await self.until(f"case {kind} that was refunded", refunded)
         expect("case", [case["kind"] for case in result], [kind])
-        self.say(f"{kind}: money that is no payment's was refunded")
+        self.say(f"{kind}: the unassigned money was refunded")
 
     async def until(
         self, what: str, ask: Callable[[], Awaitable[list[Fields]]], patience_s: float = PATIENCE_S
@@ -302,8 +302,8 @@ def why(error: BaseException) -> str:
     if isinstance(error, DevChainError):
         return f"the dev chain: {error}"
     if isinstance(error, (aiohttp.ClientError, TimeoutError)):
-        return f"no answer: {str(error) or type(error).__name__}"
-    return f"an answer is not as documented: {error!r}"
+        return f"no response: {str(error) or type(error).__name__}"
+    return f"a response differs from its documentation: {error!r}"
 
 
 def expect(what: str, actual: object, expected: object) -> None:
@@ -313,12 +313,12 @@ def expect(what: str, actual: object, expected: object) -> None:
 
 
 def seconds_since(began: float) -> str:
-    """Format the time since a moment of the monotonic clock."""
+    """Format the time since a reading of the monotonic clock."""
     return f"{time.monotonic() - began:.1f} s"
 
 
 def masked(text: str) -> str:
-    """Mask every checkout id, because whoever has it can pay or cancel."""
+    """Mask every checkout id, because anyone who has an id can pay or cancel the payment."""
     return _CHECKOUT_ID.sub(r"\1…", text)
 
 
@@ -329,7 +329,7 @@ def read_sandbox(path: Path) -> RunningSandbox:
     except OSError:
         raise StepError(f"{path} is missing: start `make dev` first") from None
     except msgspec.DecodeError as error:
-        raise StepError(f"{path} is not what `make dev` writes: {error}") from None
+        raise StepError(f"{path} was not written by this `make dev`: {error}") from None
     if not sandbox.merchants:
-        raise StepError(f"{path} names no merchant")
+        raise StepError(f"{path} does not contain a merchant")
     return sandbox

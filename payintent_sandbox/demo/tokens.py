@@ -23,7 +23,7 @@ _DONE, _REVERTED = "0x1", "0x0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPurchase:
-    """A payment that waits for tokens, and the wallet of its buyer."""
+    """A payment that awaits tokens, and the buyer's wallet."""
 
     stage: DemoStage
     wallet: Wallet
@@ -80,7 +80,7 @@ class TokenPurchase:
     async def _send(self, to: str, data: str, value: int = 0) -> Fields:
         receipt = await self.wallet.send(to, data, value)
         chain, tx_hash = self.session["chain"]["slug"], receipt["transactionHash"]
-        self.stage.say(f"sent on {chain}, with the buyer's key: {tx_hash[:14]}…")
+        self.stage.say(f"sent on {chain} with the buyer's key: {tx_hash[:14]}…")
         return receipt
 
 
@@ -120,7 +120,7 @@ async def select(
     expires_in: int = 600,
     provider: str = "gateway_contract",
 ) -> TokenPurchase:
-    """Create a payment and select a token for it; return both with the buyer's wallet."""
+    """Create a payment, and select a token for it."""
     chain = stage.sandbox.chains[slug]
     wallet = Wallet(
         DevChainRpc(chain.rpc_url, stage.http), chain.buyer.address, chain.buyer.private_key

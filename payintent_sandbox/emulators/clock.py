@@ -1,4 +1,4 @@
-"""An emulator's time: delays that can be shortened, and the background tasks that use them."""
+"""An emulator's clock: delays that can be shortened, and the background tasks that use them."""
 
 import asyncio
 import time
@@ -38,5 +38,5 @@ class ScaledClock:
 
 async def _wait_until(clock: Callable[[], float], due: float) -> None:
     # An event loop may round a timer down and wake too early, so the remaining time is read again.
-    while (left := due - clock()) > 0:  # noqa: ASYNC110 - a clock sets no event
+    while (left := due - clock()) > 0:  # noqa: ASYNC110 - a clock does not set an event
         await asyncio.sleep(left)

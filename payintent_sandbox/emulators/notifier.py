@@ -33,7 +33,7 @@ class MerchantAnswer:
 class Notifier:
     """Sends notifications while `running`.
 
-    The gateway's attempt returns whether it was acknowledged.
+    The gateway's `Attempt` returns whether the notification was acknowledged.
     """
 
     def __init__(self, clock: ScaledClock, retry_waits_s: Sequence[float]) -> None:

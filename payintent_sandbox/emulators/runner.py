@@ -1,4 +1,4 @@
-"""Shared by the commands of the emulators and the shop: arguments, environment, server."""
+"""Code shared by the emulators' and the shop's commands: arguments, environment and server."""
 
 import argparse
 import io
@@ -62,7 +62,7 @@ def read_accounts(
 ) -> list[Account]:
     """Read the accounts from a file or the environment; `key` is the field that identifies them.
 
-    They never come from the command line, which every process can see.
+    Accounts are not arguments, because every process can see those.
     """
     try:
         text = path.read_text() if path else os.environ.get(variable, "")
@@ -70,7 +70,7 @@ def read_accounts(
     except (OSError, msgspec.DecodeError) as error:
         raise ValueError(f"the accounts cannot be read: {error}") from None
     if not accounts or len({getattr(account, key) for account in accounts}) < len(accounts):
-        raise ValueError(f"there must be at least one account, and no two with the same {key}")
+        raise ValueError(f"there must be at least one account, and each {key} must be unique")
     return accounts
 
 

@@ -1,1 +1,1 @@
-"""`payintent seed`: fills a sandbox's database with a history of payments."""
+"""`payintent seed`: fill a sandbox's database with a payment history."""

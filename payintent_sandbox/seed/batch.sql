@@ -1,8 +1,8 @@
--- Writes one batch: each table by one INSERT from `seed_payment`, which has a row for each of its
--- payments. Constraints and triggers hold as for any other row.
+-- Write a batch. Each table is filled by an INSERT from `seed_payment`, which has a row for each
+-- payment of the batch. All constraints and triggers apply.
 
--- Of a hundred, 64 are paid, of which 6 are given back in part or whole, 6 failed, 18 expired,
--- half of them after a method was selected, and 12 were cancelled.
+-- Of a hundred payments, 64 are paid (6 of them are refunded in part or in full), 6 have failed,
+-- 18 have expired (half of them after a method was selected), and 12 are cancelled.
 CREATE TEMPORARY TABLE seed_payment ON COMMIT DROP AS
 SELECT n, m.*, kind.status, kind.with_session, made.created_at, made.expires_at,
     amount, (amount * 100)::bigint AS minor,
@@ -50,7 +50,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (SELECT 5 + pg_temp.chance(n, 4, 20000)::numeric / 100 AS amount) priced;
 ANALYZE seed_payment;
 
--- A payment and its session name each other: both are there when the statement ends.
+-- A payment and its session reference each other, so a single statement inserts both.
 WITH sessions AS (
     INSERT INTO session
         (id, payment_id, account_id, payment_method_id, provider, provider_name, life, outcome,
@@ -92,7 +92,7 @@ INSERT INTO checkout (id, payment_id)
 SELECT checkout_id, payment_id
 FROM seed_payment;
 
--- Keys are forgotten after a day.
+-- Idempotency keys are deleted after a day.
 INSERT INTO idempotency
     (merchant_id, operation, key, request_hash, payment_id, country, created_at)
 SELECT merchant_id, 'create', gen_random_uuid(), sha256(callback_id::bytea), payment_id, NULL,
@@ -108,7 +108,7 @@ SELECT account_id, callback_id, session_id, NULL,
 FROM seed_payment
 WHERE with_session AND status NOT IN ('PROCESSING', 'EXPIRED');
 
--- One of forty expired sessions is paid too late: that money is a case.
+-- One in forty expired sessions is paid too late, which opens a case.
 INSERT INTO capture
     (id, account_id, reference, session_id, payment_id, currency, amount_minor, credited,
      refunded_minor, captured_at, callback_id)
@@ -151,7 +151,7 @@ SELECT pg_temp.timed_id(closed_at), closed_at, 'seed', 'the shop sent the goods 
 FROM opened
 WHERE closed_at IS NOT NULL;
 
--- What the ledger says of all these, as `payintent.accounting.model` has it.
+-- The ledger entries of all these facts, as `payintent.accounting.model` defines them.
 INSERT INTO ledger_entry
     (fact_id, fact, leg, merchant_id, debit, credit, amount, currency, created_at)
 SELECT fact_id, fact, leg, s.merchant_id, debit, credit, entered, s.currency, entered_at
@@ -177,7 +177,7 @@ CROSS JOIN LATERAL (VALUES
 ) AS e (fact_id, fact, leg, debit, credit, entered, entered_at)
 WHERE fact_id IS NOT NULL AND entered > 0;
 
--- An operator cancelled one in ten of those that were cancelled.
+-- An operator cancelled one in ten of the cancelled payments.
 INSERT INTO audit (id, at, who, why, action, merchant_id, details)
 SELECT pg_temp.timed_id(ended_at), ended_at, 'seed', 'the shop asked for it', 'payment.cancel',
     merchant_id, json_build_object('payment_id', 'pay_' || pg_temp.base62(payment_id))
@@ -206,8 +206,8 @@ CROSS JOIN LATERAL (
 ) written
 WHERE s.ended_at IS NOT NULL;
 
--- Nearly all are delivered at once. One in a hundred old ones was given up, and one in fifty of the
--- last three days still waits.
+-- Nearly all events are delivered immediately. The delivery of one in a hundred events older than
+-- four days was abandoned, and one in fifty events of the last three days is still pending.
 INSERT INTO delivery (event_id, merchant_id, state, attempts, next_at, delivered_at)
 SELECT e.id, s.merchant_id, state, attempts,
     CASE state WHEN 'pending' THEN clock() + interval '6 hours' ELSE s.ended_at END,

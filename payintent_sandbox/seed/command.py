@@ -19,4 +19,4 @@ def run(payments: int, days: int) -> None:
         run_with_service(work)
     except NotASandboxError as refused:
         fail(str(refused))
-    print(f"{payments:,} payments of {days} days in {time.monotonic() - began:.0f} s")
+    print(f"wrote {payments:,} payments over {days} days in {time.monotonic() - began:.0f} s")

@@ -1,4 +1,4 @@
-"""Writes a history of payments into a sandbox's database, set by set."""
+"""Write a payment history into a sandbox's database, in batches."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from payintent.db.driver import Connection, connect, transaction
 from payintent.service import Service
 from payintent_sandbox.seed.merchants import prepare_merchants
 
-#: Payments per transaction, which takes a few seconds.
+#: The number of payments per transaction. A transaction takes a few seconds.
 _BATCH = 20_000
 _OPEN_MAX = 2_000
 _OPEN_SHARE = 50  # one payment in this many is open, up to the maximum
@@ -29,17 +29,17 @@ VACUUM (ANALYZE) payment, session, checkout, idempotency, callback, capture, ref
 
 
 class NotASandboxError(Exception):
-    """The database is not a sandbox: generated payments must not mix with real payments."""
+    """The database is not a sandbox's. Generated payments must not be mixed with real payments."""
 
 
 async def seed(service: Service, payments: int, days: int, advance: Callable[[int], None]) -> None:
     """Write payments, spread over the last days, with all their dependent rows.
 
-    Each batch is a transaction, so an interrupted run leaves complete payments. Raises
+    Each batch is a transaction, so an interrupted run writes only complete payments. Raises
     `NotASandboxError` outside a sandbox.
     """
     if not service.settings.sandbox:
-        raise NotASandboxError("this is not a sandbox: PAYINTENT_SANDBOX is not set")
+        raise NotASandboxError("this installation is not a sandbox: PAYINTENT_SANDBOX is not set")
     connection = await connect(service.settings.database_url)
     try:
         await connection.execute(_NO_TIMEOUT)

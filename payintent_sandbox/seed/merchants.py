@@ -1,4 +1,4 @@
-"""The merchants of a seeded history. The first has most of the payments, and the last a few."""
+"""The merchants of a seeded history. The first has half of the payments, and the last has 1 %."""
 
 from itertools import accumulate
 
@@ -8,7 +8,7 @@ from payintent.merchants.operations import CreateMerchant
 from payintent.operators.operation import Actor
 from payintent.service import Service
 
-ACTOR = Actor("seed", "a history of payments for measurements")
+ACTOR = Actor("seed", "a payment history for measurements")
 _PROVIDER = "simulator"
 #: Each merchant's share of the payments, in percent. The last two merchants have no webhook URL,
 #: and the other URLs do not respond.
@@ -35,7 +35,7 @@ _WRITE = """
 
 
 async def prepare_merchants(service: Service, connection: Connection) -> None:
-    """Register the merchants that are missing; fills the table `seed_merchant` with all."""
+    """Create missing merchants, and write all of them to the `seed_merchant` table."""
     await _prepare_account(service, connection)
     for number, share_end in enumerate(accumulate(_SHARES), start=1):
         name = f"Seeded {number}"

@@ -1,5 +1,5 @@
--- What a connection that seeds has for itself: ids as `payintent.core.ids` makes them, their texts
--- in base62, and tables for a batch and for the merchants.
+-- Temporary objects of the seeding connection: functions that generate ids like `payintent.core.ids`
+-- and encode them in base62, and tables for a batch and for the merchants.
 
 CREATE FUNCTION pg_temp.timed_id(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE AS $$
     SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7'
@@ -35,8 +35,8 @@ CREATE FUNCTION pg_temp.chance(n bigint, salt bigint, below bigint) RETURNS bigi
 LANGUAGE sql IMMUTABLE AS $$
     SELECT abs(hashint8extended(n, salt) % below)
 $$;
--- The first and the last number of a batch, how many payments there will be, how many of them, the
--- last, are open, when the first one was made, and the time now.
+-- The first and last payment numbers of a batch, the total number of payments, the number of final
+-- payments that are open, the time of the first payment, and the current time.
 CREATE TEMPORARY TABLE seed_batch (
     first bigint, last bigint, payments bigint, still_open bigint, since timestamptz,
     now timestamptz

@@ -15,16 +15,16 @@ def main() -> None:
     """Serve until a signal."""
     parser = runner.make_parser(
         "payintent_sandbox.shop",
-        "A tiny merchant. SHOP_API_URL, SHOP_API_KEY, SHOP_CALLBACK_SECRET and SHOP_PUBLIC_URL in "
-        "the environment say where the payment service and the shop are, and hold the shop's "
-        "secrets.",
+        "A demo shop. The environment contains the URLs of the payment service and the shop "
+        "(SHOP_API_URL, SHOP_PUBLIC_URL) and the shop's secrets (SHOP_API_KEY, "
+        "SHOP_CALLBACK_SECRET).",
         port=8082,
     )
     runner.run_asgi(parser, _build)
 
 
 def _build(arguments: argparse.Namespace) -> Starlette:
-    """Read the environment; secrets never come from the command line, which everybody sees."""
+    """Read the environment. Secrets are not arguments, because every process can see those."""
     return make_app(
         Config(
             api_url=os.environ.get("SHOP_API_URL", "http://127.0.0.1:8080/v1"),

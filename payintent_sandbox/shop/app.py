@@ -33,9 +33,9 @@ _UNAVAILABLE = 502
 _REFUND_REFUSED = {"REFUND_EXCEEDS_REMAINING", "INVALID_PAYMENT_STATE"}
 #: The ways in which the browser SDK can open the checkout. The shop has a page for each.
 _WAYS = {
-    "redirect": "The checkout takes the place of this page.",
+    "redirect": "The checkout replaces this page.",
     "popup": "The checkout opens in a window, and this page waits.",
-    "widget": "The checkout is on this page, for a payment that was created before.",
+    "widget": "The checkout is on this page, for a payment that already exists.",
     "deferred": "The checkout is on this page; the payment is created when you press the button.",
 }
 
@@ -57,7 +57,7 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The addresses of the payment service and of the shop, and the merchant's two secrets."""
+    """The URLs of the payment service and the shop, and the merchant's two secrets."""
 
     api_url: str
     public_url: str
@@ -74,7 +74,7 @@ class _Shop:
 
 
 def make_app(config: Config) -> Starlette:
-    """Build the shop's application; orders are kept in memory."""
+    """Build the shop's application. Orders are stored in memory."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -140,7 +140,7 @@ async def buy(request: Request) -> Response:
 
 
 async def buy_json(request: Request) -> Response:
-    """`POST /buy.json`: the same for scripts on our pages. The server sets the price here too."""
+    """`POST /buy.json`: `buy` for the scripts of our pages. The server sets the price here too."""
     order, url = await _bought(request)
     fields = {"order_id": order.id, "checkoutUrl": url}
     return JSONResponse(fields, 201, {"cache-control": "no-store"})
@@ -150,7 +150,7 @@ async def show_way(request: Request) -> Response:
     """`GET /pay/{way}?product=`: a page for each way to open the checkout."""
     way, product = request.path_params["way"], _product(request.query_params.get("product"))
     if way not in _WAYS:
-        raise HTTPException(404, "We know no such way to pay.")
+        raise HTTPException(404, "This way to pay does not exist.")
     service = _origin(_shop(request).config.api_url)
     answer = _page("pay.html", way=way, says=_WAYS[way], product=product, service=service)
     answer.headers["content-security-policy"] += (
@@ -160,7 +160,7 @@ async def show_way(request: Request) -> Response:
 
 
 async def show_script(_: Request) -> Response:
-    """`GET /pay.js`: the script of those pages."""
+    """`GET /pay.js`: the script of the `/pay/` pages."""
     script = Path(__file__).parent / "pages" / "pay.js"
     return Response(script.read_bytes(), media_type="text/javascript")
 
@@ -173,7 +173,7 @@ async def show_orders(request: Request) -> Response:
 async def show_order(request: Request) -> Response:
     """`GET /orders/{order_id}`: the page that the buyer returns to.
 
-    The query is ignored, because anyone can write it. The payment is read, and applied as its
+    The query is ignored, because anyone can forge it. The payment is read, and applied as its
     webhook would be.
     """
     order, text, label = await _shop(request).attempts.refresh(_order(request))
@@ -205,7 +205,7 @@ async def receive_webhook(request: Request) -> Response:
 
 
 async def show_webhooks(request: Request) -> Response:
-    """`GET /webhooks.json?payment_id=`: every verified delivery, duplicates marked."""
+    """`GET /webhooks.json?payment_id=`: every verified delivery, with duplicates marked."""
     received = _shop(request).orders.deliveries(request.query_params.get("payment_id"))
     return JSONResponse(
         [delivery.view() for delivery in received], headers={"cache-control": "no-store"}
@@ -226,9 +226,10 @@ async def poll(request: Request) -> Response:
 
 
 async def show_graded_order(request: Request) -> Response:
-    """`GET /graded/{order_id}`: its status, the number of deliveries, and refunds.
+    """`GET /graded/{order_id}`: an order's status, times fulfilled, and refunded amount.
 
-    The service reports the refunded amount: the operator can refund too, and refunds can fail.
+    The refunded amount is read from the service, because operators can also refund, and refunds
+    can fail.
     """
     order = _order(request)
     payment = await _shop(request).payments.read(order.payment_id)
@@ -239,7 +240,7 @@ async def show_graded_order(request: Request) -> Response:
 async def refund_graded_order(request: Request) -> Response:
     """`POST /graded/{order_id}/refund`: refund returned goods.
 
-    A second click for the same return has the same key, and therefore the same refund.
+    A second click for the same return has the same idempotency key, and therefore the same refund.
     """
     order, content = _order(request), await request.json()
     key = uuid5(_cart(content.get("return_id")), order.id)
@@ -253,8 +254,8 @@ async def refund_graded_order(request: Request) -> Response:
 
 
 async def refuse_graded_change(_: Request) -> Response:
-    """`POST /graded/{order_id}/{change}`: an order has one amount, and one open payment."""
-    return JSONResponse({"message": "We change no order; place another one."}, 409)
+    """`POST /graded/{order_id}/{change}`: reject every change of an order."""
+    return JSONResponse({"message": "Orders cannot be changed. Place a new order."}, 409)
 
 
 async def healthz(_: Request) -> Response:
@@ -263,7 +264,7 @@ async def healthz(_: Request) -> Response:
 
 
 async def _bought(request: Request) -> tuple[Order, str]:
-    """Place the order of a form; return it with the URL of the buyer's next page."""
+    """Place the order in a form; return it with the URL of the buyer's next page."""
     form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
     product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
     return await _shop(request).attempts.buy(_cart(form.get("cart")), product, quantity)
@@ -303,7 +304,7 @@ def _shop(request: Request) -> _Shop:
 def _order(request: Request) -> Order:
     order = _shop(request).orders.find(request.path_params["order_id"])
     if order is None:
-        raise HTTPException(404, "We know no such order.")
+        raise HTTPException(404, "This order does not exist.")
     return order
 
 
@@ -317,12 +318,12 @@ def _cart(text: object) -> UUID:
 def _product(sku: object) -> Product:
     product = PRODUCTS.get(sku) if isinstance(sku, str) else None
     if product is None:
-        raise HTTPException(404, "We sell no such thing.")
+        raise HTTPException(404, "We do not sell this product.")
     return product
 
 
 def _quantity(text: object) -> int:
     choices = {str(number): number for number in range(1, QUANTITY_MAX + 1)}
     if not isinstance(text, str) or text not in choices:
-        raise HTTPException(422, f"A quantity is a number from 1 to {QUANTITY_MAX}.")
+        raise HTTPException(422, f"The quantity must be a number from 1 to {QUANTITY_MAX}.")
     return choices[text]

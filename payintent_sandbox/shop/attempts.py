@@ -21,7 +21,7 @@ _TEXTS = {
     "PENDING": ("We are waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
     "FAILED": ("Your payment has failed. You have not been charged.", "Pay again"),
-    "EXPIRED": ("Your payment has expired before it was confirmed.", "Pay again"),
+    "EXPIRED": ("Your payment expired before it was confirmed.", "Pay again"),
     "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
 }
 
@@ -37,7 +37,7 @@ class Attempts:
     async def buy(self, cart: UUID, product: Product, quantity: int) -> tuple[Order, str]:
         """Return the cart's order and the URL of the buyer's next page.
 
-        Another click on the same page has the same order, key and payment. Raises
+        A second click on the same page gets the same order, key and payment. Raises
         `PaymentApiError`.
         """
         order_cart = uuid5(cart, f"{product.sku} {quantity}")
@@ -58,11 +58,11 @@ class Attempts:
         return order, order.checkout_url
 
     async def pay_again(self, order: Order) -> tuple[Order, str]:
-        """Return the order and its checkout, or its own page if there is nothing to pay.
+        """Return the order and its checkout URL, or its own page if there is nothing to pay.
 
-        If the payment has ended unpaid, this begins the next attempt. Raises `PaymentApiError`. The
-        payment is read, because a cancellation on the checkout page sends no event, and because
-        events can be late.
+        If the payment has ended unpaid, this starts the next attempt. The payment is read, because
+        a cancellation on the checkout page sends no event, and because events can be late. Raises
+        `PaymentApiError`.
         """
         if order.state is State.PAID:
             return order, self.page(order)
@@ -77,7 +77,7 @@ class Attempts:
         return order, order.checkout_url
 
     async def refresh(self, order: Order) -> tuple[Order, str, str]:
-        """Read the payment of an order, and apply it.
+        """Read an order's payment, and apply it to the order.
 
         Return the updated order, the message of its page, and the label of the page's button.
         """
@@ -129,7 +129,7 @@ class Attempts:
             "amount": order.amount,
             "payer_uid": f"guest-{order.id}",
             "return_url": self.page(order),
-            "cancel_url": self.page(order),  # offers to pay again
+            "cancel_url": self.page(order),  # the page has a button to pay again
             "metadata": {
                 "order_id": order.id,
                 "product": {

@@ -20,7 +20,7 @@ _HEADERS_KEPT = ("webhook-id", "webhook-timestamp", "webhook-signature", "conten
 
 
 class State(StrEnum):
-    """The status of an order. A paid order never changes; another order can be paid again."""
+    """The status of an order. A paid order never changes; any other order can be paid again."""
 
     WAITING = "waiting"
     PAID = "paid"
@@ -29,7 +29,7 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-#: The state of an order by the status of its payment.
+#: The state of an order for each status of its payment.
 _STATES = {
     "PAID": State.PAID,
     "FAILED": State.FAILED,
@@ -70,7 +70,7 @@ class Order:
         return (amount, payment.get("currency")) == (Decimal(self.amount), self.product.currency)
 
     def view(self) -> dict[str, Any]:
-        """Return the order's JSON, without the checkout's URL, which is only for the buyer."""
+        """Return the order's JSON, without the checkout URL, which only the buyer may see."""
         return {
             "order_id": self.id,
             "product": self.product.name,
@@ -214,5 +214,5 @@ def _read(body: bytes) -> tuple[str, dict[str, Any]]:
         event = json.loads(body)
         kind, payment = str(event["type"]), dict[str, Any](event["data"]["payment"])
     except (KeyError, TypeError) as error:
-        raise ValueError("this is not an event") from error
+        raise ValueError("the body is not an event") from error
     return kind, payment

@@ -15,7 +15,7 @@ _CREATED, _OK = 201, 200
 
 
 class PaymentApiError(Exception):
-    """The payment service refused a request or did not answer; `code` says why."""
+    """The payment service rejected a request or did not respond; `code` gives the reason."""
 
     def __init__(self, code: str, message: str, request_id: str = "") -> None:
         super().__init__(f"{code}: {message}")
@@ -41,11 +41,11 @@ class PaymentApi:
         self._authorization = f"Bearer {api_key}"
 
     async def create(self, key: UUID, request: dict[str, Any]) -> dict[str, Any]:
-        """Create a payment; retries use the same idempotency key (PaymentApiError)."""
+        """Create a payment. Retries use the same idempotency key. Raises `PaymentApiError`."""
         return await self._create(key, "", request)
 
     async def refund(self, key: UUID, payment_id: str, amount: str) -> dict[str, Any]:
-        """Request a refund. The payment shows its outcome later (PaymentApiError)."""
+        """Request a refund. The payment shows its outcome later. Raises `PaymentApiError`."""
         return await self._create(key, f"/{payment_id}/refunds", {"amount": amount})
 
     async def _create(self, key: UUID, path: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class PaymentApi:
         return _expect(await self._ask("POST", path, headers, request), _CREATED)
 
     async def read(self, payment_id: str) -> dict[str, Any]:
-        """Read a payment as it is now (PaymentApiError)."""
+        """Read the current state of a payment. Raises `PaymentApiError`."""
         return _expect(await self._ask("GET", f"/{payment_id}", {}, None), _OK)
 
     async def _ask(
@@ -80,7 +80,7 @@ class PaymentApi:
                     _seconds(answer.headers.get("Retry-After", "")),
                 )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise PaymentApiError("NO_ANSWER", "the payment service does not answer") from error
+            raise PaymentApiError("NO_ANSWER", "the payment service did not respond") from error
 
 
 def open_http() -> aiohttp.ClientSession:
@@ -91,7 +91,7 @@ def open_http() -> aiohttp.ClientSession:
 
 
 def _expect(answer: _Answer, status: int) -> dict[str, Any]:
-    # A create that fraud screening denies is answered 200 with `fds` instead of a payment.
+    # If fraud screening denies a payment, the response is 200 with `fds` instead of a payment.
     refused = answer.body.get("fds", answer.body)
     if answer.status == status and refused is answer.body:
         return answer.body

@@ -1,4 +1,4 @@
-"""Verification of webhooks (Standard Webhooks v1), with the standard library only."""
+"""Verify webhooks (Standard Webhooks v1) with only the standard library."""
 
 import base64
 import hmac
@@ -9,19 +9,19 @@ _EPOCH_DIGITS_MAX = 12
 
 
 def read_secret(text: str) -> bytes:
-    """Decode the key of a `whsec_…` text; ValueError if it is none."""
+    """Decode the key in a `whsec_…` secret. Raises ValueError if the secret is malformed."""
     prefix, _, encoded = text.partition("_")
     if prefix != "whsec" or not encoded:
-        raise ValueError("a callback secret starts with whsec_")
+        raise ValueError("a callback secret must start with whsec_")
     try:
         return base64.b64decode(encoded, validate=True)
     except ValueError:
-        # Without its cause, which would put the secret into a log.
-        raise ValueError("a callback secret is base64 behind its prefix") from None
+        # The cause is omitted, because it would write the secret to a log.
+        raise ValueError("a callback secret must be base64 after its prefix") from None
 
 
 def verify(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
-    """Return whether a webhook was signed with our key, over exactly these bytes, just now."""
+    """Return whether a webhook was signed recently with our key, over exactly these bytes."""
     webhook_id = headers.get("webhook-id", "")
     timestamp = headers.get("webhook-timestamp", "")
     if not (timestamp.isdecimal() and len(timestamp) <= _EPOCH_DIGITS_MAX):

@@ -216,19 +216,19 @@ def test_the_chart_has_the_version_and_the_grants_of_the_service() -> None:
 def test_what_a_rendered_pod_must_not_be_is_found() -> None:
     assert list(findings(_HARDENED)) == []
     for right, wrong, problem in (
-        ("enableServiceLinks: false", "enableServiceLinks: true", "gets names of services"),
-        ("automountServiceAccountToken: false", "x: 1", "gets a token of the cluster"),
+        ("enableServiceLinks: false", "enableServiceLinks: true", "receives service names"),
+        ("automountServiceAccountToken: false", "x: 1", "receives a cluster token"),
         ("runAsNonRoot: true", "runAsNonRoot: false", "may run as root"),
         ("@sha256:00", ":0.9.9", "an image without a digest"),
-        ("allowPrivilegeEscalation: false", "x: 1", "may get more rights"),
-        ("readOnlyRootFilesystem: true", "x: 1", "can write its root"),
+        ("allowPrivilegeEscalation: false", "x: 1", "allows privilege escalation"),
+        ("readOnlyRootFilesystem: true", "x: 1", "has a writable root file system"),
         ("drop: [ALL]", "add: [ALL]", "has capabilities"),
-        ("memory: 1Gi", "cpu: 1", "no limit of memory"),
+        ("memory: 1Gi", "cpu: 1", "no memory limit"),
     ):
         [found] = findings(_HARDENED.replace(right, wrong))
         assert problem in found
     [found] = findings("kind: Secret\nmetadata: {name: made-up}")
-    assert found == "Secret made-up holds a secret"
+    assert found == "Secret made-up contains a secret"
 
 
 def _check(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -32,4 +32,4 @@ def test_without_a_writable_environment_the_sandbox_has_no_packages(
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     (tmp_path / "packages").write_text("not a folder")
     assert build_packages() == ""
-    assert "cannot build the packages of the SDKs" in capsys.readouterr().out
+    assert "cannot build the SDK packages" in capsys.readouterr().out

@@ -151,7 +151,7 @@ def test_a_stop_is_clean_and_may_be_repeated(server: Postgres, data_dir: Path) -
     assert not server.alive()
     assert not (data_dir / "postmaster.pid").exists()
     assert (data_dir.parent / "postgres.log").read_text().endswith("is shut down\n")
-    with pytest.raises(PostgresError, match="not started"):
+    with pytest.raises(PostgresError, match="has not been started"):
         server.url()
 
 

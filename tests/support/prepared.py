@@ -44,7 +44,7 @@ FIXTURES: dict[str, Need] = {"browser": chromium}
 _NAMES = {
     openapi_tools: "the tools of the libraries (.venv/openapi, .venv/clients, .venv/mcp)",
     web_tools: "the tools of the browser's part (.venv/web)",
-    examples: "the packages of the example shops (.venv/examples)",
+    examples: "the example shops' packages (.venv/examples)",
     chromium: "Chromium",
 }
 

@@ -100,7 +100,7 @@ def test_offline_the_check_says_in_one_line_that_it_could_not_and_goes_on(tmp_pa
 
 
 def test_a_service_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
-    answer = (0, ["packages not audited: no answer within 0 s"])
+    answer = (0, ["packages not audited: no response within 0 s"])
     assert _audit(tmp_path, "http://127.0.0.1:1/v1/query", timeout_s=0) == answer
 
 

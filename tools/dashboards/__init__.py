@@ -1,1 +1,1 @@
-"""Dashboards of the service's metrics, for Grafana."""
+"""Grafana dashboards of the service's metrics."""

@@ -14,13 +14,13 @@ class Panel(NamedTuple):
 
 
 def rate(name: str, by: str = "", match: str = "") -> str:
-    """Return the summed rate of a counter per second."""
+    """Return the summed per-second rate of a counter."""
     summed = _RATE.format(f"{name}{{{match}}}" if match else name)
     return f"sum by ({by}) ({summed})" if by else f"sum({summed})"
 
 
 def quantiles(name: str, match: str = "") -> dict[str, str]:
-    """Return the 50th, 95th and 99th percentile of a histogram."""
+    """Return the 50th, 95th and 99th percentiles of a histogram."""
     buckets = rate(f"{name}_bucket", "le", match)
     return {
         f"p{share:.0f}": f"histogram_quantile({share / 100:g}, {buckets})" for share in (50, 95, 99)

@@ -1,4 +1,4 @@
-"""Checks the contract with Redocly and Spectral: `python -m tools.openapi.check`."""
+"""Check the API contract with Redocly and Spectral: `python -m tools.openapi.check`."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def command(program: str, *arguments: str) -> list[str]:
 
 
 def checks(contract: Path) -> list[list[str]]:
-    """Return the commands that check a contract. Each exits with 0 if it has no findings."""
+    """Return the commands that check a contract. Each exits with 0 if there are no findings."""
     document = str(contract)
     return [
         command(REDOCLY, "lint", document, "--config", str(HERE / "redocly.yaml")),
@@ -33,7 +33,7 @@ def checks(contract: Path) -> list[list[str]]:
 
 
 def environment() -> dict[str, str]:
-    """Give the environment of the checks, which tell nobody that they run."""
+    """Return the environment of the checks, with telemetry and update notices disabled."""
     quiet = {"REDOCLY_TELEMETRY": "off", "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true"}
     return {**os.environ, **quiet}
 

@@ -1,8 +1,8 @@
 """Install the contract checkers and client generators: `python -m tools.openapi.install`.
 
-The npm packages go to the environment's `openapi` folder. The generator of Python clients goes to
-a separate environment, `clients`, because it needs an older typer than the service. The
-dependencies of the agent server go to `mcp`.
+The npm packages are installed into the environment's `openapi` folder. The Python client generator
+is installed into a separate environment, `clients`, because it needs an older typer than the
+service. The dependencies of the agent server are installed into `mcp`.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ LOCKS = ROOT / "requirements"
 
 
 def install_python(lock: Path, into: Path) -> None:
-    """Install a lock into a separate environment, using the current pip."""
+    """Install a lock into a separate environment with the current environment's pip."""
     if not (into / "bin" / "python").exists():
         venv.create(into, symlinks=True)
     command = [
@@ -33,7 +33,7 @@ def install_python(lock: Path, into: Path) -> None:
 
 
 def main() -> None:
-    """Install the locked packages, unless they are already installed."""
+    """Install the locked packages of all three folders."""
     install(HERE, FOLDER)
     install_python(LOCKS / "clients.txt", CLIENTS)
     install_python(LOCKS / "mcp.txt", MCP)

@@ -1,4 +1,4 @@
-"""Builds and packs the TypeScript SDK: `python -m tools.openapi.pack_typescript FOLDER`."""
+"""Build and pack the TypeScript SDK: `python -m tools.openapi.pack_typescript FOLDER`."""
 
 import shutil
 import subprocess
@@ -36,7 +36,7 @@ def _run(*words: str, folder: Path) -> str:
         check=False,
     )
     if process.returncode != 0:
-        raise SystemExit(f"the package cannot be made: {process.stdout}{process.stderr}")
+        raise SystemExit(f"the package cannot be built: {process.stdout}{process.stderr}")
     return process.stdout
 
 

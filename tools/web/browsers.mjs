@@ -1,11 +1,11 @@
-// Which members of the web platform one of the supported browsers lacks: by the versions that
-// package.json names for browserslist, and MDN's table of which browser got what when.
-// Run by itself it prints them as JSON, so that a test can take them out of a page.
+// Lists the web platform members that at least one supported browser lacks, from the browserslist
+// versions in package.json and MDN's compatibility table. As a script, it prints the members as
+// JSON, so that a test can remove them from a page.
 
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-/** Names of browserslist, and of MDN's table. */
+/** The browsers' names in browserslist and in MDN's table. */
 const BROWSERS = {
   chrome: "chrome",
   edge: "edge",
@@ -15,7 +15,7 @@ const BROWSERS = {
   samsung: "samsunginternet_android",
 };
 
-/** @param {string} folder which has the packages installed */
+/** @param {string} folder in which the packages are installed */
 export function members(folder) {
   const require = createRequire(pathToFileURL(`${folder}/package.json`));
   const oldest = oldestVersions(require("browserslist"), require(`${folder}/package.json`).browserslist);
@@ -43,17 +43,17 @@ function oldestVersions(browserslist, queries) {
   for (const one of browserslist(queries)) {
     const [name, version] = one.split(" ");
     const browser = BROWSERS[name];
-    if (!browser) throw new Error(`no column of MDN's table is known for ${name}`);
+    if (!browser) throw new Error(`the name of ${name} in MDN's table is unknown`);
     const numbers = version.split("-")[0].split(".").map(Number);
     if (!numbers.some(Number.isNaN) && (!oldest[browser] || compare(numbers, oldest[browser]) < 0)) oldest[browser] = numbers;
   }
   return oldest;
 }
 
-/** Whether a browser of this version lacks what the table says of it. */
+/** Returns whether this version of a browser lacks the feature. */
 function isLater(support, version) {
   const [newest] = [support ?? []].flat().filter((one) => !one.flags && !one.prefix && !one.alternative_name);
-  if (!newest?.version_added) return Boolean(support); // a browser that is not listed has no say
+  if (!newest?.version_added) return Boolean(support); // a browser that is not listed is ignored
   if (newest.version_added === "preview") return true;
   return compare(newest.version_added.replace("≤", "").split(".").map(Number), version) > 0;
 }

@@ -14,7 +14,7 @@ from tools.web.install import FOLDER
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-#: The scripts of checkout, portal, console and documentation.
+#: The folders with the scripts of the checkout, the portal, the console and the documentation.
 SERVED = (
     "checkout/sdk",
     "checkout/static",
@@ -45,7 +45,7 @@ def lint(paths: Iterable[Path], folder: Path = ROOT) -> subprocess.CompletedProc
 
 
 def main() -> None:
-    """Run both over all that is served."""
+    """Run both checks on all served scripts and style sheets."""
     types = subprocess.run(  # noqa: S603
         command("typescript/bin/tsc", "-p", str(HERE / "tsconfig.json")), check=False
     )

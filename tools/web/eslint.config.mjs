@@ -1,5 +1,5 @@
-// What the scripts and style sheets that we serve may use: package.json names the browsers.
-// A newer thing passes only with a fallback, and then its line says so.
+// The features that our served scripts and style sheets may use. package.json lists the browsers.
+// A newer feature passes only with a fallback and a comment at its line.
 
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -13,7 +13,7 @@ const es = require("eslint-plugin-es-x");
 
 const LISTENER = "CallExpression:matches([callee.name=addEventListener], [callee.property.name=addEventListener])";
 
-/** What css/use-baseline does not see: values of custom properties, nesting, ranges. */
+/** Features that css/use-baseline misses: values of custom properties, nesting and ranges. */
 const unseen = {
   meta: { type: "problem", schema: [], messages: { late: "{{ what }} has no fallback in a supported browser" } },
   create(context) {
@@ -40,7 +40,7 @@ export default [
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: {
       "ours/members": "error",
-      // Syntax; members are up to the rule above
+      // Syntax; the rule above checks members
       "es/no-class-static-block": "error",
       "es/no-error-cause": "error",
       "es/no-dynamic-import-options": "error",
@@ -67,8 +67,8 @@ export default [
     plugins: { css, ours: { rules: { unseen } } },
     language: "css/css",
     rules: {
-      // What every browser of 2020 had; what came with Chrome 87 and Safari 15 or before; and what
-      // changes nothing but the look if it is ignored. Anything else belongs into @supports.
+      // Allowed are features of all browsers of 2020, features of Chrome 87 and Safari 15 or earlier,
+      // and features that affect only the appearance. All others belong in @supports.
       "css/use-baseline": [
         "error",
         {

@@ -1,4 +1,4 @@
-"""Install the checkers of the browser code: `python -m tools.web.install`, with the sandbox's npm.
+"""Install the browser code checkers with the sandbox's npm: `python -m tools.web.install`.
 
 The lock pins each package by digest, and install scripts are disabled.
 """
@@ -17,7 +17,7 @@ ATTEMPTS_MAX = 3
 
 
 def install(locked: Path, folder: Path) -> None:
-    """Install the lock next to `locked` into a folder, unless it is already installed."""
+    """Install the npm lock in the folder `locked` into `folder`."""
     folder.mkdir(exist_ok=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(locked / name, folder / name)
@@ -42,7 +42,7 @@ def install(locked: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Install the checkers of the browser code."""
+    """Install the browser code checkers."""
     install(HERE, FOLDER)
 
 

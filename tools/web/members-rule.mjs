@@ -1,19 +1,19 @@
-// An ESLint rule: a member of the web platform that one of the supported browsers lacks needs a
-// fallback. The owner of `x.at()` is not known here, so a name is reported if every owner that has
-// it got it too late; names that our own objects use too are reported only if they are
-// called. `x.at?.()` asks whether it is there, and is a fallback.
+// An ESLint rule: a web platform member that a supported browser lacks needs a fallback. The type of
+// `x` in `x.at()` is unknown here, so a name is reported only if all types that have this member
+// gained it too late. Names that our own objects also use are reported only if they are called.
+// `x.at?.()` checks that the member exists, and therefore counts as a fallback.
 
 import { members } from "./browsers.mjs";
 
-/** Fields of our own objects and of messages, which are no members of the platform. */
+/** Fields of our own objects and messages, which are not platform members. */
 const OURS = new Set(
   ("action address at check code country destroy group icon info key locale memory nonce price " +
     "provider requestId session status to token uuid when").split(" "),
 );
-/** Calls of our own objects that share a name with one of a rare interface. */
+/** Methods of our own objects that share a name with a method of a rare interface. */
 const OUR_CALLS = new Set(["destroy", "session"]);
 
-/** @param {string} folder which has the packages installed */
+/** @param {string} folder in which the packages are installed */
 export function membersRule(folder) {
   const known = members(folder);
   const globals = new Set(known.filter(({ name, isNew }) => !name && isNew).map(({ owner }) => owner));
@@ -24,7 +24,7 @@ export function membersRule(folder) {
   const late = new Set(instance.filter(({ name, isNew }) => isNew && !old.has(name)).map(({ name }) => name));
 
   return {
-    meta: { type: "problem", schema: [], messages: { late: "a supported browser lacks {{ name }}: it needs a fallback" } },
+    meta: { type: "problem", schema: [], messages: { late: "a supported browser lacks {{ name }}, so it needs a fallback" } },
     create(context) {
       const report = (node, name) => context.report({ node, messageId: "late", data: { name } });
       const isGlobal = (node) =>
@@ -36,7 +36,7 @@ export function membersRule(folder) {
           const name = computed ? property.value : property.name;
           if (typeof name !== "string") return;
           const isCalled = parent.type === "CallExpression" && parent.callee === node;
-          if (isCalled && parent.optional) return; // `x.requestSubmit?.()` asks whether it is there
+          if (isCalled && parent.optional) return; // `x.requestSubmit?.()` checks that it exists
           if (isWindow(object) && globals.has(name)) report(node, name);
           else if (isGlobal(object) && owners.has(object.name)) {
             if (named.has(`${object.name}.${name}`)) report(node, `${object.name}.${name}`);

@@ -1,4 +1,4 @@
-"""Writes the npm package of the browser SDK: `python -m tools.web.pack FOLDER`; no network."""
+"""Write the browser SDK's npm package, offline: `python -m tools.web.pack FOLDER`."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ TIMEOUT_S = 120.0
 
 
 def pack(folder: Path) -> Path:
-    """Put the package into a folder; gives its file."""
+    """Write the package into a folder, and return its file."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [*npm(), "pack", "--offline", "--ignore-scripts", "--pack-destination"]
     with TemporaryDirectory() as temporary:
@@ -30,7 +30,7 @@ def pack(folder: Path) -> Path:
             check=False,
         )
     if process.returncode != 0:
-        raise SystemExit(f"the package cannot be made: {process.stderr}")
+        raise SystemExit(f"the package cannot be built: {process.stderr}")
     return folder / process.stdout.split()[-1]
 
 

@@ -21,7 +21,7 @@ TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
     "FAILED": ("Your payment has failed. You have not been charged.", "Pay again"),
-    "EXPIRED": ("Your payment has expired before it was confirmed.", "Pay again"),
+    "EXPIRED": ("Your payment expired before it was confirmed.", "Pay again"),
     "CANCELLED": ("Your payment was cancelled. You have not been charged.", "Pay again"),
 }
 

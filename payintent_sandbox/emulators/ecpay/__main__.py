@@ -13,7 +13,7 @@ def main() -> None:
     """Serve until a signal."""
     parser = runner.make_parser(
         "payintent_sandbox.emulators.ecpay",
-        "An emulator of ECPay for tests. ECPAY_ACCOUNTS holds its merchants as JSON, "
+        "An emulator of ECPay for tests. ECPAY_ACCOUNTS contains its merchants as JSON, "
         '[{"merchant_id": "…", "hash_key": "…", "hash_iv": "…", "credit_check_code": "…"}]; '
         "SIM_TIME_SCALE=100 makes delays 100 times shorter.",
         port=8083,

@@ -91,7 +91,7 @@ async def _pay(emulator: EcpayEmulator, request: Request, fields: dict[str, str]
         return _card_page(trade, error="This is not one of the test cards below.", status=422)
     outcome = emulator.pay(trade, card)
     if outcome is None:
-        return _page("refused.html", code="10300028", message="This trade has had its attempt.")
+        return _page("refused.html", code="10300028", message="The trade allows only one attempt.")
     return _outcome_page(trade, *outcome, returns=not card.union_pay)
 
 
@@ -146,7 +146,7 @@ async def _fields(request: Request) -> dict[str, str]:
     except ValueError:
         raise RefusalError("10200001", "the form cannot be read") from None
     if len({name for name, _ in pairs}) < len(pairs):
-        raise RefusalError("10200001", "a parameter comes twice")
+        raise RefusalError("10200001", "a parameter occurs twice")
     return dict(pairs)
 
 

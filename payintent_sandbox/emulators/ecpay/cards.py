@@ -9,10 +9,10 @@ class Notification(StrEnum):
     """The result notifications that the merchant receives."""
 
     ONCE = "once"
-    TWICE = "twice"  # again with a different message, despite the acknowledgement
+    TWICE = "twice"  # the second with a different message, despite the acknowledgement
     NEVER = "never"
-    SIMULATED = "simulated"  # as from the merchant's back office: no money was paid
-    UNCONFIRMED = "unconfirmed"  # at first; then paid
+    SIMULATED = "simulated"  # from the merchant's back office: no money is paid
+    UNCONFIRMED = "unconfirmed"  # first unconfirmed, then paid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,17 @@ class Card:
 
 
 _ALL = (
-    Card(number="4311951111111111", title="approved at once"),
+    Card(number="4311951111111111", title="approved"),
     Card(number="4000000000000002", title="declined", code="10100248", message="拒絕交易"),
-    Card(number="4000000000009995", title="no funds", code="10100252", message="額度不足"),
+    Card(
+        number="4000000000009995", title="insufficient funds", code="10100252", message="額度不足"
+    ),
     Card(number="4000000000000069", title="expired card", code="10100251", message="卡片過期"),
     Card(number="4000002500003155", title="3-D failed", code="10100058", message="Pay fail"),
     Card(number="4000000000000119", title="an undocumented failure code", code="10100999"),
     Card(
         number="4000009900000012",
-        title="simulated by the merchant",
+        title="simulated payment from the merchant's back office",
         notification=Notification.SIMULATED,
     ),
     Card(
@@ -49,17 +51,21 @@ _ALL = (
     ),
     Card(
         number="4000009900000046",
-        title="approved; no notification, an inquiry says paid",
+        title="approved without a notification; an inquiry returns paid",
         notification=Notification.NEVER,
     ),
-    Card(number="4000009900000079", title="approved for one dollar more", extra=1),
+    Card(number="4000009900000079", title="approved for one dollar too much", extra=1),
     Card(
         number="4000009900000103",
-        title="to be confirmed at first, then approved",
+        title="unconfirmed at first, then approved",
         notification=Notification.UNCONFIRMED,
     ),
     Card(number="4000009900000186", title="approved in six instalments (from 1,000 TWD)", stage=6),
-    Card(number="6200009900000012", title="approved, UnionPay: no way back", union_pay=True),
+    Card(
+        number="6200009900000012",
+        title="approved with UnionPay; no redirect to the shop",
+        union_pay=True,
+    ),
     Card(number="4000009900000178", title="approved; refunds are refused", refundable=False),
 )
 

@@ -1,4 +1,4 @@
-"""CheckMacValue by ECPay's table, byte by byte, independent of the adapter's implementation."""
+"""CheckMacValue from ECPay's encoding table, independent of the adapter's implementation."""
 
 import hashlib
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ def attach(fields: dict[str, str], hash_key: str, hash_iv: str) -> dict[str, str
 
 
 def fits(fields: dict[str, str], hash_key: str, hash_iv: str) -> bool:
-    """Return whether a received form has the right value."""
+    """Return whether a received form has the correct value."""
     return fields.get(NAME, "") == compute(fields.items(), hash_key, hash_iv)
 
 

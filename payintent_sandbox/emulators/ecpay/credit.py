@@ -23,14 +23,14 @@ def act(trade: Trade | None, fields: dict[str, str]) -> None:
     if action not in _ACTIONS or not (amount.isascii() and amount.isdecimal()):
         raise RefusalError(_REFUSED, "Action or TotalAmount Error.")
     if trade.credit.card.stage and action == "R" and int(amount) != trade.credit.amount:
-        raise RefusalError(_REFUSED, "An order in instalments is refunded as a whole.")
+        raise RefusalError(_REFUSED, "An order in instalments can only be refunded in full.")
     if not trade.credit.card.refundable and action in "RN":
-        raise RefusalError(_REFUSED, "The balance of the account is too low.")
+        raise RefusalError(_REFUSED, "The account balance is too low.")
     _ACTIONS[action](trade.credit, int(amount))
 
 
 def close_day(credit: Credit) -> None:
-    """Close everything that is authorised, as ECPay does every evening."""
+    """Close all authorised payments, as ECPay does every evening."""
     if credit.status is Closing.AUTHORISED:
         _close(credit, credit.amount)
     for row in credit.rows:
@@ -70,9 +70,9 @@ def _close(credit: Credit, amount: int) -> None:
 def _refund(credit: Credit, amount: int) -> None:
     _require_status(credit, Closing.TO_BE_CLOSED, Closing.CLOSED)
     if not 0 < amount <= credit.amount - credit.given_back:
-        raise RefusalError(_REFUSED, "The amount is more than what is left.")
+        raise RefusalError(_REFUSED, "The amount exceeds the remaining amount.")
     if credit.status is Closing.TO_BE_CLOSED and amount == credit.amount:
-        raise RefusalError(_REFUSED, "The whole is cancelled, not refunded, before it is closed.")
+        raise RefusalError(_REFUSED, "Before the closing, cancel the payment instead.")
     credit.rows.append(Row(status=Closing.TO_BE_CLOSED, amount=-amount, at=utc_now()))
 
 
@@ -97,7 +97,7 @@ def _require_status(credit: Credit, *statuses: Closing) -> None:
 
 def _require_whole(credit: Credit, amount: int) -> None:
     if amount != credit.amount:
-        raise RefusalError(_REFUSED, "TotalAmount must be the whole.")
+        raise RefusalError(_REFUSED, "TotalAmount must be the full amount.")
 
 
 _ACTIONS = {"C": _close, "R": _refund, "E": _withdraw, "N": _cancel}

@@ -1,4 +1,4 @@
-"""Result notifications: repeated until the merchant's server responds with `1|OK`."""
+"""Result notifications, repeated until the merchant's server responds with `1|OK`."""
 
 from collections import deque
 from typing import Any

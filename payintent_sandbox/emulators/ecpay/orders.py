@@ -75,13 +75,13 @@ def check_order(fields: dict[str, str]) -> None:
             raise RefusalError(_PARAMETER, f"{name} is required.")
     for name, value in fields.items():
         if name not in _LENGTHS:
-            raise RefusalError(_PARAMETER, f"{name} is not a parameter.")
+            raise RefusalError(_PARAMETER, f"{name} is not a known parameter.")
         if len(value) > _LENGTHS[name]:
             raise RefusalError(_CHARS, f"{name} is longer than {_LENGTHS[name]} characters.")
         if name in _SHAPES and not re.fullmatch(_SHAPES[name], value):
             raise RefusalError(_PARAMETER, f"{name} Error.")
     if fields["ReturnURL"] == fields.get("OrderResultURL"):
-        raise RefusalError(_PARAMETER, "ReturnURL must not be OrderResultURL.")
+        raise RefusalError(_PARAMETER, "ReturnURL and OrderResultURL must differ.")
     _check_date(fields["MerchantTradeDate"])
 
 

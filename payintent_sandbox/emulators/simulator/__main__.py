@@ -14,13 +14,15 @@ def main() -> None:
     """Serve until a signal."""
     parser = runner.make_parser(
         "payintent_sandbox.emulators.simulator",
-        "A payment gateway for tests. SIM_ACCOUNTS holds its accounts as JSON, "
+        "A payment gateway for tests. SIM_ACCOUNTS contains its accounts as JSON, "
         '[{"api_key": "…", "signing_secret": "…"}]; SIM_TIME_SCALE=100 makes delays 100 times '
         "shorter.",
         port=8081,
     )
-    parser.add_argument("--accounts", type=Path, help="a file instead of SIM_ACCOUNTS")
-    parser.add_argument("--public-url", help="the address of the pages for buyers, if another")
+    parser.add_argument(
+        "--accounts", type=Path, help="file with the accounts, instead of SIM_ACCOUNTS"
+    )
+    parser.add_argument("--public-url", help="URL of the buyers' pages, if it differs")
     runner.run_asgi(parser, _build)
 
 

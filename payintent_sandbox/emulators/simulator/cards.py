@@ -47,11 +47,11 @@ class Card:
 
 
 _ALL = (
-    Card(number="4242424242424242", title="approved at once"),
+    Card(number="4242424242424242", title="approved immediately"),
     Card(number="4000000000000002", title="declined", decline_code="card_declined"),
-    Card(number="4000000000009995", title="no funds", decline_code="insufficient_funds"),
+    Card(number="4000000000009995", title="insufficient funds", decline_code="insufficient_funds"),
     Card(number="4000000000000069", title="expired card", decline_code="expired_card"),
-    Card(number="4000000000000127", title="wrong CVC", decline_code="incorrect_cvc"),
+    Card(number="4000000000000127", title="incorrect CVC", decline_code="incorrect_cvc"),
     Card(number="4000000000000119", title="processing error", decline_code="processing_error"),
     Card(number="4000002500003155", title="challenge page first", challenge=True),
     Card(number="4000009900000012", title="callback 30 s late", calling=Calling.LATE),
@@ -62,7 +62,7 @@ _ALL = (
     ),
     Card(
         number="4000009900000046",
-        title="no callback; inquiry says paid",
+        title="no callback; an inquiry returns paid",
         calling=Calling.NEVER,
     ),
     Card(
@@ -72,10 +72,10 @@ _ALL = (
     ),
     Card(number="4000009900000061", title="success after expiry", late=Late.AFTER_EXPIRY),
     Card(number="4000009900000079", title="amount off by one minor unit", extra_minor=1),
-    Card(number="4000009900000087", title="other currency", other_currency=True),
+    Card(number="4000009900000087", title="captured in a different currency", other_currency=True),
     Card(
         number="4000009900000095",
-        title="first callback badly signed",
+        title="first callback with a wrong signature",
         calling=Calling.BADLY_SIGNED,
     ),
     Card(
@@ -96,7 +96,7 @@ _ALL = (
     ),
     Card(
         number="4000009900000186",
-        title="approved; refunds are answered 503",
+        title="approved; refunds return 503",
         refunding=Refunding.OUT_OF_ORDER,
     ),
 )

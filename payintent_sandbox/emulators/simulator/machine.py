@@ -61,10 +61,10 @@ class SimulatorEmulator:
         existing = self.find(account, order.reference)
         if existing:
             if _price(existing.order) != _price(order):
-                raise RefusalError(409, "this reference has another amount")
+                raise RefusalError(409, "this reference was used with a different amount")
             return existing, False
         if order.expires_at <= utc_now():
-            raise RefusalError(422, "expires_at is over")
+            raise RefusalError(422, "expires_at is in the past")
         if len(self._sessions) >= SESSIONS_MAX:
             raise RefusalError(503, f"{SESSIONS_MAX} sessions are stored; restart the simulator")
         return self._add(account, order, pages_url), True
@@ -135,7 +135,7 @@ class SimulatorEmulator:
         return True
 
     async def pay_before_answer(self, session: Session) -> None:
-        """Capture and call back before the merchant receives the creation response."""
+        """Capture and send the callback before the merchant receives the creation response."""
         if session.payable:
             self._capture(session)
             await self._callbacks.send(session)

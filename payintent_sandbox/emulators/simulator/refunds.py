@@ -20,7 +20,7 @@ from payintent_sandbox.emulators.simulator.model import (
 
 REFUNDS_MAX = 200_000
 PENDING_S = 60
-_REFUSED = "the card's bank takes nothing back"
+_REFUSED = "the card's bank refuses refunds"
 _BEGINS = {
     Refunding.PENDING: RefundStatus.PENDING,
     Refunding.REFUSED: RefundStatus.REFUSED,
@@ -52,13 +52,13 @@ class Refunds:
         existing = self.find(account, order.reference)
         if existing:
             if _same(existing.order) != _same(order):
-                raise RefusalError(409, "this reference has another refund")
+                raise RefusalError(409, "this reference was used for a different refund")
             return existing, False
         if session is None or session.capture is None:
             raise RefusalError(404, "no such capture")
         refunding = session.card.refunding if session.card else Refunding.AT_ONCE
         if refunding is Refunding.OUT_OF_ORDER and not is_mended:
-            raise RefusalError(503, "out of order, by card")
+            raise RefusalError(503, "out of order, due to the card")
         _check(order, session.capture)
         if len(self._refunds) >= REFUNDS_MAX:
             raise RefusalError(503, f"{REFUNDS_MAX} refunds are stored; restart the simulator")
@@ -114,7 +114,7 @@ def _check(order: RefundOrder, capture: Capture) -> None:
         raise RefusalError(422, f"the capture is in {capture.currency}")
     left = capture.amount_minor - capture.refunded_minor
     if order.amount_minor > left:
-        raise RefusalError(422, f"only {left} minor units are left")
+        raise RefusalError(422, f"only {left} minor units can still be refunded")
 
 
 def _same(order: RefundOrder) -> tuple[str, int, str]:

@@ -14,7 +14,7 @@ RULES_MAX = 100
 
 
 class Operation(StrEnum):
-    """The calls that a rule can disturb."""
+    """The calls in which a rule can inject a fault."""
 
     CREATE = "create"
     INQUIRE = "inquire"
@@ -41,9 +41,9 @@ _OPERATIONS = {
 
 
 class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which sessions a rule applies to; an empty match applies to all.
+    """Selects the sessions that a rule applies to; an empty match selects all.
 
-    A refund matches by its own reference, or by the reference or the amount of its session.
+    A refund matches by its own reference, or by its session's reference or amount.
     """
 
     amount: Annotated[str, Meta(pattern=r"^[0-9]{1,16}(\.[0-9]{1,4})?\Z")] | None = None
@@ -73,7 +73,7 @@ class Rules:
         self._left: dict[int, int] = {}  # remaining applications of each counted rule, by index
 
     def replace(self, body: bytes) -> list[Rule]:
-        """Replace all rules by a JSON list of rules."""
+        """Replace all rules with a JSON list of rules."""
         try:
             rules = msgspec.json.decode(body, type=list[Rule])
         except msgspec.DecodeError as error:

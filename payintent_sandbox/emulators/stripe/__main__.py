@@ -18,10 +18,10 @@ def main() -> None:
     """Serve until a signal."""
     arguments = runner.make_parser(
         "payintent_sandbox.emulators.stripe",
-        "A Stripe for tests, on this machine alone: --host takes addresses of the loopback "
-        "interface. STRIPE_KEYS holds its accounts, 'secret:publishable,secret:publishable'; "
-        "without it any key is accepted. STRIPE_WEBHOOK_URL and STRIPE_WEBHOOK_SECRET say where "
-        "events go.",
+        "An emulator of Stripe for tests. Only this machine can reach it: --host must be a "
+        "loopback address. STRIPE_KEYS contains its accounts as "
+        "'secret:publishable,secret:publishable'; by default, any key is accepted. Events are sent "
+        "to STRIPE_WEBHOOK_URL and signed with STRIPE_WEBHOOK_SECRET.",
         port=8420,
     ).parse_args()
     web.run_app(
@@ -43,16 +43,16 @@ def _build(arguments: argparse.Namespace) -> web.Application:
 def _url_host(address: str) -> str:
     """Format a host for a URL; reject an address that remote machines can reach."""
     if not ipaddress.ip_address(address).is_loopback:
-        raise ValueError("--host must be of the loopback interface: there is no security here")
+        raise ValueError("--host must be a loopback address: the emulator is not secured")
     return f"[{address}]" if ":" in address else address
 
 
 def _accounts() -> tuple[Keys, ...]:
-    """Read the keys, but never from the command line, which every process can see."""
+    """Read the keys. They are not arguments, because every process can see those."""
     listed = os.environ.get("STRIPE_KEYS", "").split(",")
     pairs = [pair.strip().partition(":") for pair in listed if pair.strip()]
     if any(not (a.startswith("sk_") and b.startswith("pk_")) for a, _, b in pairs):
-        raise ValueError("STRIPE_KEYS must hold pairs of sk_… and pk_…")
+        raise ValueError("STRIPE_KEYS must contain pairs of sk_… and pk_… keys")
     return tuple(Keys(secret, publishable) for secret, _, publishable in pairs)
 
 

@@ -39,7 +39,7 @@ Answering = Callable[[web.Request], Awaitable[Json]]
 
 
 class StripeEmulator:
-    """The parts of the emulator; `url` is its own address, `endpoint` receives the events."""
+    """The parts of the emulator. `url` is its own URL, and `endpoint` receives the events."""
 
     def __init__(self, accounts: tuple[Keys, ...], url: str, endpoint: Endpoint | None) -> None:
         records = AccountRecords(accounts)
@@ -70,7 +70,7 @@ class StripeEmulator:
         return {"data": [{"number": card.number, "label": card.label} for card in CARDS.values()]}
 
     async def retrieve(self, request: web.Request) -> Json:
-        """Answer the element's call of `retrievePaymentIntent`."""
+        """Answer the element's `retrievePaymentIntent` call."""
         query = request.query
         return await self.element.retrieve(query.get("key", ""), query.get("client_secret", ""))
 
@@ -80,14 +80,14 @@ class StripeEmulator:
         return await self.element.confirm(fields["key"], fields["client_secret"], fields["number"])
 
     async def authenticate(self, request: web.Request) -> Json:
-        """Finish 3-D Secure, with one of the two buttons on its page."""
+        """Finish 3-D Secure, as the two buttons on its page do."""
         fields = await _read_fields(request)
         return await self.element.authenticate(
             fields["key"], fields["client_secret"], success=fields["success"] == "true"
         )
 
     async def leave(self, request: web.Request) -> Json:
-        """Leave the page of a bank or wallet without paying."""
+        """Leave a bank's or wallet's page without paying."""
         fields = await _read_fields(request)
         return await self.element.leave(fields["key"], fields["client_secret"])
 
@@ -145,7 +145,7 @@ class StripeEmulator:
 def make_app(emulator: StripeEmulator) -> web.Application:
     """Add the emulator to localstripe's application.
 
-    Only once per process, as its store is global.
+    Call it only once per process, because localstripe's store is global.
     """
     keep_in_memory()
     app = server.app

@@ -15,8 +15,8 @@ from payintent_sandbox.emulators.stripe.model import (
 )
 
 _LIMIT, _LIMIT_MAX = 10, 100
-_FEE_THOUSANDTHS, _FEE_FIXED = 29, 30  # per charge; Stripe's fee for many cards
-_FEE_DISPUTE = 1_500  # charged with the disputed money, and never returned
+_FEE_THOUSANDTHS, _FEE_FIXED = 29, 30  # per charge; the fee that Stripe charges for many cards
+_FEE_DISPUTE = 1_500  # charged together with the disputed amount, and never returned
 _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
@@ -27,8 +27,8 @@ class Balance:
         self._records = records
         self._disputes = disputes
         self._payouts: dict[str, Json] = {}
-        self._extra: list[Json] = []  # of payouts
-        self._paid_out: dict[str, str] = {}  # the payout, by transaction
+        self._extra: list[Json] = []  # the transactions of payouts
+        self._paid_out: dict[str, str] = {}  # payout ids by transaction id
 
     def list_transactions(self, secret: str, query: dict[str, str]) -> Json:
         """Return a page of an account's transactions, newest first."""
@@ -84,7 +84,7 @@ class Balance:
         if payout is None:
             raise missing(payout_id)
         if payout["status"] != "paid":
-            raise RefusalError(400, "The payout has come back already.")
+            raise RefusalError(400, "The payout has already failed.")
         payout["status"] = "failed"
         self._extra.append(
             _transaction(
@@ -205,5 +205,5 @@ def _transaction(
 def _read_limit(query: dict[str, str]) -> int:
     text = query.get("limit", str(_LIMIT))
     if not text.isdecimal() or not 1 <= int(text) <= _LIMIT_MAX:
-        raise RefusalError(400, "limit is from 1 to 100", param="limit")
+        raise RefusalError(400, "limit must be from 1 to 100", param="limit")
     return int(text)

@@ -17,7 +17,7 @@ _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and i
 
 
 class Dashboard:
-    """Refunds, cancellations and fraud warnings that are not caused by API requests."""
+    """Refunds, cancellations and fraud warnings that do not come from API requests."""
 
     def __init__(self, records: AccountRecords, events: Events, disputes: Disputes) -> None:
         self._records = records
@@ -39,7 +39,7 @@ class Dashboard:
         intent = _intent(intent_id)
         reason = fields.get("cancellation_reason", "requested_by_customer")
         if reason not in _REASONS:
-            raise RefusalError(400, "This reason is not one of the Dashboard's.")
+            raise RefusalError(400, "The Dashboard does not have this reason.")
         if intent.status in _FINAL:
             raise RefusalError(
                 400,
@@ -55,7 +55,7 @@ class Dashboard:
         """Report fraud as a card's issuer does, before any dispute."""
         intent = _intent(fields["payment_intent"])
         if intent.status != "succeeded":
-            raise RefusalError(400, "Only a payment that was charged can be fraudulent.")
+            raise RefusalError(400, "Only a charged payment can be reported as fraudulent.")
         warning: Json = {
             "id": f"issfr_{secrets.token_hex(12)}",
             "object": "radar.early_fraud_warning",

@@ -15,7 +15,7 @@ _DECIDED = {"won", "lost"}
 _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
-#: Its own id, the dispute, the reporting category, the amount, the currency and the time.
+#: The transaction id, dispute id, reporting category, amount, currency and time of a movement.
 Movement = tuple[str, str, str, int, str, int]
 
 
@@ -57,7 +57,7 @@ class Disputes:
         if dispute is None:
             raise missing(dispute_id)
         if status not in _DECIDED | {"under_review"}:
-            raise RefusalError(400, "status is under_review, won or lost", param="status")
+            raise RefusalError(400, "status must be under_review, won or lost", param="status")
         dispute = self._disputes[dispute_id] = dispute | {"status": status}
         decided = status in _DECIDED
         self._events.send(f"charge.dispute.{'closed' if decided else 'updated'}", dispute)

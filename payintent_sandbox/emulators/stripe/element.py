@@ -29,12 +29,12 @@ _MESSAGES = {
 
 @dataclass(slots=True)
 class Element:
-    """The browser's operations with a client secret and a publishable key."""
+    """The browser's operations, which need a client secret and a publishable key."""
 
     records: AccountRecords
     events: Events
-    url: str  # of localstripe, in this process
-    http: aiohttp.ClientSession | None = None  # while the application runs
+    url: str  # of localstripe, which runs in this process
+    http: aiohttp.ClientSession | None = None  # set while the application runs
 
     async def retrieve(self, publishable: str, client_secret: str) -> Json:
         """Return the fields of an intent that its buyer may see."""
@@ -45,7 +45,7 @@ class Element:
         intent = await self._intent(publishable, client_secret)
         card = CARDS.get(number)
         if card is None:
-            message = "Your card number is invalid. The sandbox accepts the numbers that it lists."
+            message = "Your card number is invalid. The sandbox accepts only the listed numbers."
             raise RefusalError(402, message, type="validation_error", code="invalid_number")
         if intent["status"] != "requires_payment_method":
             raise _unexpected(intent)
@@ -66,7 +66,7 @@ class Element:
         return shown(answered)
 
     async def leave(self, publishable: str, client_secret: str) -> Json:
-        """Give up at the bank's or wallet's page: the intent awaits a new payment method."""
+        """Leave the bank's or wallet's page: the intent then requires a new payment method."""
         intent = await self._intent(publishable, client_secret)
         if intent["status"] != "requires_action":
             raise _unexpected(intent)
@@ -75,7 +75,7 @@ class Element:
         error: Json = {
             "type": "invalid_request_error",
             "code": "payment_method_customer_decline",
-            "message": "The buyer has left without paying.",
+            "message": "The buyer left without paying.",
         }
         raise self._failed(stored._export(), error)  # noqa: SLF001 - no public method
 
@@ -131,7 +131,7 @@ def shown(intent: Json) -> Json:
 
 
 def relayed(status: int, error: Json) -> RefusalError:
-    """Make a refusal of an existing error object."""
+    """Make a `RefusalError` from an existing error object."""
     words = {name: value for name, value in error.items() if name != "message"}
     return RefusalError(status, str(error.get("message", "")), **words)
 

@@ -1,4 +1,4 @@
-"""The events that localstripe does not send, signed like Stripe's, repeated until received."""
+"""The events that localstripe does not send, signed like Stripe's and repeated until received."""
 
 import hashlib
 import hmac

@@ -28,7 +28,7 @@ _objects = cast("dict[str, Any]", store)  # the objects of localstripe, by kind 
 class _Done:
     """The request and response of an idempotency key.
 
-    The response is missing during the request.
+    The response is None until the request has ended.
     """
 
     order: bytes
@@ -37,7 +37,7 @@ class _Done:
 
 @dataclass(slots=True)
 class ApiFront:
-    """Handles every API request before localstripe, and its response afterwards."""
+    """Handles every API request before localstripe, and localstripe's response afterwards."""
 
     records: AccountRecords
     events: Events
@@ -65,7 +65,7 @@ class ApiFront:
             message = "Keys for idempotent requests can only be used with the same parameters."
             raise RefusalError(400, message, type="idempotency_error")
         if earlier and earlier.answer is None:
-            raise RefusalError(409, "That key is in use.", code="idempotency_key_in_use")
+            raise RefusalError(409, "The key is in use.", code="idempotency_key_in_use")
         if earlier and earlier.answer is not None:
             headers = {"Idempotent-Replayed": "true"}
             return web.Response(
@@ -109,12 +109,12 @@ class ApiFront:
         return web.json_response(announce_refund(self.records, self.events, stored))
 
     def decide(self, refund_id: str, status: str) -> Json:
-        """Decide a refund as a bank does later, and send both of Stripe's events."""
+        """Decide a pending refund as a bank does, and send both of Stripe's events."""
         refund = _objects.get(f"refund:{refund_id}")
         if refund is None:
             raise missing(refund_id)
         if status not in _DECIDED:
-            raise RefusalError(400, "status is succeeded or failed", param="status")
+            raise RefusalError(400, "status must be succeeded or failed", param="status")
         refund.status = status
         content: Json = refund._export()  # noqa: SLF001 - localstripe has no public method
         self.events.send(_DECIDED[status], content)

@@ -9,8 +9,8 @@ from localstripe.resources import store
 
 from payintent_sandbox.emulators.stripe.model import Json, RefusalError
 
-#: Published minimums in Stripe's units. Those of TWD, IDR and PHP are 0.50 USD at a fixed rate, as
-#: Stripe converts them for an account that is paid out in USD.
+#: Published minimum amounts in Stripe's units. For TWD, IDR and PHP, they are 0.50 USD at a fixed
+#: rate, as Stripe converts the minimum for an account that is paid out in USD.
 MINIMUMS = {"usd": 50, "thb": 1_000, "jpy": 50, "twd": 1_625, "idr": 825_000, "php": 2_900}
 DIGITS_MAX = {"idr": 12}
 _DIGITS_MAX = 8

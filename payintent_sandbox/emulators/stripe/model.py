@@ -16,14 +16,14 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A test number: the outcome of an attempt to pay, and of refunds afterwards."""
+    """A test card: its number, and the outcome of payments and refunds with it."""
 
     number: str
     label: str
     code: str | None = None  # of the decline
     decline_code: str | None = None
     pending_refunds: bool = False
-    disputed: bool = False  # so that refunds are refused
+    disputed: bool = False  # refunds are then refused
 
 
 #: Stripe's test numbers; localstripe decides which numbers need 3-D Secure.
@@ -32,13 +32,13 @@ CARDS = {
     for card in (
         Card("4242424242424242", "pays"),
         Card("4000000000000002", "is declined", "card_declined", "generic_decline"),
-        Card("4000000000009995", "has too little", "card_declined", "insufficient_funds"),
+        Card("4000000000009995", "has insufficient funds", "card_declined", "insufficient_funds"),
         Card("4000000000000069", "has expired", "expired_card"),
-        Card("4000000000000127", "has another CVC", "incorrect_cvc"),
-        Card("4000000000000119", "meets an error", "processing_error"),
+        Card("4000000000000127", "has an incorrect CVC", "incorrect_cvc"),
+        Card("4000000000000119", "causes a processing error", "processing_error"),
         Card("4000002500003155", "requires 3-D Secure"),
         Card("4000000000007726", "pays; refunds stay pending", pending_refunds=True),
-        Card("4000000000000259", "pays, and is disputed: no refunds", disputed=True),
+        Card("4000000000000259", "pays; is then disputed, so refunds are refused", disputed=True),
     )
 }
 
@@ -61,9 +61,9 @@ def missing(name: str) -> RefusalError:
 class AccountRecords:
     """The accounts and the objects that they own."""
 
-    accounts: tuple[Keys, ...]  # if empty, any secret key is accepted, as in localstripe
-    owners: dict[str, str] = field(default_factory=dict[str, str])  # secret keys, by object
-    paid_with: dict[str, Card] = field(default_factory=dict[str, Card])  # by payment intent
+    accounts: tuple[Keys, ...]  # if empty, any key is accepted, as in localstripe
+    owners: dict[str, str] = field(default_factory=dict[str, str])  # secret keys by object id
+    paid_with: dict[str, Card] = field(default_factory=dict[str, Card])  # by payment intent id
 
     def check(self, secret: str) -> None:
         """Reject a secret key that does not belong to any account."""

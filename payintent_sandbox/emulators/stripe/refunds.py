@@ -22,14 +22,14 @@ def check_refund(records: AccountRecords, disputes: Disputes, order: dict[str, A
     left = intent.amount - refunded(intent.id)
     amount = str(order.get("amount", left))
     if left == 0:
-        raise RefusalError(400, "It has been refunded.", code="charge_already_refunded")
+        raise RefusalError(400, "This charge was refunded.", code="charge_already_refunded")
     if amount.isdecimal() and int(amount) > left:
-        raise RefusalError(400, "The amount is greater than what is left.", param="amount")
+        raise RefusalError(400, "The amount exceeds the remaining amount.", param="amount")
     return left
 
 
 def announce_refund(records: AccountRecords, events: Events, refund: Any) -> Json:
-    """Send the events of a new refund; return the refund as in the events."""
+    """Send the events of a new refund, and return the refund as the events contain it."""
     card = records.paid_with.get(refund.payment_intent)
     if card and card.pending_refunds:
         refund.status = "pending"

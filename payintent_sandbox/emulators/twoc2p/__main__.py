@@ -16,15 +16,18 @@ def main() -> None:
     """Serve until a signal."""
     parser = runner.make_parser(
         "payintent_sandbox.emulators.twoc2p",
-        "An emulator of 2C2P for tests. TWOC2P_ACCOUNTS holds its merchants as JSON, "
-        '[{"merchant_id": "…", "secret_key": "…", "merchant_public_key": "PEM"}]; '
-        "TWOC2P_PRIVATE_KEY is its own key (PEM); without it the emulator makes one, and serves "
-        "the public half at /_twoc2p/public-key. SIM_TIME_SCALE=100 makes delays 100 times "
+        "An emulator of 2C2P for tests. TWOC2P_ACCOUNTS contains its merchants as JSON, "
+        '[{"merchant_id": "…", "secret_key": "…", "merchant_public_key": "PEM"}]. '
+        "TWOC2P_PRIVATE_KEY is the emulator's private key (PEM). By default, the emulator "
+        "generates a key and serves the public key at /_twoc2p/public-key. "
+        "SIM_TIME_SCALE=100 makes delays 100 times "
         "shorter.",
         port=8083,
     )
-    parser.add_argument("--accounts", type=Path, help="a file instead of TWOC2P_ACCOUNTS")
-    parser.add_argument("--public-url", help="the address of the page for buyers, if another")
+    parser.add_argument(
+        "--accounts", type=Path, help="file with the accounts, instead of TWOC2P_ACCOUNTS"
+    )
+    parser.add_argument("--public-url", help="URL of the buyers' page, if it differs")
     runner.run_asgi(parser, _build)
 
 

@@ -226,7 +226,7 @@ async def _refund_in_portal(gateway: Gateway, request: Request, body: bytes) -> 
     invoice = _named(gateway, request)
     amount = msgspec.json.decode(body, type=_PortalRefund).amount
     if invoice is None or not maintenance.refund_in_portal(invoice, amount):
-        return JSONResponse({"error": "it cannot be refunded"}, status_code=409)
+        return JSONResponse({"error": "the invoice cannot be refunded"}, status_code=409)
     return JSONResponse({})
 
 

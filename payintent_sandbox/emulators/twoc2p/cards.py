@@ -23,14 +23,14 @@ class Card:
 _ALL = (
     Card(number="4111111111111111", title="approved"),
     Card(number="4000000000000002", title="declined", code="4005"),
-    Card(number="4000000000009995", title="no funds", code="4051"),
+    Card(number="4000000000009995", title="insufficient funds", code="4051"),
     Card(number="4000000000000069", title="expired card", code="4054"),
-    Card(number="4000009900000046", title="approved, without notification", silent=True),
-    Card(number="4000009900000012", title="in progress, approved 30 s later", code=IN_PROGRESS),
-    Card(number="4000009900000194", title="approved, but not settled yet", settled=False),
-    Card(number="4000009900000343", title="approved, inquired without tranRef", bare=True),
-    Card(number="4000009900000509", title="the buyer pays more", code=PAID_MORE),
-    Card(number="4000009900000517", title="the buyer pays less", code=PAID_LESS),
+    Card(number="4000009900000046", title="approved without a notification", silent=True),
+    Card(number="4000009900000012", title="in progress; approved 30 s later", code=IN_PROGRESS),
+    Card(number="4000009900000194", title="approved but not yet settled", settled=False),
+    Card(number="4000009900000343", title="approved; inquiries lack tranRef", bare=True),
+    Card(number="4000009900000509", title="the buyer pays too much", code=PAID_MORE),
+    Card(number="4000009900000517", title="the buyer pays too little", code=PAID_LESS),
     Card(number="4000009900000525", title="the buyer pays too late", code=PAID_LATE),
 )
 

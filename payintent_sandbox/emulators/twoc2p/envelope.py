@@ -1,4 +1,4 @@
-"""Two envelopes: JWTs signed with a merchant's secret, and JWE in JWS, built from primitives."""
+"""The two envelopes: JWTs signed with a merchant's secret, and JWE in JWS, from primitives."""
 
 import base64
 import binascii
@@ -75,7 +75,7 @@ def unseal(token: str, merchant_key: RSAPublicKey, own_key: RSAPrivateKey) -> by
 def _expect(head: str, **expected: str) -> None:
     header = json.loads(_decode(head))
     if any(header.get(name) != value for name, value in expected.items()):
-        raise ValueError("another algorithm")
+        raise ValueError("unexpected algorithm")
 
 
 def _json(header: dict[str, str]) -> str:
@@ -90,4 +90,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     except (binascii.Error, UnicodeEncodeError):
-        raise InvalidEnvelopeError("this is not base64url") from None
+        raise InvalidEnvelopeError("the text is not base64url") from None

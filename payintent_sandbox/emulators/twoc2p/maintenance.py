@@ -35,7 +35,7 @@ def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
     try:
         root = ET.fromstring(content)  # noqa: S314 - an emulator for tests, and signed by them
     except ET.ParseError:
-        raise ValueError("this is not XML") from None
+        raise ValueError("the request is not XML") from None
     fields = {child.tag: child.text or "" for child in root}
     key = account.merchant_id, fields.get("idempotencyID", "")
     if key in emulator.first_answers:

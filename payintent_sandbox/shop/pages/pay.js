@@ -1,5 +1,5 @@
 // Pays with the browser SDK: one function for each way to open the checkout.
-// The result in the browser is for display only; the webhook alone changes the order.
+// The result in the browser is for display only; only the webhook changes the order.
 
 const sdk = PayIntent();
 const form = document.querySelector("[data-way]");
@@ -22,7 +22,7 @@ const ways = {
   },
 
   async popup() {
-    await sdk.openPopup({ createCheckout: create }); // first: a window opens only in a click
+    await sdk.openPopup({ createCheckout: create }); // call it first: windows open only in a click
     thanks();
   },
 

@@ -21,7 +21,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
         'PENDING' => 'Your order is waiting for your payment.',
         'PROCESSING' => 'Your payment is being processed.',
         'FAILED' => 'Your payment has failed. You have not been charged.',
-        'EXPIRED' => 'Your payment has expired before it was confirmed.',
+        'EXPIRED' => 'Your payment expired before it was confirmed.',
         'CANCELLED' => 'Your payment was cancelled. You have not been charged.',
     ];
     /** ISO 4217, except for currencies with two decimals. */

@@ -54,7 +54,7 @@ def test_it_starts_on_a_port_of_its_own_and_is_the_chain_that_was_asked_for(
         evm.ask("anvil_mine", "0xa")
         assert (block(evm, "latest"), block(evm, "safe"), block(evm, "finalized")) == (10, 9, 8)
     assert not chain.alive()
-    with pytest.raises(AnvilError, match="not started"):
+    with pytest.raises(AnvilError, match="has not been started"):
         _ = chain.url
 
 

@@ -240,7 +240,7 @@ async def test_two_do_not_run_the_chains_of_one_folder(ground: Ground) -> None:
     await ground.start()
     base = free_port_base()
     env = {"VAR_DIR": str(ground.var_dir), "PORT_BASE": str(base)}
-    for word, said in (("up", "run already"), ("down", "belong to `make dev`")):
+    for word, said in (("up", "already running"), ("down", "belong to `make dev`")):
         done = CliRunner().invoke(app, [word], env=env)
         assert done.exit_code == 1
         assert said in done.stderr

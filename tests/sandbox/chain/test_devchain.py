@@ -83,7 +83,7 @@ def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal:
     ports = [int(chain["rpc_url"].rpartition(":")[2]) for chain in chains.values()]
     assert ports == [terminal.base + 5, terminal.base + 6, terminal.base + 7]
     assert not any(chain["buyer"]["private_key"] in said for chain in chains.values())
-    assert "run already" in terminal.bad("up")
+    assert "already running" in terminal.bad("up")
 
     evm = Evm(chains["bsc"]["rpc_url"])
     try:
@@ -102,7 +102,7 @@ def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal:
     finally:
         evm.close()
 
-    assert "have ended" in terminal.good("down")
+    assert "have stopped" in terminal.good("down")
     assert "does not answer" in terminal.bad("mine", "bsc")
     terminal.up()
     assert terminal.chains() == chains
@@ -114,6 +114,6 @@ def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal:
 
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path / "var")
-    assert terminal.good("down") == "no chains run\n"
+    assert terminal.good("down") == "no chains are running\n"
     assert terminal.bad("mine", "moon") == "the chains are ethereum, bsc, native"
     assert "start `make dev` or `payintent devchain up`" in terminal.bad("mine", "bsc")

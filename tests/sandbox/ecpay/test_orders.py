@@ -72,7 +72,7 @@ async def test_an_order_beyond_a_limit_is_refused(
     shop: Shop, field: str, value: str | None
 ) -> None:
     page = await shop.buyer.bring(shop.order(**{field: value}))
-    assert "The order cannot be taken" in page
+    assert "The order cannot be accepted" in page
     assert field in page
 
 
@@ -91,7 +91,7 @@ async def test_an_order_that_is_not_signed_by_its_merchant_is_refused(shop: Shop
 
 async def test_the_two_urls_must_differ(shop: Shop) -> None:
     page = await shop.buyer.bring(shop.order(OrderResultURL=shop.ear.url))
-    assert "ReturnURL must not be OrderResultURL" in page
+    assert "ReturnURL and OrderResultURL must differ" in page
 
 
 async def test_a_number_is_used_up_by_its_first_order(shop: Shop) -> None:

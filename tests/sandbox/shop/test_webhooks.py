@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
     [
         ("payment.completed", {"receipt_id": "rcpt_9"}, "paid", "rcpt_9"),
         ("payment.failed", {"failure_reason": "DECLINED"}, "failed", "DECLINED"),
-        ("payment.expired", {}, "expired", "Your payment has expired"),
+        ("payment.expired", {}, "expired", "Your payment expired"),
         ("payment.cancelled", {}, "cancelled", "was cancelled"),
     ],
 )

@@ -1,10 +1,11 @@
-// The emulator's replacement of Stripe.js: the part that the checkout uses, with its own frame.
+// The emulator's replacement for Stripe.js: the part that the checkout uses, with its own frame.
 
 (() => {
   const ORIGIN = new URL(document.currentScript.src).origin;
-  const UNREACHABLE = { type: "api_connection_error", message: "The sandbox’s Stripe is away." };
+  const MESSAGE = "The sandbox’s Stripe emulator is unreachable.";
+  const UNREACHABLE = { type: "api_connection_error", message: MESSAGE };
 
-  /** Mounts a frame of ORIGIN, which alone sees the card; a message channel connects both. */
+  /** Mounts a frame from ORIGIN. Only the frame sees the card; a message channel connects both. */
   class PaymentElement {
     constructor(key, { clientSecret, locale, appearance }) {
       const { port1, port2 } = new MessageChannel();
@@ -62,7 +63,7 @@
   window.Stripe = (key) => ({
     elements: (options) => ({
       create(kind) {
-        if (kind !== "payment") throw new Error("the sandbox has the payment element alone");
+        if (kind !== "payment") throw new Error("the sandbox has only the payment element");
         this.payment = new PaymentElement(key, options);
         return this.payment;
       },

@@ -1,5 +1,6 @@
-// The element's frame: it takes the card's number and sends it to the Stripe emulator.
+// The element's frame, which reads the card number and sends it to the Stripe emulator.
 
+const MESSAGE = "The sandbox’s Stripe emulator is unreachable.";
 const form = document.querySelector("form");
 const challenge = document.querySelector("#challenge");
 
@@ -13,11 +14,11 @@ async function ask(path, body) {
     const said = await answer.json();
     return said.error ? { error: said.error } : { paymentIntent: said };
   } catch {
-    return { error: { type: "api_connection_error", message: "The sandbox’s Stripe is away." } };
+    return { error: { type: "api_connection_error", message: MESSAGE } };
   }
 }
 
-/** Waits for one of the buttons. */
+/** Resolves with the value of the button that the buyer presses. */
 function answered() {
   form.hidden = true;
   challenge.hidden = false;
