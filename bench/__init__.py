@@ -1,4 +1,4 @@
-"""The benchmark: every figure of the README, measured in one run on one machine."""
+"""The benchmark, which measures every figure in the README in a single run on a machine."""
 
 from payintent.runtime.log import configure_standard_streams
 

@@ -1,4 +1,4 @@
-"""`python -m bench`: measures the service and what its database could do, and prints both."""
+"""`python -m bench`: measure the service, and the database's maximum rate for comparison."""
 
 import argparse
 import asyncio
@@ -47,14 +47,14 @@ _SEEDED_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How long and how often."""
+    """The durations and counts of a run."""
 
     rounds: int
-    known: int  # payments that are read
+    known: int  # payments to read
     warm_s: float
     round_s: float
     callbacks: int
-    lists: tuple[int, int]  # payments of the small list and of the large one
+    lists: tuple[int, int]  # payments in the small list and in the large list
     pages: int
 
 
@@ -74,7 +74,7 @@ QUICK = Extent(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What all phases work with."""
+    """The data that all phases share."""
 
     installation: Installation
     bin_dir: Path
@@ -88,7 +88,7 @@ class Bench:
     def rounds(
         self, name: str, ours: Callable[[], Load], pgbench: Callable[[int], float] | None = None
     ) -> report.Operation:
-        """Measure the service and its yardsticks in turns, so that all see the machine alike."""
+        """Measure the service and its yardsticks alternately, under the same machine conditions."""
         done: list[report.Round] = []
         for number in range(self.extent.rounds):
             load, empty = ours(), self._load_empty_app()
@@ -110,7 +110,7 @@ class Bench:
         return report.operation(done)
 
     def create(self, api_pid: int) -> report.Operation:
-        """Create payments, each under a key of its own."""
+        """Create payments, each with its own idempotency key."""
         headers = {
             **self._authorization(),
             "idempotency-key": KEY.decode(),
@@ -132,7 +132,7 @@ class Bench:
         )
 
     def get(self, api_pid: int) -> report.Operation:
-        """Read payments at random."""
+        """Read random payments."""
         known = [
             ids.format_id(ids.PAYMENT, raw.known_id(number)) for number in range(self.extent.known)
         ]
@@ -144,7 +144,7 @@ class Bench:
         )
 
     def catalog(self, api_pid: int) -> report.Operation:
-        """Ask for a catalog that has not changed."""
+        """Request a catalog that has not changed."""
         url = f"http://127.0.0.1:{self.installation.world.ports.api}/v1/catalog"
         asking = urllib.request.Request(url, headers=self._authorization())
         with urllib.request.urlopen(asking) as answer:  # noqa: S310
@@ -153,18 +153,18 @@ class Bench:
         return self.rounds("catalog", lambda: self._load(api_pid, known, 304, []))
 
     def quotes(self, api_pid: int) -> report.Operation:
-        """Ask for the quotes of checkouts at random."""
+        """Request the quotes of random checkouts."""
         asked = request("GET", f"/v1/checkout/{ID.decode()}/quotes", {})
         checkouts = [_known_checkout(number) for number in range(self.extent.known)]
         return self.rounds("quotes", lambda: self._load(api_pid, asked, 200, checkouts))
 
     def lists(self) -> list[report.Listing]:
-        """Ask for pages of a short and of a long list."""
+        """Request pages of a short and a long list."""
         merchants = asyncio.run(lists.prepare(self.installation, self.extent.lists))
         return lists.measure(self.installation, merchants, self.extent.pages)
 
     def callbacks(self) -> report.Callbacks:
-        """Have payments paid at a steady rate, and watch the shop."""
+        """Report payments as paid at a steady rate, and measure the webhooks' delay."""
         return uvloop.run(self._callbacks())
 
     async def _callbacks(self) -> report.Callbacks:
@@ -189,7 +189,7 @@ class Bench:
         return self._run_load(self.installation.world.ports.api, api_pid, asked, status, known)
 
     def _load_empty_app(self) -> Load:
-        """Ask an application that does nothing: what the server alone costs."""
+        """Request an application that does nothing, to measure the cost of the server alone."""
         with self.installation.empty_app() as empty:
             return self._run_load(empty.port, empty.pid, request("GET", "/", {}), 200, [])
 
@@ -207,7 +207,7 @@ class Bench:
         return run_load(plan)
 
     async def seed(self) -> None:
-        """Write the payments that are read, with ids that pgbench can name too."""
+        """Write the payments to read, with ids that pgbench can compute."""
         kept = self.installation.world.kept
         database = Database(
             Settings.model_validate(
@@ -235,7 +235,7 @@ class Bench:
 
 
 def measure(bench: Bench) -> report.Report:
-    """Measure everything, in the order in which the phases disturb each other least."""
+    """Run all phases, in the order in which they affect each other least."""
     with bench.installation.api() as api_pid:
         create = bench.create(api_pid)
         asyncio.run(bench.seed())
@@ -259,9 +259,11 @@ def measure(bench: Bench) -> report.Report:
 
 
 def main() -> None:
-    """Run the benchmark; the figures go to the terminal, `var/bench.json` and `var/bench.html`."""
+    """Run the benchmark. The results go to the terminal, `var/bench.json` and `var/bench.html`."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
     extent = QUICK if parser.parse_args().quick else FULL
     console = Console(width=100, record=True)
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
@@ -281,7 +283,7 @@ def main() -> None:
 def _show_all(
     extent: Extent, console: Console, places: Places
 ) -> tuple[report.Report, list[goals.Goal]]:
-    """Measure and print every part; gives the figures that are kept, and what goals reached."""
+    """Measure and print every part, and return the stored figures and the results of all goals."""
     with places("requests") as place:
         chains = DevChains(place.folder, (0, 0, 0))
         preparing = prepare_installation(place.folder, free_ports(), place.url, chains)
@@ -305,7 +307,7 @@ def _show_all(
 
 
 def _create_request(merchant_id: int) -> CreatePaymentRequest:
-    """Make what the service makes of the benchmark's request."""
+    """Return the service's representation of the benchmark's request."""
     return CreatePaymentRequest(
         merchant_id=merchant_id,
         key=uuid4(),

@@ -1,4 +1,4 @@
-"""From callback to webhook: the benchmark plays the gateway on one side, the shop on the other."""
+"""From callback to webhook: the benchmark acts as both the gateway and the shop."""
 
 import asyncio
 import hashlib
@@ -23,7 +23,7 @@ from payintent.core import ids
 from payintent.runtime.id_generator import IdGenerator
 
 _CALLERS = 32
-# Copies of a payment, its session, and then the payment's link to it.
+# These statements copy a payment, copy its session, and then link the two copies.
 _COPIES = (
     """
     INSERT INTO payment
@@ -59,7 +59,7 @@ _BODY = json.loads(CREATE_BODY)
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A payment in PROCESSING, and the callback that says it is paid."""
+    """A payment in PROCESSING, and the callback that reports it as paid."""
 
     payment_id: str
     callback: bytes
@@ -67,14 +67,14 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Seconds from when each callback was due: to its answer, and to the webhook's first byte."""
+    """Seconds from each callback's due time to its response, and to the webhook's first byte."""
 
     answered_s: list[float]
     webhook_s: list[float]
 
 
 class _Receiver(asyncio.Protocol):
-    """The shop: keeps when the first byte of each payment's first webhook came."""
+    """The shop. It records when the first byte of each payment's first webhook arrived."""
 
     def __init__(self, first_byte: dict[str, float], done: Callable[[], None]) -> None:
         self._first_byte = first_byte
@@ -101,17 +101,17 @@ class _Receiver(asyncio.Protocol):
 
 
 class _Caller(asyncio.Protocol):
-    """A connection of the gateway."""
+    """A connection from the gateway."""
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._answer: asyncio.Future[float] | None = None  # while a call waits
+        self._answer: asyncio.Future[float] | None = None  # while a call awaits its response
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     async def call(self, message: bytes) -> float:
-        """Post a callback; gives the moment of its answer."""
+        """Post a callback, and return the time of its response."""
         self._answer = answer = asyncio.get_running_loop().create_future()
         self._transport.write(message)
         return await answer
@@ -128,14 +128,14 @@ class _Caller(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionError(f"the API hung up: {exc}"))
+            self._answer.set_exception(ConnectionError(f"the API closed the connection: {exc}"))
 
     def close(self) -> None:
         self._transport.close()
 
 
 async def prepare(installation: Installation, count: int) -> list[Pending]:
-    """Create payments and select a card for each, through the API and the real simulator."""
+    """Create payments and select a card for each, with the API and the real simulator."""
     limit = asyncio.Semaphore(_PREPARED_AT_ONCE)
     async with aiohttp.ClientSession() as http:
 
@@ -150,7 +150,7 @@ async def prepare(installation: Installation, count: int) -> list[Pending]:
 async def prepare_copies(
     installation: Installation, database: asyncpg.Connection, count: int
 ) -> list[Pending]:
-    """Prepare one payment through the API, and the others as copies of its rows."""
+    """Prepare a payment with the API, and the others as copies of its rows."""
     async with aiohttp.ClientSession() as http:
         _, selected = await _select(installation, http)
     first = ids.parse_id(ids.SESSION, selected["session"]["id"])
@@ -172,7 +172,7 @@ async def prepare_copies(
 
 
 async def storm(installation: Installation, pending: list[Pending]) -> None:
-    """Post all callbacks, one after the other on each of 32 connections."""
+    """Post all callbacks over 32 connections, sequentially on each connection."""
     waiting = iter(pending)
 
     async def call() -> None:
@@ -185,7 +185,7 @@ async def storm(installation: Installation, pending: list[Pending]) -> None:
 
 
 async def measure(installation: Installation, pending: list[Pending], per_s: float) -> Latencies:
-    """Post callbacks at a steady rate, whatever the answers do, and wait for every webhook."""
+    """Post callbacks at a steady rate, regardless of responses, and wait for every webhook."""
     loop = asyncio.get_running_loop()
     first_byte: dict[str, float] = {}
     arrived = asyncio.Event()
@@ -203,7 +203,9 @@ async def measure(installation: Installation, pending: list[Pending], per_s: flo
 
     async def call(one: Pending) -> tuple[str, float, float]:
         sent = time.perf_counter()
-        caller = await idle.get()  # waiting for one counts: the world does not wait for us
+        caller = (
+            await idle.get()
+        )  # waiting for a caller counts, because real callbacks do not wait for us
         answered = await caller.call(one.callback)
         idle.put_nowait(caller)
         return one.payment_id, sent, answered
@@ -228,7 +230,7 @@ async def measure(installation: Installation, pending: list[Pending], per_s: flo
 async def _select(
     installation: Installation, http: aiohttp.ClientSession
 ) -> tuple[str, dict[str, Any]]:
-    """Create a payment and select a card; gives its id, and the answer to the selection."""
+    """Create a payment and select a card; return the payment's id and the selection response."""
     base = installation.world.api_url
     headers = {
         "Authorization": f"Bearer {installation.api_key}",
@@ -257,7 +259,7 @@ async def _post(
 
 
 def _callback(installation: Installation, selected: dict[str, Any]) -> bytes:
-    """Word and sign what the simulator would say of a session that was paid."""
+    """Create and sign the simulator's callback for a paid session."""
     quote = selected["quote"]
     money = {
         "amount_minor": int(Decimal(quote["total_amount"]) * 100),

@@ -1,6 +1,6 @@
-"""`python -m bench.chain`: how fast finalized payments are matched and stored, on PostgreSQL.
+"""`python -m bench.chain`: how fast final payments on a chain are matched and stored.
 
-One process watches, as a worker does, through two endpoints; another one is the node.
+A process watches the chain through two endpoints, as a worker does. Another process is the node.
 """
 
 import argparse
@@ -51,9 +51,9 @@ from payintent.service import Service, open_service
 SLUG = "native"
 CONFIRMATIONS = 12
 ACTOR = Actor("bench", "the benchmark's own")
-FULL = (20_000, 10_000)  # payments, blocks of an outage
+FULL = (20_000, 10_000)  # payments, and blocks of an outage
 QUICK = (200, 100)
-_SOME = 100  # more payments, after the outage
+_SOME = 100  # additional payments after the outage
 _KEY = base64.b64encode(bytes(range(32))).decode()
 
 _PAYMENTS = """
@@ -89,22 +89,22 @@ WHERE s.payment_id = p.id
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures."""
+    """The results of the watching process."""
 
     payments: int
     seconds: float
     per_s: float
     cpu_s: float  # of the watching process
     database_cpu_s: float
-    poll_cpu_s: float  # of the watching process and PostgreSQL, while all wait for their money
-    searches: int  # for deposits, of that poll, by each endpoint
+    poll_cpu_s: float  # of the watching process and PostgreSQL, while all payments are pending
+    searches: int  # for deposits, in that poll, per endpoint
     blocks: int
     catch_up_s: float
     memory_mb: float
 
 
 class _Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watching process is told."""
+    """The input of the watching process."""
 
     database_url: str
     node_url: str
@@ -113,7 +113,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings(database_url: str) -> Settings:
-    """Make the settings of everything here."""
+    """Return the settings of all processes of this benchmark."""
     return Settings.model_validate(
         {
             "database_url": database_url,
@@ -126,7 +126,7 @@ def settings(database_url: str) -> Settings:
 
 
 async def provision(database_url: str, payments: int, *, are_deposits: bool = False) -> None:
-    """Write a contract, a token, and payments that wait for their money."""
+    """Write a contract, a token, and pending payments."""
     await migrations_runner.migrate(database_url)
     service = await open_service(settings(database_url))
     how = SetChain(chain=SLUG, finality="confirmations", confirmations=CONFIRMATIONS)
@@ -172,7 +172,7 @@ async def provision(database_url: str, payments: int, *, are_deposits: bool = Fa
 
 
 async def watch(task: _Task) -> Found:
-    """Read everything, then an outage of many blocks; as a worker does."""
+    """Read all payments, then the blocks of an outage, as a worker does."""
     tune_garbage_collector()
     service = await open_service(settings(task.database_url))
     config = ReaderConfig(
@@ -223,7 +223,7 @@ async def _read(service: Service, reader: RpcChainReader) -> None:
 
 
 async def _expect(service: Service, count: int) -> None:
-    """Refuse to give figures of work that was not done."""
+    """Raise an error unless exactly this many payments were processed."""
     [row] = await service.database.fetch(
         """
         SELECT count(*) AS paid,
@@ -259,7 +259,7 @@ def _node(payments: int, *, are_deposits: bool) -> Iterator[str]:
 
 
 def measure(places: Places, payments: int, blocks: int, *, are_deposits: bool = False) -> Found:
-    """Measure on a database of its own, with fsync."""
+    """Measure on a separate database, with fsync."""
     with places("deposits" if are_deposits else "chain") as place:
         asyncio.run(provision(place.url, payments + _SOME, are_deposits=are_deposits))
         with _node(payments + _SOME, are_deposits=are_deposits) as node_url:
@@ -279,7 +279,7 @@ def measure(places: Places, payments: int, blocks: int, *, are_deposits: bool = 
 
 
 def show(console: Console, places: Places, *, quick: bool = False) -> Found:
-    """Measure and print."""
+    """Measure, and print the results."""
     found = measure(places, *(QUICK if quick else FULL))
     table = Table(title=f"the watcher: {found.payments:,} finalized payments, two endpoints")
     table.add_column("")
@@ -300,10 +300,12 @@ def _hex(data: bytes) -> str:
 
 
 def main() -> None:
-    """Measure and print, or watch for somebody who measures."""
+    """Measure and print the results, or run as the watching process of a measurement."""
     parser = argparse.ArgumentParser(prog="python -m bench.chain", description=__doc__)
     parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
     given = parser.parse_args()
     if given.watch:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)

@@ -1,4 +1,4 @@
-"""`python -m bench.chain_client`: how fast a node's answer to a search becomes payments."""
+"""`python -m bench.chain_client`: how fast a node's search response is parsed into payments."""
 
 import json
 import os
@@ -17,20 +17,20 @@ CONTRACT = bytes(range(20))
 
 
 def answer(count: int) -> bytes:
-    """Write so many payments as a node writes them."""
+    """Return a node's response with this many payments."""
     return json.dumps([_log(number) for number in range(count)]).encode()
 
 
 def measure(count: int = LOGS, rounds: int = ROUNDS) -> float:
-    """Give the payments read per second on one core, JSON included; the best of some rounds."""
+    """Return the payments parsed per second on one core, including JSON, in the best round."""
     text = answer(count)
     seconds = min(_seconds(text, count) for _ in range(rounds))
     return count / seconds
 
 
 def show(console: Console) -> None:
-    """Print the figure."""
-    console.print(f"chain client: {measure():,.0f} logs/s read on one core, {LOGS:,} at once")
+    """Measure, and print the rate."""
+    console.print(f"chain client: {measure():,.0f} logs/s parsed on one core, {LOGS:,} at once")
 
 
 def _seconds(text: bytes, count: int) -> float:

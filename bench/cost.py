@@ -1,7 +1,7 @@
-"""`python -m bench.cost`: what a payment costs from its create to its webhook, step by step.
+"""`python -m bench.cost`: the cost of each step of a payment, from its creation to its webhook.
 
-Processor time of the service's process and of PostgreSQL for each step, and the rates that follow:
-of one core, of one host that runs everything, and of one primary with the service elsewhere.
+This measures the processor time of the service's process and of PostgreSQL for each step, and
+computes the rates of a core, of a host that runs everything, and of a primary on a separate host.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from bench.work_rates import WorkRate, measure_work
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 
-LAST_STEPS = ("callbacks to PAID", "deliveries")  # as `bench.work_rates` names them
+LAST_STEPS = ("callbacks to PAID", "deliveries")  # as named in `bench.work_rates`
 _CLIENTS = 32
-_FIRST, _COUNT = 200, 3_000  # payments before those that are measured, and those
+_FIRST, _COUNT = 200, 3_000  # payments to warm up, and measured payments
 _PRIMARY_CORES = 16
 _BODY = {
     "currency": "THB",
@@ -43,7 +43,7 @@ _BODY = {
 
 @dataclass(slots=True)
 class _Shop:
-    """A merchant and the merchant's buyers, who go on with the payments of the step before."""
+    """A merchant and its buyers, who continue the payments of the previous step."""
 
     base: str
     api_key: str
@@ -52,19 +52,19 @@ class _Shop:
     cards: dict[str, int] = field(default_factory=dict[str, int])
 
     async def create(self, count: int) -> None:
-        """Create payments, each under a key of its own."""
+        """Create payments, each with its own idempotency key."""
         self.payments = await _each([{}] * count, self._create)
 
     async def read(self) -> None:
-        """Read each once."""
+        """Read each payment once."""
         await _each(self.payments, self._read)
 
     async def quote(self) -> None:
-        """Ask once what each could be paid with."""
+        """Request each payment's quotes once."""
         await _each(self.payments, self._quote)
 
     async def select(self) -> None:
-        """Select a card for each."""
+        """Select a card for each payment."""
         await _each(self.payments, self._select)
 
     async def _create(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class _Shop:
 
 
 async def _each(items: Sequence[Any], work: Callable[[Any], Awaitable[Any]]) -> list[Any]:
-    """Do work for each, by so many clients at a time."""
+    """Run work for each payment, with a limited number of concurrent clients."""
     limit = asyncio.Semaphore(_CLIENTS)
 
     async def one(item: Any) -> Any:
@@ -132,15 +132,15 @@ async def _measure(folder: Path, url: str, first: int, count: int) -> list[WorkR
 
 
 def measure(places: Places, *, quick: bool) -> list[WorkRate]:
-    """Measure the requests of a payment on a database of its own, with fsync."""
+    """Measure the requests of a payment on a separate database, with fsync."""
     first, count = (5, 20) if quick else (_FIRST, _COUNT)
     with places("cost") as place:
         return uvloop.run(_measure(place.folder, place.url, first, count))
 
 
 def show(console: Console, costs: Sequence[WorkRate], cores: int) -> None:
-    """Print what each step costs, their sum, and what follows from it."""
-    table = Table(title="a payment, from its create to its webhook")
+    """Print the cost of each step, the sum, and the resulting rates."""
+    table = Table(title="a payment, from its creation to its webhook")
     table.add_column("", no_wrap=True)
     for name in ("CPU of the service", "CPU of PostgreSQL"):
         table.add_column(name, justify="right")
@@ -152,21 +152,23 @@ def show(console: Console, costs: Sequence[WorkRate], cores: int) -> None:
     both = service + database
     console.print(
         f"one core of the service carries 1,000,000 / {service:,.0f} = "
-        f"{1e6 / service:,.0f} such payments a second\n"
-        f"one host of {cores} cores with everything: {cores} x 1,000,000 / ({service:,.0f} + "
+        f"{1e6 / service:,.0f} such payments per second\n"
+        f"one host with {cores} cores for everything: {cores} x 1,000,000 / ({service:,.0f} + "
         f"{database:,.0f}) = {cores * 1e6 / both:,.0f}/s\n"
-        f"one primary of {_PRIMARY_CORES} cores: {_PRIMARY_CORES} x 1,000,000 / {database:,.0f} = "
-        f"{_PRIMARY_CORES * 1e6 / database:,.0f}/s, with {service / database:.1f} cores of the "
-        f"service for each of its own",
+        f"a primary with {_PRIMARY_CORES} cores: {_PRIMARY_CORES} x 1,000,000 / {database:,.0f} = "
+        f"{_PRIMARY_CORES * 1e6 / database:,.0f}/s, with {service / database:.1f} service cores "
+        f"per database core",
         highlight=False,
         soft_wrap=True,
     )
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.cost", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
     quick = parser.parse_args().quick
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)

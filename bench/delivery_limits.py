@@ -1,5 +1,5 @@
-"""`python -m bench.delivery_limits`: what healthy merchants wait for while the endpoints of others
-hang, and what a backlog of deliveries costs creates.
+"""`python -m bench.delivery_limits`: how long healthy merchants' webhooks are delayed while other
+endpoints hang, and how much a delivery backlog slows down payment creation.
 
 The dispatcher, the endpoints and PostgreSQL run on the same machine.
 """
@@ -63,9 +63,9 @@ _CREATE = (
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How many endpoints and events, and how long."""
+    """The numbers of endpoints and events, and the durations."""
 
-    hanging: tuple[float, ...]  # shares of the endpoints, one after the other
+    hanging: tuple[float, ...]  # shares of hanging endpoints, measured in this order
     endpoints: int
     lasting_s: float
     backlog: int
@@ -85,16 +85,16 @@ QUICK = Extent(hanging=(0.5,), endpoints=4, lasting_s=1.0, backlog=200, rounds=1
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """From when an event of a healthy merchant was due to the first byte at its endpoint."""
+    """The time from a healthy merchant's event to the first byte at its endpoint."""
 
-    hanging: float  # the share of the endpoints
+    hanging: float  # the share of hanging endpoints
     events: int
     p50_ms: float
     p99_ms: float
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Creates a second, each as a share of an empty application's answers right after it."""
+    """Rates of creation, relative to the rate of an empty application measured right afterwards."""
 
     events: int
     before: float
@@ -102,19 +102,19 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """Return what is left of the rate of creates."""
+        """Return the share of the creation rate that remains with a backlog."""
         return self.after / self.before
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is measured here."""
+    """All results of this benchmark."""
 
     waits: list[Waits]
     backlog: Backlog
 
 
 class _Shop(asyncio.Protocol):
-    """An endpoint that accepts every event at once, and keeps when it came."""
+    """An endpoint that accepts every event immediately, and records its arrival."""
 
     def __init__(self, arrivals: dict[str, float]) -> None:
         self._arrivals = arrivals
@@ -134,7 +134,7 @@ class _Shop(asyncio.Protocol):
 
 
 class _Hanging(asyncio.Protocol):
-    """An endpoint that reads and never answers."""
+    """An endpoint that reads requests and never responds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class _Bench:
     extent: Extent
 
     async def waits(self, hanging: float, merchant_ids: list[int]) -> Waits:
-        """Have events come steadily, for endpoints of which a share hangs."""
+        """Record events at a steady rate, for endpoints of which a share hangs."""
         arrivals: dict[str, float] = {}
         count = round(_EVENTS_PER_S * self.extent.lasting_s)
         each = math.ceil(count / len(merchant_ids))
@@ -170,7 +170,7 @@ class _Bench:
         )
 
     async def backlog(self) -> Backlog:
-        """Measure creates without a backlog, and with one whose endpoint refuses connections."""
+        """Measure creation without a backlog, and with one whose endpoint refuses connections."""
         [merchant_id] = await self.merchants(1)
         with self.installation.api() as pid, self.installation.worker():
             before = self._creates(pid)
@@ -214,7 +214,7 @@ class _Bench:
         return load.answers / load.seconds
 
     async def _emit(self, payment_ids: list[str], silent: set[int]) -> dict[str, float]:
-        """Record events at a steady rate; gives when each of a healthy merchant was due."""
+        """Record events at a steady rate; return the time of each healthy merchant's event."""
         due: dict[str, float] = {}
         at_once = round(_EVENTS_PER_S * _TICK_S)
         began = perf_counter()
@@ -255,7 +255,7 @@ class _Bench:
                 server.close()
 
     async def merchants(self, count: int) -> list[int]:
-        """Make merchants whose endpoint refuses connections, until it is another one."""
+        """Create merchants whose endpoint refuses connections until it is replaced."""
         service = await open_installed_service(self.installation.world)
         operation = CreateMerchant(name="bench", callback_url="http://127.0.0.1:9/refused")
         try:
@@ -277,7 +277,7 @@ class _Bench:
 
 
 async def _until(done: Callable[[], bool], patience_s: float) -> None:
-    """Wait until something is so, or for as long as it may take."""
+    """Wait until `done` returns True, but at most for this time."""
     until = perf_counter() + patience_s
     while not done() and perf_counter() < until:
         await asyncio.sleep(_TICK_S)
@@ -295,17 +295,17 @@ async def _measure(folder: Path, url: str, extent: Extent) -> Limits:
 
 
 def measure(places: Places, extent: Extent) -> Limits:
-    """Measure on a database of its own, with fsync."""
+    """Measure on a separate database, with fsync."""
     with places("limits") as place:
         return uvloop.run(_measure(place.folder, place.url, extent))
 
 
 def show(console: Console, places: Places, *, quick: bool = False) -> Limits:
-    """Measure and print."""
+    """Measure, and print the results."""
     extent = QUICK if quick else FULL
     limits = measure(places, extent)
-    table = Table(title=f"{_EVENTS_PER_S} events a second for {extent.endpoints} endpoints")
-    for name in ("endpoints that hang", "events of others", "p50", "p99", "goal"):
+    table = Table(title=f"{_EVENTS_PER_S} events per second for {extent.endpoints} endpoints")
+    for name in ("hanging endpoints", "events of others", "p50", "p99", "goal"):
         table.add_column(name, justify="right")
     for waits in limits.waits:
         missed = "" if waits.p99_ms <= P99_MS_MAX else " missed"
@@ -320,16 +320,18 @@ def show(console: Console, places: Places, *, quick: bool = False) -> Limits:
     backlog = limits.backlog
     missed = "" if backlog.ratio >= BACKLOG_RATIO_MIN else ", missed"
     console.print(
-        f"creates beside a backlog of {backlog.events:,} events: {backlog.ratio:.2f} of those "
-        f"without one (goal {BACKLOG_RATIO_MIN}{missed})"
+        f"creation rate with a backlog of {backlog.events:,} events: {backlog.ratio:.2f} "
+        f"of the rate without it (goal {BACKLOG_RATIO_MIN}{missed})"
     )
     return limits
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.delivery_limits", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     console = Console(width=100)

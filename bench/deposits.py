@@ -1,6 +1,6 @@
-"""`python -m bench.deposits`: deposits compared with payments through the contract, in one run.
+"""`python -m bench.deposits`: compare deposits with payments through the contract, in one run.
 
-Each way settles the same number of payments. Before, all of them wait for their money.
+Both settle the same number of payments. At first, all of these payments are pending.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from bench import chain
 from bench.machine import print_machine
 from bench.places import own_servers
 
-GOAL = 2.0  # times the contract's processor time
-FULL = (9_900, 100)  # payments, and later blocks; 10,000 addresses are open with the last payments
+GOAL = 2.0  # multiple of the contract's processor time
+FULL = (9_900, 100)  # payments and later blocks; with the last payments, 10,000 addresses are open
 QUICK = (200, 100)
 
 
 def table(contract: chain.Found, deposits: chain.Found) -> Table:
-    """Show each figure of both ways, and their ratio."""
+    """Return a table of each figure for both, and their ratio."""
     shown = Table(title=f"{deposits.payments:,} deposits, two endpoints; goal: {GOAL:.0f} times")
     shown.add_column("", no_wrap=True)
     for name in ("contract", "deposits", "ratio"):
@@ -33,15 +33,17 @@ def table(contract: chain.Found, deposits: chain.Found) -> Table:
         cells = [f"{figure / deposits.payments * 1e6:,.0f} us" for figure in figures]
         shown.add_row(name, *cells, f"{figures[1] / figures[0]:.2f}")
     poll_ms = [f"{one.poll_cpu_s * 1e3:,.0f} ms" for one in (contract, deposits)]
-    shown.add_row("a poll while all wait: CPU of both", *poll_ms)
-    shown.add_row("a poll while all wait: searches", "", f"{deposits.searches} per endpoint")
+    shown.add_row("a poll while all are pending: CPU of both", *poll_ms)
+    shown.add_row("a poll while all are pending: searches", "", f"{deposits.searches} per endpoint")
     return shown
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.deposits", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
     extent = QUICK if parser.parse_args().quick else FULL
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""The least that a request can cost: an application that only answers, on the service's server.
+"""The minimum cost of a request: an application that only responds, on the service's server.
 
-`python -m bench.empty_app PORT`. HTTP and the admission of requests are the server's. Of the
-service's application there is nothing: no routing, no common headers, no database.
+`python -m bench.empty_app PORT`. HTTP and request admission are handled by the service's server.
+There is no routing, no common headers and no database.
 """
 
 import sys
@@ -16,14 +16,14 @@ _HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % 
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer every request alike."""
+    """Give every request the same response."""
     del scope, receive
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     await send({"type": "http.response.body", "body": _BODY})
 
 
 class _Nothing:
-    """An application that has nothing to end."""
+    """An application that has nothing to shut down."""
 
     def on_drain(self) -> None:
         pass
@@ -33,7 +33,7 @@ class _Nothing:
 
 
 def main() -> None:
-    """Serve until stopped, with the settings of the environment."""
+    """Serve until stopped, with the settings from the environment."""
     port, settings = int(sys.argv[1]), Settings()  # type: ignore[call-arg] # from the environment
     server = make_server(answer, settings, "127.0.0.1", port, lifespan=False)
     serve_until_stopped([server], _Nothing(), 0)

@@ -1,8 +1,8 @@
-"""`python -m bench.flat`: what each operation costs where there are few payments, and many.
+"""`python -m bench.flat`: the cost of each operation with few and with many payments.
 
-A database for each number of payments, filled by `payintent seed`, in one PostgreSQL. Rounds visit
-them in turns, so that a slow moment of the machine slows all alike, and medians are compared.
-PostgreSQL's processor time is that of the connections of each database.
+A PostgreSQL server has a database for each number of payments, filled by `payintent seed`. Each
+round measures all databases, so that a slow moment of the machine affects all of them, and the
+medians are compared. PostgreSQL's processor time is the time of each database's connections.
 """
 
 import argparse
@@ -35,21 +35,21 @@ from payintent_sandbox.postgres import Postgres
 from payintent_sandbox.seed.history import seed
 
 SIZES = (1_000, 100_000, 1_000_000)
-GOAL = 1.2  # times what it takes among the fewest payments
+GOAL = 1.2  # maximum ratio to the cost with the fewest payments
 _ROUNDS, _WARM_UP = 24, 4
 _DAYS = 90
-_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's own databases
-_PART = 100_000  # of more, so many are taken from the database of them, and copied
+_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's databases
+_PART = 100_000  # a larger database is made of copies of a database of this size
 _JOBS = 8
 _BUFFERS = ("128MB", "4GB")
-#: Of a server that is thrown away; a log that nobody reads again is small.
+#: The server is temporary, so its write-ahead log can be minimal.
 _SETTINGS = {"wal_level": "minimal", "max_wal_senders": "0", "max_wal_size": "4GB"}
 PIDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one operation took: seconds until its answer, and PostgreSQL's processor time."""
+    """The cost of an operation: microseconds until its result, and PostgreSQL's processor time."""
 
     waited_us: float
     database_us: float
@@ -57,7 +57,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Place:
-    """A database with so many payments, and what was measured in it."""
+    """A database with this many payments, and its measurements."""
 
     rows: int
     work: Work
@@ -67,7 +67,7 @@ class Place:
     async def measure(
         self, name: str, operation: Callable[[Work], Awaitable[int]], *, kept: bool
     ) -> None:
-        """Do one operation some times in a row."""
+        """Run an operation several times, and store its average cost if `kept`."""
         pids = [row["pid"] for row in await self.watcher.fetch(PIDS)]
         before, began = cpu_us(pids), time.perf_counter()
         count = await operation(self.work)
@@ -77,7 +77,7 @@ class Place:
             self.costs[name].append(Cost(waited / count * 1e6, spent / count))
 
     async def close(self) -> None:
-        """Close the service and the connection that watches."""
+        """Close the service and the monitoring connection."""
         await self.work.close()
         await self.watcher.close()
 
@@ -87,14 +87,14 @@ class Place:
 
 
 def cpu_us(pids: Sequence[int]) -> float:
-    """Read the processor time of processes (schedstat: nanoseconds on a core come first)."""
+    """Read the processor time of processes, which is the first number in schedstat."""
     return sum(_on_core_ns(pid) for pid in pids) / 1000
 
 
 def _on_core_ns(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0
 
 
@@ -104,7 +104,7 @@ def _settings(url: str) -> Settings:
 
 
 async def _fill(server_url: str, rows: int) -> None:
-    """Make a database with so many payments."""
+    """Create a database with this many payments."""
     server = await asyncpg.connect(server_url)
     await server.execute("ALTER SYSTEM SET autovacuum = off")
     await server.execute("SELECT pg_reload_conf()")
@@ -125,7 +125,7 @@ async def _fill(server_url: str, rows: int) -> None:
 
 
 async def seed_database(url: str, rows: int) -> None:
-    """Write a history of so many payments into an empty database."""
+    """Write a history of this many payments into an empty database."""
     await migrations_runner.migrate(url)
     service = await open_service(_settings(url))
     with show_progress("writing payments", rows) as advance:
@@ -134,7 +134,7 @@ async def seed_database(url: str, rows: int) -> None:
 
 
 async def open_place(url: str, rows: int) -> Place:
-    """Open a service on a database that is filled."""
+    """Open a service on a filled database."""
     watcher = await asyncpg.connect(url)
     gateways = {"simulator": AcceptingGateway()}
     service = await open_service(_settings(url), gateways)
@@ -147,7 +147,7 @@ def _name(rows: int) -> str:
 
 
 def database_url(server_url: str, name: str) -> str:
-    """Give the address of another database of a server."""
+    """Return the URL of another database on the server."""
     return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
 
 
@@ -155,7 +155,7 @@ async def _measure(url: str, sizes: Sequence[int], rounds: int) -> list[Place]:
     places = [await open_place(database_url(url, _name(rows)), rows) for rows in sizes]
     for number in range(rounds + _WARM_UP):
         for name, operation in OPERATIONS.items():
-            order = random.sample(places, len(places))  # none is always the first
+            order = random.sample(places, len(places))  # so that no database is always the first
             for place in order:
                 await place.measure(name, operation, kept=number >= _WARM_UP)
     for place in places:
@@ -164,7 +164,7 @@ async def _measure(url: str, sizes: Sequence[int], rounds: int) -> list[Place]:
 
 
 def table(places: Sequence[Place], of: str, title: str) -> Table:
-    """Show each operation's medians, and how many times the least the most of them is."""
+    """Return each operation's medians, and the ratio of the largest to the smallest database."""
     shown = Table(title=title)
     shown.add_column("", no_wrap=True)
     for place in places:
@@ -179,9 +179,9 @@ def table(places: Sequence[Place], of: str, title: str) -> Table:
 
 
 def measure(var_dir: Path, sizes: Sequence[int], rounds: int, console: Console) -> None:
-    """Measure on databases of its own. They do not wait for the disk, which would hide the rest."""
+    """Measure on separate databases, without fsync, because disk waits would hide other costs."""
     folder = Path(tempfile.mkdtemp(prefix="bench-flat-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
+    folder.chmod(0o711)  # so that the server's user can access its data
     try:
         with serve(folder, _BUFFERS[0]) as url:
             for rows in sizes:
@@ -191,14 +191,14 @@ def measure(var_dir: Path, sizes: Sequence[int], rounds: int, console: Console) 
                 places = uvloop.run(_measure(url, sizes, rounds))
             which = f"shared_buffers of {buffers}"
             console.print(table(places, "database_us", f"processor time of PostgreSQL, {which}"))
-            console.print(table(places, "waited_us", f"time until each answer, {which}"))
+            console.print(table(places, "waited_us", f"time until each result, {which}"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def serve(folder: Path, buffers: str) -> Generator[str]:
-    """Run a PostgreSQL for the databases of a folder; gives its address."""
+    """Run a PostgreSQL server with its data in a folder, and yield its URL."""
     postgres = Postgres(folder / "postgres", durable=False)
     postgres.settings |= _SETTINGS | {"shared_buffers": buffers}
     try:
@@ -208,9 +208,11 @@ def serve(folder: Path, buffers: str) -> Generator[str]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.flat", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
     quick = parser.parse_args().quick
     most = int(os.environ.get("PAYMENTS", SIZES[-1]))
     sizes = (100, 200) if quick else tuple(sorted({*SIZES[:-1], most}))

@@ -1,8 +1,8 @@
-"""Fills a database with more payments than `payintent seed` writes in a lunch break.
+"""Fill a database with more payments than `payintent seed` can write in a reasonable time.
 
-`seed` writes a part, and each of its rows is then written some times more: other ids, the same
-times and texts. The copies of a row stand together, so rows stay in the order of time, as the
-service writes them. Indexes are made again at the end, and no constraint is checked meanwhile.
+`seed` writes a part of the payments, and each row is then copied several times, with a new id but
+the same times and texts. The copies of a row are adjacent, so that rows stay in chronological
+order, as the service writes them. Constraints are not checked, and indexes are rebuilt at the end.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import asyncpg
 
 from payintent.cli.common import show_progress
 
-COPIES_MAX = 4_096  # three hexadecimal digits of an id say which copy a row is
+COPIES_MAX = 4_096  # three hexadecimal digits of an id are the number of the copy
 _TABLES = (
     *("payment", "session", "checkout", "idempotency", "callback", "capture", "refund"),
     *("money_case", "ledger_entry", "event", "delivery", "attempt"),
@@ -23,7 +23,7 @@ _TEXT_IDS = {("checkout", "id"), ("payment", "checkout_id")} | {
     for table in ("session", "callback", "capture", "refund")
     for column in ("reference", "callback_id")
 }
-_PARTS = 60  # of each table; a part is what one connection writes in a transaction
+_PARTS = 60  # per table; each part is written in a single transaction
 _CONNECTION = """
 SET session_replication_role = replica; SET statement_timeout = 0; SET lock_timeout = 0;
 SET allow_system_table_mods = on; SET synchronous_commit = off; SET maintenance_work_mem = '512MB';
@@ -36,7 +36,7 @@ WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attg
     AND attidentity = ''
 ORDER BY attnum
 """
-#: The number of copies seems to depend on the row, so that the copies of a row stand together.
+#: The number of copies formally depends on the row, so that the copies of a row stay adjacent.
 _COPY = """
 INSERT INTO {table} ({columns})
 SELECT {values}
@@ -46,7 +46,7 @@ CROSS JOIN LATERAL (
     FROM generate_series(0, {last} + 0 * t.tableoid::int) AS one
 ) s
 """
-#: Such an index is passed over by whoever writes, until it is made again.
+#: Writes do not update such an index until it is rebuilt.
 _NO_INDEXES = """
 UPDATE pg_index SET indisready = false, indisvalid = false
 WHERE indrelid = ANY ($1::text[]::regclass[])
@@ -60,7 +60,7 @@ ORDER BY pg_relation_size(indrelid) DESC
 
 
 async def multiply(url: str, copies: int, jobs: int) -> None:
-    """Write each row so many times instead of once; as the server's superuser."""
+    """Replace each row with this many copies. Requires the server's superuser."""
     assert copies <= COPIES_MAX
     one = await _connect(url)
     await one.execute("CREATE SCHEMA part")
@@ -83,7 +83,7 @@ async def _connect(url: str) -> asyncpg.Connection:
 
 
 async def _list_writes(one: asyncpg.Connection, copies: int) -> list[str]:
-    """List statements that write the copies: a part of each table, then the next of each."""
+    """List the statements that write the copies, alternating between the tables."""
     writes = [await _writes_of(one, table, copies) for table in _TABLES]
     return [write for parts in zip_longest(*writes) for write in parts if write is not None]
 
@@ -115,7 +115,7 @@ def _value(table: str, column: str, kind: str) -> str:
 
 
 async def _run(url: str, jobs: int, what: str, statements: Sequence[str]) -> None:
-    """Run statements, so many at a time."""
+    """Run statements with this many concurrent connections."""
     waiting = list(reversed(statements))
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""What `bench.flat` does in each database: a payment's way, step by step, and reads of others."""
+"""The operations of `bench.flat`: each step of a payment, and reads of other payments."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -33,8 +33,8 @@ from payintent.service import Service
 from payintent.webhooks.dispatcher import DatabaseOutbox, to_record
 from payintent.webhooks.model import AttemptOutcome, AttemptResult
 
-EACH = 40  # of an operation in a row
-_RECENT = 5_000  # payments that shops and operators still read
+EACH = 40  # consecutive runs of an operation
+_RECENT = 5_000  # payments that shops and operators may still read
 _PAGE = 20
 _CURRENCY = "THB"
 _MINOR = 159_000
@@ -42,10 +42,10 @@ _METADATA = '{"order_id":"A-1009","cart":"8f14e45f"}'
 
 
 class AcceptingGateway(SimulatorGateway):
-    """A gateway that accepts every session at once."""
+    """A gateway that accepts every session immediately."""
 
     def __init__(self) -> None:
-        super().__init__(http=None)  # type: ignore[arg-type] # nothing is asked over HTTP
+        super().__init__(http=None)  # type: ignore[arg-type] # HTTP is not used
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
@@ -62,7 +62,7 @@ class AcceptingGateway(SimulatorGateway):
 
 @dataclass(slots=True)
 class Work:
-    """A service on one database, with the payments that are on their way."""
+    """A service on a database, with the payments in progress."""
 
     service: Service
     random: Random
@@ -77,7 +77,7 @@ class Work:
 
     @classmethod
     async def open(cls, service: Service, connection: asyncpg.Connection, random: Random) -> Self:
-        """Choose the merchant with most payments, and payments to read."""
+        """Choose the merchant with the most payments, and the payments to read."""
         first = await connection.fetchrow(
             "SELECT m.merchant_id, m.id FROM payment_method m JOIN merchant t ON"
             " t.id = m.merchant_id WHERE t.name = 'Seeded 1' AND m.kind = 'card' LIMIT 1"
@@ -85,7 +85,7 @@ class Work:
         newest = await connection.fetch(
             "SELECT merchant_id, id FROM payment ORDER BY id DESC LIMIT $1", _RECENT
         )
-        # Spread over all time; a table of some thousand rows is read whole.
+        # Payments from the whole period. A table of a few thousand rows is read completely.
         spread = await connection.fetch(
             "SELECT merchant_id, id FROM payment ORDER BY md5(id::text) LIMIT $1", _RECENT
         )
@@ -103,12 +103,12 @@ class Work:
         await self.service.close()
 
     async def create(self) -> int:
-        """Create payments that will be paid."""
+        """Create the payments that later steps settle."""
         self.made = [await self._create(1800) for _ in range(self.each)]
         return self.each
 
     async def read_recent(self) -> int:
-        """Read payments that are young."""
+        """Read recent payments."""
         return await self._read(self.recent)
 
     async def read_any(self) -> int:
@@ -125,7 +125,7 @@ class Work:
         return self.each
 
     async def quote(self) -> int:
-        """Find payments by their checkout, and price their methods."""
+        """Find payments by their checkout, and quote their methods."""
         service = self.service
         restrictions = await service.policies.get_restrictions()
         self.seen = []
@@ -143,7 +143,7 @@ class Work:
         return self.each
 
     async def select(self) -> int:
-        """Select a card, at a gateway that accepts at once."""
+        """Select a card at a gateway that accepts immediately."""
         restrictions = await self.service.policies.get_restrictions()
         selection = QuoteSelection(payment_method_id=self.method_id)
         context = self.service.selection_context
@@ -153,7 +153,7 @@ class Work:
         return self.each
 
     async def settle(self) -> int:
-        """Report each as paid."""
+        """Report each payment as paid."""
         for item in self.selected:
             async with self.service.database.transaction() as tx:
                 reported = [_report(item)]
@@ -162,7 +162,7 @@ class Work:
         return self.each
 
     async def settle_together(self) -> int:
-        """Report all as paid, as callbacks that arrive together."""
+        """Report all payments as paid, like callbacks that arrive together."""
         async with self.service.database.transaction() as tx:
             reported = [_report(item) for item in self.selected]
             paid = await settle_sessions(tx, reported)
@@ -170,19 +170,19 @@ class Work:
         return self.each
 
     async def prepare_due(self) -> int:
-        """Create payments whose time is over at once."""
+        """Create payments that expire immediately."""
         for _ in range(self.each):
             await self._create(0)
         return self.each
 
     async def expire(self) -> int:
-        """Expire those, a batch in a transaction."""
+        """Expire these payments, in a transaction per batch."""
         service = self.service
         await expire_due_pending(service.database, 500)
         return self.each
 
     async def deliver(self) -> int:
-        """Claim the events of all that ended, and record them as delivered."""
+        """Claim the events of all ended payments, and record them as delivered."""
         service = self.service
         outbox = DatabaseOutbox(
             database=service.database,
@@ -237,7 +237,7 @@ def _report(item: SelectedSession) -> ReportedSession:
     return ReportedSession(item.payment.id, item.session.id, report)
 
 
-#: In this order: each takes up what the one before left.
+#: In this order, because each operation needs the payments of the previous one.
 OPERATIONS: dict[str, Callable[[Work], Awaitable[int]]] = {
     "create": Work.create,
     "get, a recent one": Work.read_recent,

@@ -1,4 +1,4 @@
-"""`python -m bench.gas`: the gas of calls to our contracts, measured on a new development chain."""
+"""`python -m bench.gas`: measure the gas of calls to our contracts on a new development chain."""
 
 import asyncio
 import tempfile
@@ -31,7 +31,7 @@ from payintent_sandbox.chains.deploy import (
 from payintent_sandbox.chains.rpc import DevChainRpc, open_chain
 
 FAR = 2**40
-SWEPT_TOGETHER = (1, 10, 100, 200)  # addresses in a transaction; 200 is the maximum
+SWEPT_TOGETHER = (1, 10, 100, 200)  # addresses per transaction; 200 is the maximum
 SWEEP_GAS_MAX = 29_000_000
 PLAN = ChainPlan(
     slug="gas",
@@ -52,7 +52,7 @@ PLAN = ChainPlan(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Gas of one call when it is the first of its kind, and of every later one."""
+    """The gas of the first call of a kind, and of every later call."""
 
     name: str
     first: int
@@ -61,15 +61,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """One chain with the contract on it, and people with money."""
+    """A chain with the contract, and accounts with money."""
 
     chain: DevChainRpc
     deployment: Deployment
     buyer: str
-    newcomer: str  # owns nothing yet
+    newcomer: str  # has no tokens or coins yet
 
     async def all(self) -> list[Cost]:
-        """Measure every call once as the first of its kind, and once later."""
+        """Measure the first call of each kind, and a later call."""
         usdt, usdc, coin = self.deployment.tokens
         return [
             await self._deployment(),
@@ -180,7 +180,7 @@ class DepositMeter:
         return f"0x{word[-40:]}"
 
     async def _sweep(self, factory: str, count: int) -> int:
-        """Send a deposit to `count` addresses and sweep them; gives the gas for each."""
+        """Send a deposit to `count` addresses and sweep them; return the gas per address."""
         uuids = _deposit_uuids(count)
         for uuid in uuids:
             await self._transfer(factory, uuid)
@@ -194,7 +194,7 @@ class DepositMeter:
 
 
 def _deposit_uuids(count: int) -> list[bytes]:
-    """Return uuids that differ for every count and have as few zero bytes as usual."""
+    """Return uuids that differ for every count and have no more zero bytes than usual."""
     return [UUID(f"0192f0c4-77{count:02x}-7abc-8def-7711223344{n:02x}").bytes for n in range(count)]
 
 
@@ -203,7 +203,7 @@ def _pay(token: PlannedToken, number: int) -> tuple[bytes, str, int]:
 
 
 def _id(number: int) -> bytes:
-    """Make an id without zero bytes, which would cost less gas than most ids do."""
+    """Return an id without zero bytes, because zero bytes cost less gas."""
     return bytes([0x77]) * 15 + bytes([number])
 
 
@@ -214,7 +214,7 @@ class GasReport:
 
 
 async def measure() -> GasReport:
-    """Measure all calls on a fresh chain (AnvilError)."""
+    """Measure all calls on a new chain. Raises `AnvilError`."""
     with tempfile.TemporaryDirectory(prefix="payintent-gas-") as folder:
         chain = Anvil(PLAN.network_id, log=Path(folder) / "anvil.log")
         try:
@@ -235,7 +235,7 @@ async def _measure(chain: DevChainRpc) -> GasReport:
 
 
 def show(console: Console) -> None:
-    """Print the costs, or why there are none."""
+    """Print the costs, or the reason for their absence."""
     try:
         report = asyncio.run(measure())
     except AnvilError as error:

@@ -1,4 +1,4 @@
-"""What a run of the benchmark should reach, and what it reached: a table, and a page with bars."""
+"""The goals of a benchmark run and its results, as a table and as an HTML page with bars."""
 
 import html
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from bench.delivery_limits import BACKLOG_RATIO_MIN, P99_MS_MAX, Limits
 from bench.report import Report
 from bench.work_rates import WorkRate
 
-CREATE_RATIO = 0.6  # of pgbench's rate for the same rows
-GET_RATIO = 0.35  # of pgbench's rate for the same select
-CATALOG_RATIO = 0.25  # of the empty application's rate
+CREATE_RATIO = 0.6  # ratio to pgbench's rate for the same rows
+GET_RATIO = 0.35  # ratio to pgbench's rate for the same SELECT
+CATALOG_RATIO = 0.25  # ratio to the empty application's rate
 WATCHER_PER_S = 10_000
 
 _BAR_PX = 420
@@ -29,35 +29,35 @@ td, th { padding: .2em .8em .2em 0; text-align: left } .right { text-align: righ
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure of this run, and the least that it should be."""
+    """A figure of this run, and its minimum or maximum."""
 
     name: str
     measured: float
     wanted: float
-    unit: str  # what stands behind both figures
-    is_ceiling: bool = False  # the figure is to be no higher
+    unit: str  # the unit of both figures
+    is_ceiling: bool = False  # the goal is a maximum
 
     @property
     def is_met(self) -> bool:
-        """Tell whether the figure is what it should be."""
+        """Return whether the figure meets the goal."""
         return self.measured <= self.wanted if self.is_ceiling else self.measured >= self.wanted
 
     @property
     def share(self) -> float:
-        """Return how much of the goal was reached, at most 1."""
+        """Return the share of the goal that was reached, at most 1."""
         if self.is_met:
             return 1.0
         return self.wanted / self.measured if self.is_ceiling else self.measured / self.wanted
 
     def write(self, figure: float) -> str:
-        """Write a figure of this goal: ratios with decimals, rates without."""
+        """Format a figure of this goal: ratios with decimals, rates without."""
         return f"{figure:,.2f}{self.unit}" if self.wanted < 1 else f"{figure:,.0f}{self.unit}"
 
 
 def list_goals(
     report: Report, watcher: Found, rates: Sequence[WorkRate], limits: Limits
 ) -> list[Goal]:
-    """List every goal, with what this run reached."""
+    """List every goal with the result of this run."""
     create, get = report.create.pgbench_ratio or 0, report.get.pgbench_ratio or 0
     return [
         Goal("POST /payments, 32 clients", create, CREATE_RATIO, " of pgbench"),
@@ -67,7 +67,7 @@ def list_goals(
         Goal("payments on a chain, settled", watcher.per_s, WATCHER_PER_S, "/s"),
         *(
             Goal(
-                f"webhooks, p99, {waits.hanging:.0%} of the others hang",
+                f"webhooks, p99, while {waits.hanging:.0%} of endpoints hang",
                 waits.p99_ms,
                 P99_MS_MAX,
                 " ms",
@@ -76,16 +76,16 @@ def list_goals(
             for waits in limits.waits
         ),
         Goal(
-            f"POST /payments beside {limits.backlog.events:,} due events",
+            f"POST /payments with {limits.backlog.events:,} due events",
             limits.backlog.ratio,
             BACKLOG_RATIO_MIN,
-            " of without",
+            " of the rate without",
         ),
     ]
 
 
 def show(goals: Sequence[Goal], console: Console) -> None:
-    """Print the goals, and say which of them were missed."""
+    """Print the goals, and whether they were met."""
     table = Table(title="goals")
     for name in ("", "this run", "goal", ""):
         table.add_column(name, justify="left" if not name else "right")
@@ -96,7 +96,7 @@ def show(goals: Sequence[Goal], console: Console) -> None:
 
 
 def write_page(goals: Sequence[Goal], printed: str) -> str:
-    """Write a page with a bar for each goal, full where it is met, and all that was printed."""
+    """Return a page with a bar for each goal, which is full if the goal is met, and the output."""
     rows = "\n".join(map(_row, goals))
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>make bench</title>\n'

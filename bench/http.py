@@ -1,11 +1,11 @@
-"""As much of HTTP/1.1 as the benchmark speaks: small messages with a declared length."""
+"""The part of HTTP/1.1 that the benchmark uses: small messages with a declared length."""
 
 _END = b"\r\n\r\n"
 _LENGTH = b"content-length: "
 
 
 def body_start(data: bytes) -> int:
-    """Find where the body of a message starts, or give 0 while the message is not complete."""
+    """Return the offset of a message's body, or 0 while the message is incomplete."""
     start = data.find(_END) + len(_END)
     if start < len(_END):
         return 0
@@ -16,7 +16,7 @@ def body_start(data: bytes) -> int:
 
 
 def request(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
-    """Write a request for the loopback."""
+    """Return the bytes of a request to the loopback address."""
     lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body:

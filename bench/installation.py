@@ -1,4 +1,4 @@
-"""What is measured: PostgreSQL with fsync, and real processes of the service around it."""
+"""The measured installation: PostgreSQL with fsync, and real processes of the service."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ _STOP_WAIT_S = 25.0
 
 @dataclass(frozen=True, slots=True)
 class EmptyApp:
-    """Where the application that does nothing runs."""
+    """The port and process id of the empty application."""
 
     pid: int
     port: int
@@ -30,7 +30,7 @@ class EmptyApp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """A sandbox with nothing running in it yet but its database."""
+    """A sandbox in which only the database is running so far."""
 
     world: SandboxInstallation
     log_dir: Path
@@ -47,7 +47,7 @@ class Installation:
     def api(
         self, settings: Mapping[str, str] | None = None, *, processes: int = 1
     ) -> Iterator[int]:
-        """Run the API, with other settings where some are given; gives its process id."""
+        """Run the API with additional settings, and yield its process id."""
         command = ["payintent", "api", "--processes", str(processes)]
         command += ["--port", str(self.world.ports.api)]
         environment = {
@@ -61,7 +61,7 @@ class Installation:
 
     @contextlib.contextmanager
     def empty_app(self) -> Iterator[EmptyApp]:
-        """Run an application that does nothing on the service's own server, beside the API."""
+        """Run an application that does nothing on the service's server, in addition to the API."""
         port = self.world.ports.operator
         environment = self.world.service_environment()
         with self._process("empty", ["bench.empty_app", str(port)], environment) as process:
@@ -70,7 +70,7 @@ class Installation:
 
     @contextlib.contextmanager
     def worker(self, settings: Mapping[str, str] | None = None) -> Iterator[int]:
-        """Run one worker process, with other settings where some are given; gives its id."""
+        """Run a worker process with additional settings, and yield its id."""
         environment = {**self.world.service_environment(), **(settings or {})}
         command = ["payintent", "worker", "--processes", "1"]
         with self._process("worker", command, environment) as process:
@@ -78,7 +78,7 @@ class Installation:
 
     @contextlib.contextmanager
     def gateway(self) -> Iterator[None]:
-        """Run the simulator gateway."""
+        """Run the simulator."""
         command = [
             "payintent_sandbox.emulators.simulator",
             "--port",
@@ -125,7 +125,7 @@ class Installation:
 
 
 def free_ports() -> Ports:
-    """Find ports that nobody listens on, one for each of the sandbox's."""
+    """Find a free port for each port of the sandbox."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in dataclasses.fields(Ports)]
         for probe in probes:

@@ -1,4 +1,4 @@
-"""Lists: how long a page takes where a merchant has a thousand payments, and where it has many."""
+"""Lists: the time to read a page if a merchant has a thousand payments, or many."""
 
 import socket
 import time
@@ -20,7 +20,7 @@ from payintent.service import open_service
 _RECEIVED_MAX = 1 << 16
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _APART = timedelta(milliseconds=50)
-# Seven of ten are paid; ten payers, so that each has a share of the table. One session serves all.
+# Seven in ten payments are paid. Ten payers share the table, and all payments share a session.
 _INSERT = """
 INSERT INTO payment
     (id, merchant_id, checkout_id, status, currency, amount, amount_text, payer_uid,
@@ -53,14 +53,14 @@ _QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class _Merchant:
-    """Who has so many payments."""
+    """A merchant with this many payments."""
 
     rows: int
     api_key: str
 
 
 async def prepare(installation: Installation, sizes: tuple[int, int]) -> list[_Merchant]:
-    """Register a merchant for each size and write its payments."""
+    """Create a merchant for each size, and write its payments."""
     environment = installation.world.service_environment()
     settings = Settings.model_validate(
         {
@@ -87,7 +87,7 @@ async def prepare(installation: Installation, sizes: tuple[int, int]) -> list[_M
 
 
 def measure(installation: Installation, merchants: list[_Merchant], times: int) -> list[Listing]:
-    """Ask for each kind of page, of the small and the large list in turns."""
+    """Request each kind of page, alternating between the small and the large list."""
     port = installation.world.ports.api
     with socket.create_connection(("127.0.0.1", port)) as api:
         api.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -114,12 +114,12 @@ def _listing(api: socket.socket, name: str, merchants: list[_Merchant], times: i
 
 
 def _kept(times: int) -> Iterator[bool]:
-    """Warm up for a tenth of the time: plans and pages are in memory afterwards."""
+    """Warm up for a tenth of the time, so that plans and pages are in memory."""
     yield from [False] * (times // 10 + 1) + [True] * times
 
 
 def _deep(api: socket.socket, merchant: _Merchant) -> str:
-    """Get the cursor of a page in the middle of a list."""
+    """Return the cursor of a page in the middle of a list."""
     middle = (_FIRST + _APART * (merchant.rows // 2)).isoformat().replace("+00:00", "Z")
     cursor: str = msgspec.json.decode(_ask(api, _request(merchant, f"created_to={middle}")))[
         "next_cursor"
@@ -133,13 +133,13 @@ def _request(merchant: _Merchant, query: str) -> bytes:
 
 
 def _ask(api: socket.socket, asked: bytes) -> bytes:
-    """Send a request and read its answer; gives the body of a page that is full."""
+    """Send a request, and return the body of the response, which must be a full page."""
     api.sendall(asked)
     data = b""
     while not (start := body_start(data)):
         received = api.recv(_RECEIVED_MAX)
         if not received:
-            raise RuntimeError("the API hung up")
+            raise RuntimeError("the API closed the connection")
         data += received
     if not data.startswith(b"HTTP/1.1 200 ") or b'"next_cursor"' not in data:
         raise RuntimeError(f"not a full page:\n{data.decode(errors='replace')}")

@@ -1,6 +1,6 @@
-"""The load: a process of its own, 32 keep-alive connections, each asks again when answered.
+"""The load generator: a process with 32 keep-alive connections and a request on each at a time.
 
-Reads a `Plan` as JSON from standard input, writes a `Load` as JSON to standard output.
+It reads a `Plan` as JSON from standard input, and writes a `Load` as JSON to standard output.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from bench.http import body_start
 
 KEY = b"{key}"
 ID = b"{id}"
-#: What creates ask for.
+#: The metadata and body of every creation request.
 CREATE_METADATA = (
     '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","category":"books","quantity":1}}'
 )
@@ -32,40 +32,40 @@ CREATE_BODY = (
 _ID_AT = len('{"id":"')
 _ID_CHARS = 26
 _FIRST_ANSWER_S = 60.0
-_BEGINS = 64  # bytes of an answer that have the id which was asked for
+_BEGINS = 64  # the first bytes of a response, which contain the requested id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to ask, how, and of whom."""
+    """The request, its target and its timing."""
 
     port: int
-    pid: int  # of the server, whose CPU time is read; 0 where that is several processes
+    pid: int  # of the server whose CPU time is read; 0 if it has several processes
     clients: int
     warm_s: float
     measured_s: float
-    request: bytes  # with `{key}` for a new idempotency key, or `{id}` for one of `ids`, or whole
-    status: int  # that every answer must have
+    request: bytes  # may contain `{key}` for a new idempotency key, or `{id}` for an id from `ids`
+    status: int  # expected in every response
     ids: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What came of it in the measured time; `wrong` is of the whole run."""
+    """The result during the measured time; `wrong` counts the whole run."""
 
     answers: int
     seconds: float
     server_cpu_s: float
     own_cpu_s: float
-    distinct: int  # ids in all answers of the run
-    total: int  # answers of the run
-    wrong: int  # answers with another status, or about another payment
+    distinct: int  # number of different ids in all responses of the run
+    total: int  # responses of the run
+    wrong: int  # responses with an unexpected status or payment
     first_wrong: str
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What all connections count together."""
+    """The counters shared by all connections."""
 
     total: int = 0
     wrong: int = 0
@@ -75,14 +75,14 @@ class _Tally:
 
 
 class _Client(asyncio.Protocol):
-    """One connection."""
+    """A connection."""
 
     def __init__(self, plan: Plan, ask: Callable[[], tuple[bytes, bytes]], tally: _Tally) -> None:
         self._status = f"HTTP/1.1 {plan.status} ".encode()
         self._ask = ask
         self._tally = tally
         self._buffer = b""
-        self._wanted = b""  # the id that must come back; empty where it is new
+        self._wanted = b""  # the id expected in the response; empty if it is new
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -117,7 +117,7 @@ class _Client(asyncio.Protocol):
 
 
 async def run(plan: Plan) -> Load:
-    """Ask as planned."""
+    """Send the plan's requests until its time is over."""
     loop = asyncio.get_running_loop()
     tally = _Tally()
     ask = _creating(plan) if KEY in plan.request else _reading(plan)
@@ -153,7 +153,7 @@ async def run(plan: Plan) -> Load:
 
 
 def _is_empty(plan: Plan, answers: int, server_before: float) -> bool:
-    """Tell whether a round has no figures yet, as a short one on a busy machine may have none."""
+    """Return whether a round has no results yet, as happens in short rounds on a busy machine."""
     return not answers or bool(plan.pid and cpu_s(plan.pid) == server_before)
 
 
@@ -162,7 +162,7 @@ def _server_cpu_s(plan: Plan) -> float:
 
 
 def run_load(plan: Plan) -> Load:
-    """Run a load in a process of its own; a wrong answer is an error."""
+    """Run a load in a separate process. Raises RuntimeError if a response is wrong."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.load"],
         input=msgspec.json.encode(plan),
@@ -171,18 +171,18 @@ def run_load(plan: Plan) -> Load:
     )
     load = msgspec.json.decode(done.stdout, type=Load)
     if load.wrong or not load.answers:
-        raise RuntimeError(f"{load.wrong} wrong answers, such as:\n{load.first_wrong}")
+        raise RuntimeError(f"{load.wrong} wrong responses, such as:\n{load.first_wrong}")
     return load
 
 
 def cpu_s(pid: int) -> float:
-    """Read the CPU time of a process, its own and the kernel's for it (proc(5))."""
+    """Read the user and system CPU time of a process (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def database_cpu_s(backend_pid: int) -> float:
-    """Read the CPU time of a PostgreSQL server, of all its processes, by the id of one of them."""
+    """Read the CPU time of all processes of a PostgreSQL server, given one of their ids."""
     parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
     server = parents[backend_pid]
     fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
@@ -194,7 +194,7 @@ def database_cpu_s(backend_pid: int) -> float:
 def _parent(path: Path) -> int:
     try:
         return int((path / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0
 
 
@@ -203,7 +203,7 @@ def _creating(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
     count = 0
 
     def ask() -> tuple[bytes, bytes]:
-        # Random in front, as real keys are: they must not be kind to the index.
+        # Keys start with random digits, like real keys, so that the index is not favoured.
         nonlocal count
         count += 1
         high, low = random.getrandbits(32), random.getrandbits(48)
@@ -223,7 +223,7 @@ def _reading(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
 
 
 def main() -> None:
-    """Run one plan."""
+    """Run a plan."""
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
     sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(run(plan))))
 

@@ -1,4 +1,4 @@
-"""The machine and the Python that a run measured: figures of different ones do not compare."""
+"""The machine and the Python of a run. Figures from different machines are not comparable."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ _HASHED = bytes(8 << 20)
 
 
 def describe_machine() -> str:
-    """Describe cores, system, the build of Python and the speed of one core now, in one line."""
+    """Describe the cores, system, Python build and current single-core speed in a single line."""
     cores = len(os.sched_getaffinity(0))
     return (
         f"{cores} cores of {cpu_name()}, {platform.system()} {platform.release()}; "
@@ -25,12 +25,12 @@ def describe_machine() -> str:
 
 
 def print_machine(console: Console) -> None:
-    """Print that line below the figures of a run."""
+    """Print this line below the results of a run."""
     console.print(describe_machine(), highlight=False, soft_wrap=True)
 
 
 def describe_python() -> str:
-    """Name the interpreter's version and how it was optimised."""
+    """Return the interpreter's version and optimisations."""
     configured = sysconfig.get_config_var("CONFIG_ARGS") or ""
     pgo = "PGO" if "--enable-optimizations" in configured else "no PGO"
     lto = "LTO" if "--with-lto" in configured else "no LTO"
@@ -38,14 +38,14 @@ def describe_python() -> str:
 
 
 def describe_speed() -> str:
-    """Measure one core: Python's own work, and work that no interpreter slows."""
+    """Measure a core, with work in Python and with work outside the interpreter."""
     additions = _ADDITIONS / _least_s(_add) / 1e6
     hashed = len(_HASHED) / _least_s(lambda: hashlib.sha256(_HASHED)) / 1e6
     return f"one core: {additions:.0f} million additions/s in Python, SHA-256 {hashed:,.0f} MB/s"
 
 
 def cpu_name() -> str:
-    """Name the processor."""
+    """Return the processor's name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,9 +1,10 @@
-"""`python -m bench.outsiders`: what a gateway and a picture host that hang cost everybody else.
+"""`python -m bench.outsiders`: how a hanging gateway and image host affect other requests.
 
-One API process. In each round a crowd selects a payment method at a gateway and asks for a shop's
-pictures, at the rates below, while other buyers read their checkouts and quotes. In every other
-round gateway and host accept and never answer; in the rest they answer at once. The figure is the
-ratio of the other buyers' p99 in both kinds of rounds, the median of each.
+The benchmark uses a single API process. In each round, a crowd selects a payment method at a
+gateway and requests a shop's product images, at the rates below, while other buyers read their
+checkouts and quotes. In half of the rounds, the gateway and the image host accept connections but
+never respond; in the other half, they respond immediately. The result is the ratio of the other
+buyers' median p99 in the two kinds of rounds.
 """
 
 import argparse
@@ -32,9 +33,9 @@ SELECTIONS_PER_S = 40
 PICTURES_PER_S = 48
 OTHERS_PER_S = 60
 _REFUSAL = b'HTTP/1.1 404 Not Found\r\nContent-Length: 20\r\n\r\n{"error": "no such"}'
-_KNOWN = 50  # payments of other buyers
+_KNOWN = 50  # number of other buyers' payments
 _PICTURES = 240
-_SETTLE_S = 6.0  # between two rounds: until what hung has ended, for pictures
+_SETTLE_S = 6.0  # between two rounds, until the hanging image requests have ended
 _SIMULATOR = """
 SELECT m.id FROM payment_method m JOIN provider_account a ON a.id = m.account_id
 WHERE m.merchant_id = $1 AND a.provider = 'simulator' AND m.enabled ORDER BY m.id LIMIT 1
@@ -42,14 +43,14 @@ WHERE m.merchant_id = $1 AND a.provider = 'simulator' AND m.enabled ORDER BY m.i
 
 
 class Outsider:
-    """A gateway and a picture host: refuses at once, or accepts and never answers."""
+    """A gateway and image host that responds with 404 immediately, or never responds."""
 
     def __init__(self) -> None:
         self.hangs = False
         self._open: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of one connection, or none."""
+        """Respond to the requests of a connection, unless `hangs` is set."""
         self._open.add(writer)
         try:
             while await reader.readline():
@@ -69,14 +70,14 @@ class Outsider:
             writer.close()
 
     def drop(self) -> None:
-        """Close what is open, as a host that is restarted."""
+        """Close all connections, like a restarted host."""
         for writer in self._open:
             writer.transport.abort()
 
 
 @dataclass(slots=True)
 class Round:
-    """What other buyers saw in a round, and how the crowd was answered."""
+    """The other buyers' latencies and statuses in a round, and the crowd's statuses."""
 
     hangs: bool
     seconds: list[float] = field(default_factory=list[float])
@@ -86,21 +87,21 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What rounds work with."""
+    """The data that all rounds share."""
 
     installation: Installation
     client: aiohttp.ClientSession
     outsider: Outsider
     database: "asyncpg.Connection[asyncpg.Record]"
     method_id: int
-    share: float  # of the rates
+    share: float  # factor for all rates
 
     @property
     def base(self) -> str:
         return f"http://127.0.0.1:{self.installation.world.ports.api}"
 
     async def measure(self, known: list[str], hangs: bool, seconds: float, number: int) -> Round:
-        """Run one round; everything that it asks about but the known checkouts is new."""
+        """Run a round. Except for the known checkouts, everything that it requests is new."""
         selected = await self._create(round(SELECTIONS_PER_S * self.share * seconds))
         pictures = await self._pictures(number)
         self.outsider.hangs = hangs
@@ -117,11 +118,13 @@ class Bench:
         self.outsider.hangs = False
         self.outsider.drop()
         await asyncio.sleep(_SETTLE_S)
-        await self.database.execute("DELETE FROM gateway_outage")  # of the connections dropped
+        await self.database.execute(
+            "DELETE FROM gateway_outage"
+        )  # caused by the dropped connections
         return done
 
     async def create_known(self) -> list[str]:
-        """Create the payments of other buyers."""
+        """Create the other buyers' payments."""
         return await self._create(_KNOWN)
 
     async def _create(self, count: int, image: str = "") -> list[str]:
@@ -140,7 +143,7 @@ class Bench:
         return created
 
     async def _pictures(self, number: int) -> list[str]:
-        """Return the addresses here of pictures at the outsider that nobody has asked for."""
+        """Return the service's paths of images at the outsider that were never requested."""
         port = self.installation.world.ports.simulator
         paths: list[str] = []
         for picture in range(round(_PICTURES * self.share)):
@@ -172,7 +175,7 @@ class Bench:
 async def _at_rate(
     per_s: float, seconds: float, send: Callable[[int], Coroutine[None, None, None]]
 ) -> None:
-    """Send so many a second, whatever becomes of those before."""
+    """Send requests at this rate, regardless of the previous responses."""
     began, sent = time.perf_counter(), list[asyncio.Task[None]]()
     for number in range(round(per_s * seconds)):
         await asyncio.sleep(began + number / per_s - time.perf_counter())
@@ -198,7 +201,7 @@ async def _run(
     async with server, aiohttp.ClientSession(connector=connector) as client:
         bench = Bench(installation, client, outsider, database, method_id, share)
         known = await bench.create_known()
-        await bench.measure(known, hangs=False, seconds=seconds, number=-1)  # to warm up
+        await bench.measure(known, hangs=False, seconds=seconds, number=-1)  # warm-up
         done: list[Round] = []
         for number in range(2 * rounds):
             one = await bench.measure(known, number % 4 in {1, 2}, seconds, number)
@@ -210,24 +213,26 @@ async def _run(
                 f" crowd {dict(one.crowd)}"
             )
     await database.close()
-    # The median of rounds: what else the machine does in one of them decides nothing.
+    # The median of all rounds is not affected by other load in a single round.
     with_it = statistics.median(p99(one.seconds) for one in done if one.hangs)
     without = statistics.median(p99(one.seconds) for one in done if not one.hangs)
     shed = sum(count for one in done for status, count in one.statuses.items() if status != 200)
     console.print(
-        f"others' p99: {without * 1000:.1f} ms with outsiders that answer,"
+        f"others' p99: {without * 1000:.1f} ms while outsiders respond,"
         f" {with_it * 1000:.1f} ms while they hang; ratio {with_it / without:.2f}"
-        f" (at most {RATIO_MAX}); {shed} of their requests were not answered 200"
+        f" (at most {RATIO_MAX}); {shed} of their requests did not return 200"
     )
     return with_it / without if not shed else float("inf")
 
 
 def main() -> None:
-    """Measure, print; end with 1 where the ratio is above the limit."""
+    """Measure, print the results, and exit with 1 if the ratio exceeds the limit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of a round, below 15")
-    parser.add_argument("--share", type=float, default=1.0, help="of the rates: a slow machine's")
+    parser.add_argument("--seconds", type=float, default=6.0, help="duration of a round, below 15")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="factor for all rates, for slow machines"
+    )
     wanted = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)

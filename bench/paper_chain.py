@@ -1,7 +1,7 @@
-"""A chain on paper: a node that answers from memory, so that whoever reads it is measured alone.
+"""A simulated chain: a node that responds from memory, so that only its reader is measured.
 
-Development chains keep every block they make and become slower with each: ten thousand of them
-with twenty thousand payments take minutes to make. This one has them at once.
+A development chain stores every block and becomes slower with each block, so ten thousand blocks
+with twenty thousand payments take minutes to mine. This node has them immediately.
 """
 
 import argparse
@@ -29,21 +29,21 @@ BLOCK_S = 2
 
 
 def pay_uuid(number: int) -> bytes:
-    """Name the session that a payment is for: PostgreSQL can say `md5(number::text)` too."""
+    """Return the session uuid of a payment. PostgreSQL can compute it with `md5(number::text)`."""
     return hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
 
 
 def deposit_address(number: int) -> bytes:
-    """Return the address of a deposit; PostgreSQL can compute it too."""
+    """Return the address of a deposit. PostgreSQL can compute it as well."""
     return hashlib.sha256(str(number).encode()).digest()[:20]
 
 
 @dataclass
 class PaperChain:
-    """Blocks up to `head`; the first ones have ten payments each, of so many.
+    """Blocks up to `head`. Each of the first blocks has ten payments, `payments` in total.
 
-    Payments are logs of the contract, or transfers of a token to deposit addresses. As nodes do, it
-    refuses a search with more than 1,000 topics at a position.
+    Payments are logs of the contract, or token transfers to deposit addresses. Like real nodes, it
+    rejects a search with more than 1,000 topics at a position.
     """
 
     payments: int
@@ -60,7 +60,7 @@ class PaperChain:
             "paper_advance": lambda params: self._advance(params[0]),
             "paper_searches": lambda _: str(self.searches),
         }
-        self.searches = 0  # for recipients of transfers
+        self.searches = 0  # number of searches for recipients of transfers
         logs = [_log(number, are_deposits=self.are_deposits) for number in range(self.payments)]
         self._recipients = {log["topics"][-1]: number for number, log in enumerate(logs)}
         self._written = [json.dumps(log) for log in logs]
@@ -68,7 +68,7 @@ class PaperChain:
         self._receipts = {log["transactionHash"]: json.dumps(_receipt(log)) for log in logs}
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answer a call, or a batch of them."""
+        """Respond to a call or a batch of calls."""
         asked = await request.json()
         if isinstance(asked, list):
             text = f"[{','.join([self._told(one) for one in asked])}]"
@@ -93,7 +93,7 @@ class PaperChain:
         return json.dumps(block)
 
     def _logs(self, search: dict[str, Any]) -> str:
-        if "blockHash" in search:  # EIP-234: proofs ask for one block
+        if "blockHash" in search:  # EIP-234: proofs request a single block
             number = hex(self._number_of(search["blockHash"]))
             search = {"fromBlock": number, "toBlock": number}
         start, end = int(search["fromBlock"], 16), min(int(search["toBlock"], 16), self.head)
@@ -103,7 +103,7 @@ class PaperChain:
         return f"[{','.join(found)}]"
 
     def _transfers(self, topics: list[list[str] | None], start: int, end: int) -> str:
-        """Find the transfers to the recipients of a search; any other search finds nothing."""
+        """Return the transfers to the recipients of a search, or [] for other searches."""
         recipients = topics[2] if len(topics) > 2 else None
         if recipients is None:
             return "[]"
@@ -139,7 +139,7 @@ def _hex(data: bytes) -> str:
 
 
 def _log(number: int, *, are_deposits: bool) -> dict[str, Any]:
-    """Write one payment; block 1 has the first ten."""
+    """Return the log of a payment. Block 1 has the first ten payments."""
     block = 1 + number // PER_BLOCK
     event: dict[str, Any] = {
         "address": _hex(CONTRACT),
@@ -184,7 +184,7 @@ def _receipt(log: dict[str, Any]) -> dict[str, Any]:
 
 
 async def serve(chain: PaperChain) -> None:
-    """Serve a chain on a free port, which is printed, until told to stop."""
+    """Print a free port, and serve a chain on it until a signal."""
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/{path:.*}", chain.answer)
     runner = web.AppRunner(app, access_log=None)

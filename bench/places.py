@@ -1,4 +1,4 @@
-"""Where a part of the benchmark works: an empty database with fsync, and a folder."""
+"""Workspaces for the parts of the benchmark: an empty database with fsync, and a folder."""
 
 import asyncio
 import contextlib
@@ -17,23 +17,23 @@ from payintent_sandbox.postgres import Postgres
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder for what is written, and the URL of a database for nothing else."""
+    """A folder for files, and the URL of a dedicated database."""
 
     folder: Path
     url: str
 
 
-#: Opens a place for the part of this name.
+#: Opens a place for the part with this name.
 Places = Callable[[str], AbstractContextManager[Place]]
 
 
 def own_servers(var_dir: Path) -> Places:
-    """Give each part a server of its own, which nothing before it has filled or warmed up."""
+    """Give each part a separate server, which earlier parts have neither filled nor warmed up."""
 
     @contextlib.contextmanager
     def open_place(name: str) -> Iterator[Place]:
         folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=var_dir))
-        folder.chmod(0o711)  # so that the server's own user can reach its data
+        folder.chmod(0o711)  # so that the server's user can access its data
         postgres = Postgres(folder / "postgres", durable=True)
         try:
             yield Place(folder, postgres.start())
@@ -45,7 +45,7 @@ def own_servers(var_dir: Path) -> Places:
 
 
 def own_databases(server: Place) -> Places:
-    """Give each part a database of a server that runs: quicker, where figures mean little."""
+    """Give each part a database on a running server, which is quicker but less precise."""
 
     @contextlib.contextmanager
     def open_place(name: str) -> Iterator[Place]:

@@ -1,7 +1,7 @@
-"""`python -m bench.processes`: creates and reads of one API process and of one for each core.
+"""`python -m bench.processes`: compare one API process with one process per core.
 
-Everything shares this machine: PostgreSQL, the API and the clients. More processes split creates
-into smaller batches, so each create costs more; with many clients the batches are full anyway.
+PostgreSQL, the API and the clients share this machine. More processes split creation requests into
+smaller batches, so each request costs more. With many clients, the batches are full anyway.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ _CLIENTS = (8, 32, 64, 128, 256)
 _ROUNDS = 3
 _ROUND_S = 3.0
 _WARM_S = 0.5
-_KNOWN = 2_000  # payments that are read
+_KNOWN = 2_000  # payments to read
 _CREATE, _GET = "POST /payments", "GET /payments/{id}"
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     counts = (1, len(os.sched_getaffinity(0)))
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _run(installation: Installation, pid: int, clients: int) -> dict[str, tuple[float, float]]:
-    """Create payments, then read some of them: requests each second, and their CPU time."""
+    """Measure the creation and reading of payments: requests per second, and their CPU time."""
     authorization = {"authorization": f"Bearer {installation.api_key}"}
     headers = {**authorization, "idempotency-key": KEY.decode(), "content-type": "application/json"}
     create = request("POST", "/v1/payments", headers, CREATE_BODY.encode())
@@ -82,7 +82,7 @@ def _load(
 
 
 def _service_cpu_s(pid: int) -> float:
-    """Read the CPU time of a process and of its children."""
+    """Read the CPU time of a process and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return cpu_s(pid) + sum(cpu_s(int(child)) for child in children)
 

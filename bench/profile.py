@@ -1,7 +1,7 @@
-"""Flame graphs of the hot paths, into `var/profile/`, and the heaviest parts of each.
+"""Write flame graphs of the hot paths to `var/profile/`, and print the heaviest functions.
 
-py-spy samples a process from outside, while the benchmark's own load runs: what is measured is the
-service as it is. Idle moments are left out, so shares are of processor time.
+py-spy samples the unmodified service from another process while the benchmark's load runs. Idle
+samples are ignored, so shares refer to processor time.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ _RATE_PER_S = 250
 _CALLBACKS_PER_S = 200
 _SHOWN = 12
 _ENTRY_PERCENT = 99
-#: A frame of py-spy's picture: `name (file:line) (12 samples, 3.4%)`.
+#: A frame in py-spy's flame graph: `name (file:line) (12 samples, 3.4%)`.
 _FRAME = re.compile(r"<title>([^<]+?) \(([^()<]+):\d+\) \((\d[\d,]*) samples?, [^<]*</title>")
 _ALL = re.compile(r"<title>all \((\d[\d,]*) samples?, [^<]*</title>")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The samples in which a function ran, itself or what it calls, of all samples."""
+    """The share of samples in which a function or one of its callees ran."""
 
     function: str
     percent: float
@@ -53,14 +53,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """Where py-spy is, and where its pictures go."""
+    """The path of py-spy, and the folder of its flame graphs."""
 
     program: Path
     folder: Path
 
     @contextlib.contextmanager
     def record(self, name: str, pid: int) -> Iterator[None]:
-        """Record a process while something runs; writes `NAME.svg`."""
+        """Record a process while a load runs, and write `NAME.svg`."""
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
             sampling = subprocess.Popen(
@@ -75,19 +75,19 @@ class Profiler:
         try:
             yield
         finally:
-            sampling.send_signal(signal.SIGINT)  # it writes its picture then
+            sampling.send_signal(signal.SIGINT)  # py-spy then writes its flame graph
         if sampling.wait() != 0:
             raise RuntimeError(f"py-spy could not record {name}:\n{log.read_text()}")
 
     def shares(self, name: str) -> list[Share]:
-        """Read from a picture the heaviest functions of the service."""
+        """Read the heaviest functions of the service from a flame graph."""
         return heaviest((self.folder / f"{name}.svg").read_text())
 
 
 def heaviest(picture: str) -> list[Share]:
-    """List the functions of the service by their share, itself and what they call.
+    """List the functions of the service by their share, including their callees.
 
-    Those that are in every sample start the process, and are left out.
+    Functions in nearly every sample belong to the process's start and are omitted.
     """
     samples: Counter[str] = Counter()
     for name, place, count in _FRAME.findall(picture):
@@ -105,7 +105,7 @@ def _number(text: str) -> int:
 
 
 def record_loads(bench: Bench, profiler: Profiler) -> list[str]:
-    """Record creates and reads, each under the benchmark's load."""
+    """Record creating and reading payments under the benchmark's load."""
     with bench.installation.api() as pid:
         asyncio.run(bench.seed())
         works: dict[str, Callable[[int], object]] = {
@@ -121,7 +121,7 @@ def record_loads(bench: Bench, profiler: Profiler) -> list[str]:
 
 
 async def record_callbacks(bench: Bench, profiler: Profiler) -> list[str]:
-    """Record how callbacks are settled by the API, and their events delivered by the worker."""
+    """Record the API settling callbacks, and the worker delivering their events."""
     installation = bench.installation
     with installation.gateway(), installation.api() as api, installation.worker() as worker:
         pending = await callbacks.prepare(installation, bench.extent.callbacks)
@@ -131,13 +131,13 @@ async def record_callbacks(bench: Bench, profiler: Profiler) -> list[str]:
 
 
 def main() -> None:
-    """Record every hot path, and print what is heaviest in each."""
+    """Record every hot path, and print its heaviest functions."""
     prepare("profile")
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     profiler = Profiler(PY_SPY, var_dir / "profile")
     profiler.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="profile-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
+    folder.chmod(0o711)  # so that the server's user can access its data
     postgres = Postgres(folder / "postgres", durable=True)
     console = Console(width=100)
     try:
@@ -157,7 +157,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     for name in names:
         console.print(_table(name, profiler.shares(name)))
-    console.print(f"flame graphs are in {profiler.folder}")
+    console.print(f"the flame graphs are in {profiler.folder}")
     print_machine(console)
 
 

@@ -1,4 +1,4 @@
-"""The yardstick: pgbench runs the very statements of the service, and nothing around them."""
+"""The yardstick: pgbench runs exactly the service's statements, and nothing else."""
 
 import os
 import re
@@ -20,27 +20,27 @@ from payintent.payments.new_store import NewPayment
 from payintent.runtime.encryption import Encryption
 
 _THREADS = 2
-_EXTRA_S = 60  # beyond its measured time, before we give pgbench up
-_TRANSACTIONS_PER_S = 100  # of each client, about
-_LONGER = (1, 5, 25)  # times as long, where nothing was done
+_EXTRA_S = 60  # after the measured time, before pgbench is stopped
+_TRANSACTIONS_PER_S = 100  # of each client, approximately
+_LONGER = (1, 5, 25)  # multiples of the duration, if a run has no transactions
 _TPS = re.compile(r"^tps = ([0-9.]+)", re.MULTILINE)
 _FAILED = re.compile(r"^number of failed transactions: ([0-9]+)", re.MULTILINE)
 _PARAMETER = re.compile(r"\$([0-9]+)")
-# pgbench computes with integers only, so an id is half of a UUID and 18 decimal digits.
+# pgbench computes only with integers, so an id consists of half a UUID and 18 decimal digits.
 _NEW_HALF, _KNOWN_HALF, _KEY_HALF = "01990000000000", "01980000000000", "00000000000000"
 _FIRST = 10**17
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One transaction for pgbench, and the variables it starts with."""
+    """A transaction for pgbench, and its initial variables."""
 
     text: str
     variables: Mapping[str, str]
 
 
 class _Recorder:
-    """Stands where a database would, and keeps the statement instead of running it."""
+    """Replaces the database, and records the statement instead of running it."""
 
     def __init__(self) -> None:
         encryption = Encryption(bytes(32), {"bench": bytes(32)})
@@ -61,12 +61,12 @@ class _Recorder:
 
 
 def known_id(number: int) -> UUID:
-    """Name the payments that `read_script` reads."""
+    """Return the id of a payment that `read_script` reads."""
     return UUID(f"{_KNOWN_HALF}{_FIRST + number}")
 
 
 async def create_script(request: CreatePaymentRequest, series: int) -> Script:
-    """Write payments such as this one, with ids of its own for every series."""
+    """Return a script that writes payments like this one, with different ids in every series."""
     recorder = _Recorder()
     payment_id, checkout_id = uuid4(), f"cs_{uuid4().hex[:16]}"
     await new_payments.create(recorder, NewPayment(payment_id, checkout_id, request))
@@ -75,7 +75,7 @@ async def create_script(request: CreatePaymentRequest, series: int) -> Script:
         request.key: f"('{_KEY_HALF}' || :key)::uuid",
         checkout_id: "('cs_' || :checkout)",
     }
-    # Ascending ids and random keys, as the service has them.
+    # Ascending ids and random keys, as in the service.
     head = (
         "\\set n :n + 1\n"
         "\\set id :n * 1000 + :client_id\n"
@@ -88,7 +88,7 @@ async def create_script(request: CreatePaymentRequest, series: int) -> Script:
 
 
 async def read_script(count: int) -> Script:
-    """Read one of the first `count` known payments."""
+    """Return a script that reads one of the first `count` known payments."""
     recorder = _Recorder()
     await payment_store.get(recorder, known_id(0))
     head = f"\\set id random({_FIRST}, {_FIRST + count - 1})\n"
@@ -96,9 +96,10 @@ async def read_script(count: int) -> Script:
 
 
 def rate(bin_dir: Path, url: str, script: Script, clients: int, seconds: float) -> float:
-    """Run a script over and over; gives how many times a second.
+    """Run a script repeatedly, and return its transactions per second.
 
-    A busy machine may need all the time to connect: then it is given more.
+    A busy machine may need all the time to connect. In that case, the run is repeated with more
+    time.
     """
     for longer in _LONGER:
         done = _pgbench(bin_dir, url, script, clients, seconds * longer)
@@ -133,14 +134,14 @@ def _pgbench(
 
 
 def _length(seconds: float) -> str:
-    """Say how long: pgbench counts whole seconds, and what is shorter in transactions."""
+    """Return pgbench's duration option: whole seconds, or a number of transactions if shorter."""
     if seconds >= 1:
         return f"--time={round(seconds)}"
     return f"--transactions={max(1, round(seconds * _TRANSACTIONS_PER_S))}"
 
 
 def _script(head: str, recorder: _Recorder, ours: Mapping[object, str]) -> Script:
-    """Put variables in the place of a statement's parameters."""
+    """Replace a statement's parameters with variables."""
     variables: dict[str, str] = {}
     texts: list[str] = []
     for number, value in enumerate(recorder.arguments, start=1):

@@ -1,8 +1,8 @@
-"""`python -m bench.reconcile`: how long a worker takes to compare a gateway's list, and its memory.
+"""`python -m bench.reconcile`: the time and memory that a worker needs to compare a gateway's list.
 
-A database of its own gets so many captures, with their payments, sessions and entries, and the file
-has as many lines, of which some hundred differ. A process of its own takes the file as a worker
-does. Its memory is the most that the process ever had (VmHWM), with the modules of a worker.
+A separate database is filled with captures and their payments, sessions and entries. The file has
+as many lines, of which a few hundred differ. A separate process compares the file as a worker does.
+The memory is the maximum of that process (VmHWM), including the worker's modules.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
-import payintent.worker  # noqa: F401 - what a worker has imported is in its memory
+import payintent.worker  # noqa: F401 - a worker's imports are part of its memory
 from bench.flat import PIDS, cpu_us
 from bench.goals import Goal, show
 from bench.machine import print_machine
@@ -42,10 +42,10 @@ from payintent_sandbox.seed.history import seed
 LINES = 1_000_000
 WITHIN_S = 60
 MEMORY_MB = 100
-_TEMPLATE_PAYMENTS = 200  # of a history; one of them is repeated
+_TEMPLATE_PAYMENTS = 200  # of a history, of which one is repeated
 _BATCH = 50_000
-_DIFFERING_EACH = 100  # lines with another amount, lines of no capture, captures without a line
-_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's own database
+_DIFFERING_EACH = 100  # different amounts, lines without a capture, captures without a line
+_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's database
 
 _CHOOSE = """
 CREATE TEMPORARY TABLE template AS
@@ -57,7 +57,7 @@ JOIN session s ON s.id = c.session_id
 WHERE c.credited AND NOT EXISTS (SELECT FROM money_case m WHERE m.capture_id = c.id)
 LIMIT 1
 """
-#: Foreign keys are right by construction, and cost more than all the rest.
+#: Foreign keys are correct by construction, and checking them costs more than everything else.
 _WITHOUT_FOREIGN_KEYS = "SET LOCAL session_replication_role = replica"
 _REPEAT = """
 CREATE TEMPORARY TABLE one ON COMMIT DROP AS
@@ -100,19 +100,19 @@ WHERE c.reference LIKE 'list-%' AND r.n BETWEEN $1 AND $2
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the process that compared the list says of it."""
+    """The results of the process that compares the list."""
 
     lines: int
     status: str
     opened: int
     took_s: float
-    worked_s: float  # of it on a processor
-    database_s: float  # and PostgreSQL's
+    worked_s: float  # processor time of the process
+    database_s: float  # processor time of PostgreSQL
     peak_mb: float
 
 
 def list_goals(found: Found) -> list[Goal]:
-    """List what this run should reach, and what it reached."""
+    """List the goals of this run, and its results."""
     per_s = found.lines / found.took_s
     return [
         Goal("lines of a gateway's list, compared", per_s, LINES / WITHIN_S, "/s"),
@@ -121,7 +121,7 @@ def list_goals(found: Found) -> list[Goal]:
 
 
 async def _fill(connection: Connection, lines: int) -> int:
-    """Repeat one payment of the history so many times; returns its gateway account."""
+    """Copy a payment of the history this many times; return its gateway account."""
     await connection.execute("SET statement_timeout = 0")
     await connection.execute(_CHOOSE)
     for first in range(1, lines + 1, _BATCH):
@@ -134,7 +134,7 @@ async def _fill(connection: Connection, lines: int) -> int:
 
 
 async def _write_list(connection: Connection, path: Path, lines: int) -> None:
-    """Write the gateway's list: as many lines as there are captures, some of which differ."""
+    """Write the gateway's list, with as many lines as captures, some of which differ."""
     differing = min(_DIFFERING_EACH, lines // 10)
     with path.open("w") as file:
         file.write(",".join(HEADER) + "\n")
@@ -167,7 +167,7 @@ async def _prepare(url: str, folder: Path, lines: int) -> None:
 
 
 async def _take(url: str, folder: str) -> Found:
-    """Compare what lies in the folder, as a worker does."""
+    """Compare the file in the folder, as a worker does."""
     service = await open_service(_settings(url))
     pids = [row["pid"] for row in await service.database.fetch(PIDS)]
     database_us = cpu_us(pids)
@@ -183,7 +183,7 @@ async def _take(url: str, folder: str) -> Found:
 
 
 def _peak_mb() -> float:
-    """Return the most memory that this process has had."""
+    """Return the maximum memory of this process."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
@@ -194,9 +194,9 @@ def _settings(url: str) -> Settings:
 
 
 def measure(var_dir: Path, lines: int) -> Found:
-    """Fill a database of its own, and have a process of its own compare the list."""
+    """Fill a separate database, and compare the list in a separate process."""
     folder = Path(tempfile.mkdtemp(prefix="bench-reconcile-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
+    folder.chmod(0o711)  # so that the server's user can access its data
     postgres = Postgres(folder / "postgres", durable=False)
     try:
         url = postgres.start()
@@ -214,7 +214,7 @@ def measure(var_dir: Path, lines: int) -> Found:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.reconcile", description=__doc__)
     parser.add_argument("--lines", type=int, default=LINES)
     parser.add_argument("--take", help=argparse.SUPPRESS)
@@ -226,7 +226,7 @@ def main() -> None:
     var_dir.mkdir(parents=True, exist_ok=True)
     found = measure(var_dir, chosen.lines)
     print(
-        f"{found.lines:,} lines in {found.took_s:.1f} s ({found.worked_s:.1f} s of it at work, "
+        f"{found.lines:,} lines in {found.took_s:.1f} s ({found.worked_s:.1f} s CPU, "
         f"PostgreSQL {found.database_s:.1f} s): {found.lines / found.took_s:,.0f}/s, "
         f"{found.peak_mb:.0f} MB; {found.status}, {found.opened} cases"
     )

@@ -1,4 +1,4 @@
-"""The figures: as a table for people, as JSON for everything else."""
+"""The benchmark's results, printed as tables and stored as JSON."""
 
 import os
 import platform
@@ -15,19 +15,19 @@ from bench.machine import cpu_name, describe_python, describe_speed
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One operation measured once, then its yardsticks, one right after the other."""
+    """A measurement of an operation and, immediately afterwards, of its yardsticks."""
 
     per_s: float
     cpu_us: float
-    load_cpu_us: float  # of the load generator: the cores are shared
-    empty_per_s: float  # of an application that does nothing, on the same server
+    load_cpu_us: float  # of the load generator, which shares the cores
+    empty_per_s: float  # of the empty application, on the same server
     empty_cpu_us: float
     pgbench_per_s: float | None  # with the same statement; None if there is no such statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Medians of the rounds."""
+    """The medians of an operation's rounds."""
 
     per_s: float
     cpu_us: float
@@ -42,7 +42,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """Milliseconds from a callback's sending."""
+    """Latencies in milliseconds, from the sending of a callback."""
 
     per_s: float
     count: int
@@ -54,30 +54,30 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One kind of page; of the small list first, then of the large one."""
+    """A kind of page. Each pair is for the small list and the large list."""
 
     name: str
     rows: tuple[int, int]
     p50_ms: tuple[float, float]
     p99_ms: tuple[float, float]
-    ratio: float  # of the two p50
+    ratio: float  # of the two p50 figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where it was measured."""
+    """The machine on which the run was measured."""
 
     cores: int
     cpu: str
     system: str
-    python: str  # with its build
+    python: str  # the version and the build
     speed: str
     postgres: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All figures of one run."""
+    """All results of a run."""
 
     machine: Machine
     clients: int
@@ -85,13 +85,13 @@ class Report:
     create: Operation
     get: Operation
     quotes: Operation
-    catalog: Operation  # 304s
+    catalog: Operation  # responses with 304
     lists: list[Listing]
     callbacks: Callbacks
 
 
 def operation(rounds: list[Round]) -> Operation:
-    """Take medians; the ratio is the median of ratios, for each stands within one moment."""
+    """Compute medians. Ratios are computed per round, because its figures are simultaneous."""
     pgbench = [(one.per_s, one.pgbench_per_s) for one in rounds if one.pgbench_per_s is not None]
     return Operation(
         per_s=statistics.median(one.per_s for one in rounds),
@@ -107,7 +107,7 @@ def operation(rounds: list[Round]) -> Operation:
 
 
 def percentile_ms(seconds: list[float], percent: int) -> float:
-    """Give the smallest value that `percent` of all do not exceed, in milliseconds."""
+    """Return the value, in milliseconds, that `percent` of all values do not exceed."""
     ordered = sorted(seconds)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] * 1000
 
@@ -125,13 +125,13 @@ def machine(postgres: str) -> Machine:
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the figures."""
+    """Print the results."""
     here = report.machine
     table = Table(
         title=f"{report.clients} clients, one API process; medians of {len(report.create.rounds)} "
         f"rounds of {report.round_s:g} s",
         caption=f"{here.cores} cores of {here.cpu}, {here.system}, {here.python}, {here.speed}, "
-        f"PostgreSQL {here.postgres} with fsync on. The empty app answers on the same server.",
+        f"PostgreSQL {here.postgres} with fsync on. The empty app runs on the same server.",
     )
     table.add_column("")
     for name in ("service", "CPU", "empty app", "CPU", "ratio", "pgbench", "ratio"):
@@ -146,7 +146,7 @@ def show(report: Report, console: Console) -> None:
     console.print(table)
     console.print(_lists(report.lists))
     calls = report.callbacks
-    table = Table(title=f"{calls.count} callbacks at {calls.per_s:g}/s, steady, open loop")
+    table = Table(title=f"{calls.count} callbacks at a steady rate of {calls.per_s:g}/s, open loop")
     for name in ("from callback sent", "p50", "p99"):
         table.add_column(name, justify="left" if name.startswith("from") else "right")
     for name, middle, high in (
@@ -158,7 +158,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def _figures(one: Operation) -> list[str]:
-    """Write an operation's figures, then those of its yardsticks."""
+    """Return the cells of an operation's figures and its yardsticks' figures."""
     figures = [
         *(f"{one.per_s:,.0f}/s", f"{one.cpu_us:.0f} us"),
         *(f"{one.empty_per_s:,.0f}/s", f"{one.empty_cpu_us:.0f} us", f"{one.empty_ratio:.2f}"),
@@ -185,5 +185,5 @@ def _lists(lists: list[Listing]) -> Table:
 
 
 def keep(report: Report, path: Path) -> None:
-    """Write the figures as JSON."""
+    """Write the results as JSON."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(asdict(report)), indent=1) + b"\n")

@@ -1,6 +1,6 @@
-"""How many installations a load needs, by the cost model: `python -m bench.scale`.
+"""Compute the installations that a load needs, with the cost model: `python -m bench.scale`.
 
-The costs are those of `bench.cost` and `bench.stored`; give those of your own run.
+The defaults are costs measured by `bench.cost` and `bench.stored`. Pass the costs of your own run.
 """
 
 import argparse
@@ -17,41 +17,41 @@ _TB = 10**12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A primary, and how much of it is to be used."""
+    """A primary, and the share of it that may be used."""
 
     cores: int = 16
-    busy: float = 0.6  # the rest is for peaks, vacuum and replicas
-    disk_tb: float = 4.0  # of payments; backups and moves of more take long
+    busy: float = 0.6  # the rest is reserved for peaks, vacuum and replicas
+    disk_tb: float = 4.0  # for payments; more data makes backups and migrations slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a payment costs from its create to its webhook."""
+    """The cost of a payment, from its creation to its webhook."""
 
     database_us: float = 1_412.0
-    create_us: float = 103.0  # of the database, of these
+    create_us: float = 103.0  # the database's share for creation
     service_us: float = 3_044.0
-    stored_bytes: float = 6_690.0  # before a VACUUM FULL
+    stored_bytes: float = 6_690.0  # before VACUUM FULL
 
     def primaries_for_rate(self, per_s: float, host: Host, us: float) -> int:
-        """Give how many primaries carry so many a second, at so many microseconds each."""
+        """Return the number of primaries for a rate, at this many microseconds per payment."""
         return math.ceil(per_s * us / _US / (host.cores * host.busy))
 
     def primaries_for_payments(self, kept: float, host: Host) -> int:
-        """Give how many primaries hold so many payments."""
+        """Return the number of primaries for this many stored payments."""
         return math.ceil(self.terabytes(kept) / host.disk_tb)
 
     def terabytes(self, kept: float) -> float:
-        """Give what so many payments take on disk, with their indexes."""
+        """Return the disk space of this many payments, including indexes, in terabytes."""
         return kept * self.stored_bytes / _TB
 
     def service_cores(self, per_s: float, host: Host) -> int:
-        """Give how many cores the service needs beside the databases."""
+        """Return the number of cores that the service needs in addition to the databases."""
         return math.ceil(per_s * self.service_us / _US / host.busy)
 
 
 def rate_table(cost: Cost, host: Host) -> Iterable[str]:
-    """Give the lines of the table of rates, in Markdown."""
+    """Return the lines of the rate table, in Markdown."""
     yield "| payments per second | installations | creates only | service cores | TB per year |"
     yield "|---|---|---|---|---|"
     for rate in RATES:
@@ -63,7 +63,7 @@ def rate_table(cost: Cost, host: Host) -> Iterable[str]:
 
 
 def kept_table(cost: Cost, host: Host) -> Iterable[str]:
-    """Return the lines of the table of stored payments, in Markdown."""
+    """Return the lines of the table for stored payments, in Markdown."""
     yield "| stored payments | TB | installations |"
     yield "|---|---|---|"
     for kept in KEPT:
@@ -79,7 +79,7 @@ def main() -> None:
         for field in fields(part):
             value = getattr(part, field.name)
             name = f"--{field.name.replace('_', '-')}"
-            parser.add_argument(name, type=type(value), default=value, help=f"now {value:g}")
+            parser.add_argument(name, type=type(value), default=value, help=f"default: {value:g}")
     given = vars(parser.parse_args())
     host = Host(**{field.name: given[field.name] for field in fields(host)})
     cost = Cost(**{field.name: given[field.name] for field in fields(cost)})

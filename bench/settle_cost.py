@@ -1,7 +1,7 @@
-"""`python -m bench.settle_cost`: how much dearer the ledger and an index make a settlement.
+"""`python -m bench.settle_cost`: the additional cost of the ledger and an index in settlements.
 
-Copies of one database, visited in turns: as it is, without the index of what retention takes, and
-without the ledger too (its rows are not written; what they say is still worked out).
+Three copies of a database are measured alternately: unchanged, without the retention index, and
+also without the ledger. In the last copy, ledger rows are computed but not written.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from payintent.payments import captures_store as capture_store
 
 GOAL_PERCENT = 15
 _INDEX = "payment_payer_details"
-_FULL, _QUICK = (5_000, 16, 2), (100, 1, 1)  # payments, rounds, and rounds before those
+_FULL, _QUICK = (5_000, 16, 2), (100, 1, 1)  # payments, rounds, and warm-up rounds
 _add = capture_store.add
 
 
@@ -35,7 +35,7 @@ async def _add_without_entries(tx: Any, found: Any, _entries: Any, at: Any) -> N
     await _add(tx, found, [], at)
 
 
-#: How each copy differs: the index is dropped, the ledger is not written.
+#: The differences of the copies: the index is dropped, or ledger entries are not written.
 COPIES = {
     "as it is": (False, False),
     f"without {_INDEX}": (True, False),
@@ -86,8 +86,8 @@ async def _measure(url: str, rows: int, rounds: int, warm_up: int) -> list[Place
 
 
 def table(places: list[Place]) -> Table:
-    """Show each way's medians, and how much dearer the first copy is than each other one."""
-    shown = Table(title=f"a settlement, with what the ledger may cost: {GOAL_PERCENT} %")
+    """Return the medians, and the additional cost of the first copy compared with each other."""
+    shown = Table(title=f"a settlement; the ledger may add {GOAL_PERCENT} %")
     shown.add_column("", no_wrap=True)
     for name in ("processor time of PostgreSQL", "as it is: dearer by", "time", "by"):
         shown.add_column(name, justify="right")
@@ -103,14 +103,16 @@ def table(places: list[Place]) -> Table:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.settle_cost", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
     rows, rounds, warm_up = _QUICK if parser.parse_args().quick else _FULL
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-settle-", dir=var_dir))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
+    folder.chmod(0o711)  # so that the server's user can access its data
     try:
         with serve(folder, "1GB") as url:
             places = uvloop.run(_measure(url, rows, rounds, warm_up))

@@ -1,8 +1,9 @@
-"""`python -m bench.stored`: what a paid payment takes on disk, table by table.
+"""`python -m bench.stored`: the disk space of a paid payment in each table.
 
-Payments go their whole way through the API, the simulator gateway and the worker: created,
-selected, paid by a callback, their webhooks delivered. Sizes include TOAST and indexes: what the
-tables grew by, first as PostgreSQL left them, then after VACUUM FULL. WAL comes on top.
+Payments pass through the API, the simulator and the worker: they are created, a method is
+selected, a callback reports them as paid, and their webhooks are delivered. The sizes are the
+growth of the tables, including TOAST and indexes, before and after VACUUM FULL. They do not include
+WAL.
 """
 
 import argparse
@@ -37,7 +38,7 @@ WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_s
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes of a table: its rows with TOAST, and its indexes."""
+    """The bytes of a table's rows, including TOAST, and of its indexes."""
 
     rows: int
     indexes: int
@@ -51,7 +52,7 @@ Sizes = Mapping[str, Size]
 
 
 async def read_sizes(url: str, *, vacuum: bool = False) -> Sizes:
-    """Read the size of every table, of partitions too; `vacuum` rewrites them all first."""
+    """Read the size of every table, including partitions. `vacuum` rewrites all tables first."""
     connection = await asyncpg.connect(url)
     try:
         if vacuum:
@@ -63,7 +64,7 @@ async def read_sizes(url: str, *, vacuum: bool = False) -> Sizes:
 
 
 async def _measure(folder: Path, url: str, count: int) -> tuple[Sizes, Sizes, Sizes]:
-    """Return the sizes without payments, with them, and with them after VACUUM FULL."""
+    """Return the sizes without payments, with payments, and with payments after VACUUM FULL."""
     world = await prepare_installation(folder, free_ports(), url, DevChains(folder, (0, 0, 0)))
     empty = await read_sizes(url, vacuum=True)
     installation = Installation(world=world, log_dir=folder)
@@ -75,7 +76,7 @@ async def _measure(folder: Path, url: str, count: int) -> tuple[Sizes, Sizes, Si
 
 
 def table(empty: Sizes, grown: Sizes, vacuumed: Sizes, count: int) -> Table:
-    """Show bytes for each payment, the largest tables first."""
+    """Return a table of the bytes per payment, with the largest tables first."""
     shown = Table(title=f"bytes of a paid payment, {count:,} payments")
     shown.add_column("table", no_wrap=True)
     for title in ("rows", "indexes", "together", "after VACUUM FULL"):
@@ -83,7 +84,7 @@ def table(empty: Sizes, grown: Sizes, vacuumed: Sizes, count: int) -> Table:
     by_size = sorted(grown, key=lambda name: empty[name].total - grown[name].total)
     for name in by_size:
         before, size = empty[name], grown[name]
-        if size.total - before.total < count:  # less than a byte for each
+        if size.total - before.total < count:  # less than a byte per payment
             continue
         figures = (
             size.rows - before.rows,
@@ -110,7 +111,7 @@ def _sums(empty: Sizes, grown: Sizes, vacuumed: Sizes) -> tuple[int, int, int, i
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.stored", description=__doc__)
     parser.add_argument("--payments", type=int, default=_PAYMENTS)
     count: int = parser.parse_args().payments

@@ -1,7 +1,7 @@
-"""`python -m bench.web`: what pages weigh and how fast they are, beside what they may.
+"""`python -m bench.web`: compare the size and speed of pages with their budgets.
 
-Of the checkout three, of the operator's console and of the merchant portal the first that is shown
-after signing in.
+The pages are three pages of the checkout, and the first page of the operator console and of the
+merchant portal after sign-in.
 """
 
 import argparse
@@ -43,9 +43,9 @@ TODAY, PAYMENTS = "today", "payments"
 _CHECKOUT = {CHOOSE: "choose a way to pay", WALLET: "pay from a wallet", PAID: "paid"}
 _SIGNED_IN = {TODAY: "console: today", PAYMENTS: "portal: payments"}
 _PAGES = {**_CHECKOUT, **_SIGNED_IN}
-#: What a person waits for on each.
+#: The element of each page that a person waits for.
 _USABLE = {
-    TODAY: "#figures .tile .figure",  # what waits, below the heading
+    TODAY: "#figures .tile .figure",  # pending work, below the heading
     PAYMENTS: "main h1",
     CHOOSE: "form.methods button",
     WALLET: "[data-wallets] button",
@@ -55,13 +55,13 @@ _USABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one figure may be: at most `limit`, or at least where `least` says so."""
+    """The limit of a figure: a maximum, or a minimum if `least` is set."""
 
     name: str
     limit: float
     unit: str
     least: bool = False
-    signed_in: float | None = None  # of pages behind a sign-in, where these may be more
+    signed_in: float | None = None  # the limit for pages that need sign-in, if it is higher
 
     def limit_on(self, page: str) -> float:
         return self.limit if self.signed_in is None or page not in _SIGNED_IN else self.signed_in
@@ -71,17 +71,17 @@ class Budget:
         return value >= limit if self.least else value <= limit
 
     def text(self, value: float, page: str = "") -> str:
-        """Write a figure, and (!) where it is beyond the budget."""
+        """Format a figure, with (!) if it exceeds the budget."""
         return self.plain(value) if self.met(value, page) else f"{self.plain(value)} (!)"
 
     def plain(self, value: float) -> str:
-        """Write a figure: bytes as a person reads them, everything else as it is."""
+        """Format a figure with its unit, and bytes as kB."""
         return f"{value / 1000:.2f} kB" if self.unit == "B" else f"{value:g} {self.unit}".strip()
 
 
 HTML = Budget("HTML", weight.HTML_BYTES_MAX, "B", signed_in=8_000)
 CSS = Budget("CSS", weight.CSS_BYTES_MAX, "B", signed_in=6_000)
-JS = Budget("JavaScript", weight.JS_BYTES_MAX, "B", signed_in=30_000)  # with the chart's library
+JS = Budget("JavaScript", weight.JS_BYTES_MAX, "B", signed_in=30_000)  # includes the chart library
 REQUESTS = Budget("requests until it is there", weight.REQUESTS_MAX, "", signed_in=8)
 USABLE = Budget("usable", 0.5, "s")
 OPENED_FIRST = Budget("usable with an empty cache", 0.75, "s")
@@ -94,7 +94,7 @@ SDK = Budget("SDK, /sdk/v1.js", weight.SDK_BYTES_MAX, "B")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One budget, and what was measured by page; what is no page's has no name."""
+    """A budget, and its figures by page. A figure without a page has an empty name."""
 
     budget: Budget
     values: dict[str, float]
@@ -106,19 +106,19 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page is, and what a browser needs to be shown it."""
+    """The URL of a page, and the browser state that it needs."""
 
     url: str
     usable: str
     wallet: bool
     cookies: Sequence[Cookie]
-    before: str = ""  # the page that a buyer comes from
+    before: str = ""  # the page that the buyer visits before
 
 
 async def measure(
     gallery: Gallery, console: ConsoleGallery, browser: Browser, runs: int, *, lighthouse: bool
 ) -> list[Figure]:
-    """Measure every page of `_PAGES`, one after the other."""
+    """Measure every page in `_PAGES`, sequentially."""
     places = {
         **{name: await _checkout(gallery, name) for name in _CHECKOUT},
         TODAY: await _today(console, browser),
@@ -197,7 +197,7 @@ async def _speeds(browser: Browser, place: Place, runs: int) -> list[Speed]:
 
 
 async def _sdk(gallery: Gallery) -> float:
-    """Weigh the SDK; one that is not served weighs too much."""
+    """Return the SDK's size, or a size above the budget if it is not served."""
     url = f"{weight.origin(gallery)}/sdk/v1.js"
     headers = {"Accept-Encoding": "gzip"}
     async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
@@ -211,10 +211,10 @@ def _medians(speeds: Mapping[str, list[Speed]], pick: Callable[[Speed], float]) 
 
 
 def show(figures: list[Figure], runs: int, console: Console) -> None:
-    """Print the figures, each with what it may be."""
+    """Print the figures with their budgets."""
     table = Table(
         title=f"slow 4G (150 ms, 1.6 Mbit/s) and a CPU slowed down 4 times; medians of {runs} runs",
-        caption="bytes are packed by gzip; (!) is beyond the budget",
+        caption="bytes are compressed with gzip; (!) exceeds the budget",
     )
     table.add_column("")
     for page in (*_PAGES.values(), "may be"):
@@ -252,10 +252,12 @@ async def _run(server_url: str, runs: int, *, quick: bool) -> list[Figure]:
 
 
 def main() -> None:
-    """Measure, print, keep in `var/bench-web.json`; end with 1 where a budget is missed."""
+    """Measure, print and store the figures, and exit with 1 if a budget is exceeded."""
     parser = argparse.ArgumentParser(prog="python -m bench.web", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="one run in the headless shell, and without Lighthouse"
+        "--quick",
+        action="store_true",
+        help="a single run in the headless shell, without Lighthouse",
     )
     quick: bool = parser.parse_args().quick
     prepare("web", "browser")
@@ -263,7 +265,7 @@ def main() -> None:
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="payintent-web-") as folder:
-        Path(folder).chmod(0o711)  # so that the server's own user can reach its data
+        Path(folder).chmod(0o711)  # so that the server's user can access its data
         postgres = Postgres(Path(folder) / "postgres", durable=False)
         try:
             figures = asyncio.run(_run(postgres.start(), runs, quick=quick))

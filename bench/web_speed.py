@@ -1,4 +1,4 @@
-"""How fast a page is for a phone far away: by the browser's own clock, and by Lighthouse."""
+"""The speed of a page on a slow phone, measured by the browser and by Lighthouse."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ _LATENCY_MS = 150
 _BYTES_PER_S = 1.6e6 / 8
 _UP_BYTES_PER_S = 750e3 / 8
 _CPU_SLOWED = 4
-_SETTLED_MS = 700  # nothing of a page comes later
+_SETTLED_MS = 700  # a page is complete by then
 _LIGHTHOUSE_TIMEOUT_S = 120.0
 
 _WATCH = """(usable) => {
@@ -42,7 +42,7 @@ _WATCH = """(usable) => {
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One visit, with nothing kept but from the page before."""
+    """A visit with an empty cache, except for files of the previous page."""
 
     usable_s: float
     lcp_s: float
@@ -58,9 +58,9 @@ async def visit(
     cookies: Sequence[Cookie] = (),
     before: str = "",
 ) -> Speed:
-    """Open a page on a slow phone, and wait until something is there and painted.
+    """Open a page on a slow phone, and wait until an element is present and painted.
 
-    `before` is the choice that a buyer comes from, which has fetched the next step's scripts.
+    `before` is the method page that the buyer visits first. It prefetches the next step's scripts.
     """
     context = await browser.new_context(viewport={"width": 412, "height": 823})
     await context.add_cookies(cookies)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ async def _come_from(context: BrowserContext, url: str) -> None:
 
 
 async def lighthouse(url: str) -> tuple[float, float]:
-    """Let Lighthouse judge a page as on a slow phone; gives performance and accessibility."""
+    """Return Lighthouse's performance and accessibility scores of a page on a slow phone."""
     command = (node(), tool("lighthouse/cli/index.js"), url)
     options = (
         "--output=json",

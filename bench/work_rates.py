@@ -1,7 +1,7 @@
-"""`python -m bench.work_rates`: callbacks settled, events delivered and payments expired a second.
+"""`python -m bench.work_rates`: callbacks settled, events delivered, payments expired per second.
 
-Each is done as fast as one process can, against its goal; clients, receivers and PostgreSQL run on
-the same machine. The time includes the last commit.
+Each rate is the maximum of a single process, and is compared with its goal. Clients, receivers and
+PostgreSQL run on the same machine. The time includes the last commit.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from payintent.operators.operation import Actor
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import open_installed_service, prepare_installation
 
-CALLBACKS_GOAL, DELIVERIES_GOAL, EXPIRY_GOAL = 3_000, 2_000, 10_000  # a second
+CALLBACKS_GOAL, DELIVERIES_GOAL, EXPIRY_GOAL = 3_000, 2_000, 10_000  # per second
 KINDS = ("settle", "deliver", "expire")
 _ENDPOINTS = 50
 _CAPTION = f"callbacks 32 at a time, deliveries to {_ENDPOINTS} endpoints"
@@ -47,7 +47,7 @@ SELECT uuidv7(), $1::bigint, 'cs_' || left(md5($3 || n), 16), 'USD', 25.5, '25.5
 FROM generate_series(1, $2::int) AS n
 RETURNING id
 """
-#: Ends payments; gives their events, which are due now.
+#: Ends payments, and returns their events, which are due immediately.
 RECORD_EVENTS = """
 WITH ended AS (
     UPDATE payment
@@ -75,15 +75,15 @@ EVENT_BODY = f'{{"type":"payment.cancelled","data":{{"payment":{{"metadata":"{65
 
 
 def payments_statement(life: str) -> str:
-    """Write the statement that makes `$2` payments of merchant `$1`, in the series `$3`."""
+    """Return a statement that inserts `$2` payments of merchant `$1` in the series `$3`."""
     return _PAYMENTS.replace("$4::interval", f"interval '{life}'")
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How many of each."""
+    """The number of operations of each kind."""
 
-    first: int  # callbacks before those that are measured
+    first: int  # callbacks before the measured callbacks
     callbacks: int
     deliveries: int
     expired: int
@@ -94,18 +94,18 @@ QUICK = Extent(first=10, callbacks=50, deliveries=100, expired=100)
 
 
 class WorkRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast one kind of work was done, and what it cost."""
+    """The rate of a kind of work, and its cost."""
 
     name: str
     count: int
     per_s: float
     goal_per_s: int
-    cpu_us: float  # of the process that does it, each
+    cpu_us: float  # of the process that does the work, per operation
     database_cpu_us: float
 
 
 class _Receiver(asyncio.Protocol):
-    """A shop that accepts every event at once."""
+    """A shop that accepts every event immediately."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -122,20 +122,20 @@ class _Receiver(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """An installation with its database, and a connection of our own to it."""
+    """An installation, and the benchmark's connection to its database."""
 
     installation: Installation
     database: asyncpg.Connection
     extent: Extent
 
     async def settle(self) -> WorkRate:
-        """Have 32 callers at a time report payments as paid."""
+        """Report payments as paid, with 32 concurrent callers."""
         with self.installation.api() as pid:
             with self.installation.gateway():
                 pending = await callbacks.prepare_copies(
                     self.installation, self.database, self.extent.callbacks + self.extent.first
                 )
-            # Plans that were made while tables were empty are made anew by what follows.
+            # The first callbacks replace plans that were made while the tables were empty.
             await callbacks.storm(self.installation, pending[: self.extent.first])
             pending = pending[self.extent.first :]
             rate = await self._measure(
@@ -147,12 +147,12 @@ class _Bench:
             )
         paid = await self.database.fetchval("SELECT count(*) FROM payment WHERE status = 'PAID'")
         if paid != len(pending) + self.extent.first:
-            raise RuntimeError(f"{paid} payments are PAID, beside {len(pending)}")
+            raise RuntimeError(f"{paid} payments are PAID, unlike the number of callbacks")
         await self.database.execute("UPDATE delivery SET state = 'delivered'")
         return rate
 
     async def deliver(self) -> WorkRate:
-        """Have a worker deliver events that are all due, to endpoints that answer at once."""
+        """Let a worker deliver a backlog of due events to endpoints that respond immediately."""
         loop = asyncio.get_running_loop()
         shop = await loop.create_server(_Receiver, "127.0.0.1", 0)
         port = shop.sockets[0].getsockname()[1]
@@ -181,7 +181,7 @@ class _Bench:
         return rate
 
     async def expire(self) -> WorkRate:
-        """Have a worker expire a backlog."""
+        """Let a worker expire a backlog of payments."""
         [merchant_id] = await self._merchants([None])
         await self._payments(merchant_id, self.extent.expired, "1 hour")
         with self.installation.worker({"PAYINTENT_EXPIRE_EVERY_S": "0.05"}) as pid:
@@ -241,7 +241,7 @@ async def measure_work(
     pid: int,
     work: Callable[[], Awaitable[None]],
 ) -> WorkRate:
-    """Measure work that is done so many times, and what a process and PostgreSQL spend on it."""
+    """Measure the time of this much work, and the CPU time of the process and of PostgreSQL."""
     await database.execute("VACUUM ANALYZE")
     backend: int = await database.fetchval("SELECT pg_backend_pid()")
     own_before, database_before = cpu_s(pid), database_cpu_s(backend)
@@ -269,7 +269,7 @@ async def _measure(folder: Path, url: str, extent: Extent, kinds: Sequence[str])
 
 
 def measure(places: Places, extent: Extent, kinds: Sequence[str] = KINDS) -> list[WorkRate]:
-    """Measure on a database of its own, with fsync."""
+    """Measure on a separate database, with fsync."""
     with places("work") as place:
         return uvloop.run(_measure(place.folder, place.url, extent, kinds))
 
@@ -277,9 +277,9 @@ def measure(places: Places, extent: Extent, kinds: Sequence[str] = KINDS) -> lis
 def show(
     console: Console, places: Places, *, quick: bool = False, kinds: Sequence[str] = KINDS
 ) -> list[WorkRate]:
-    """Measure and print."""
+    """Measure, and print the results."""
     rates = measure(places, QUICK if quick else FULL, kinds)
-    table = Table(title="as fast as one process can, on this machine", caption=_CAPTION)
+    table = Table(title="maximum rates of one process on this machine", caption=_CAPTION)
     table.add_column("", no_wrap=True)
     for name in ("rate", "goal", "CPU of the process, each", "CPU of PostgreSQL, each"):
         table.add_column(name, justify="right")
@@ -297,10 +297,14 @@ def show(
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.work_rates", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
-    parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], help="what to measure; all")
+    parser.add_argument(
+        "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
+    )
+    parser.add_argument(
+        "kinds", nargs="*", choices=[[], *KINDS], help="kinds of work to measure; default: all"
+    )
     given = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)

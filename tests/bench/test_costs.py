@@ -25,9 +25,9 @@ def test_rates_follow_from_the_sum_of_all_steps() -> None:
     printed = io.StringIO()
     cost.show(Console(file=printed, width=100), [_step("a", 600, 100), _step("b", 400, 150)], 2)
     said = printed.getvalue()
-    assert "1,000,000 / 1,000 = 1,000 such payments a second" in said
+    assert "1,000,000 / 1,000 = 1,000 such payments per second" in said
     assert "2 x 1,000,000 / (1,000 + 250) = 1,600/s" in said
-    assert "16 x 1,000,000 / 250 = 64,000/s, with 4.0 cores" in said
+    assert "16 x 1,000,000 / 250 = 64,000/s, with 4.0 service cores" in said
 
 
 def test_a_settlement_is_compared_with_one_that_leaves_something_out() -> None:
