@@ -1,4 +1,4 @@
-"""Store ledger entries in the same transaction as the facts they record."""
+"""Store ledger entries in the same transaction as the facts that they record."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

@@ -34,7 +34,7 @@ _fonts_lock = Lock()  # font names are registered for the whole process
 
 @dataclass(slots=True)
 class NameFonts:
-    """A document's fonts, loaded afresh so that the document is reproducible byte for byte."""
+    """A document's fonts, reloaded for each document so that its bytes are reproducible."""
 
     names: dict[Path, str] = field(default_factory=dict[Path, str])
 
@@ -224,7 +224,8 @@ def _find_font(letter: str) -> Path | None:
 def _load_font(name: str, path: Path) -> TTFont:
     font = TTFont(name, str(path))
     face: Any = font.face
-    # ReportLab writes invalid text above U+FFFF. Glyphs without a code get a private-use code.
+    # ReportLab writes invalid text above U+FFFF. Glyphs without a code are assigned a private-use
+    # code.
     letters: dict[int, list[int]] = face.glyphToChar
     short_codes = {
         glyph: [code for code in codes if code <= _PLANE_MAX] for glyph, codes in letters.items()

@@ -47,7 +47,7 @@ from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 
 _log = get_logger("receive")
-_LATE_S = 0.1  # above the default, because the transaction has many statements
+_LATE_S = 0.1  # higher than the default, because the transaction has many statements
 
 
 @dataclass(frozen=True, slots=True)

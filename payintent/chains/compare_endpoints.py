@@ -14,7 +14,7 @@ from payintent.evm.port import ChainHeads
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
 
-_REQUEST_TIMEOUT_S = 2.0  # separately for the newest blocks and for the compared block
+_REQUEST_TIMEOUT_S = 2.0  # applies separately to the newest blocks and to the compared block
 _CACHE_S = 10.0
 _CHAINS_MAX = 100
 

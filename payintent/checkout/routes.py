@@ -68,7 +68,7 @@ async def post_quotes(visit: CheckoutVisit) -> Response:
 
 @visits.checkout_route
 async def post_cancel(visit: CheckoutVisit) -> Response:
-    """`POST /checkout/{checkout_id}/cancel`: cancel a PENDING payment; sends no webhook."""
+    """`POST /checkout/{checkout_id}/cancel`: cancel a PENDING payment without a webhook."""
     await visits.cancel_checkout(visit)
     return json_response({"status": "cancelled"})
 

@@ -33,7 +33,7 @@ class WalletStep:
 
     @property
     def is_unpaid(self) -> bool:
-        """Whether the session accepts a payment and none has been detected."""
+        """Whether the session accepts a payment, and no payment has been detected yet."""
         return self.session["payable"] and self.session["status"] == "awaiting_payment"
 
     @property
@@ -117,7 +117,7 @@ _DOCUMENTED_SOURCES = {"https://js.stripe.com": _STRIPE_SOURCES}
 class CardStep:
     script_url: str
     publishable_key: str
-    client_secret: str = field(repr=False)  # its holder can pay and read the result
+    client_secret: str = field(repr=False)  # anyone who has it can pay and read the result
 
     @property
     def sources(self) -> ScriptSources:
@@ -135,7 +135,7 @@ def card_step(action: dict[str, Any]) -> CardStep | None:
 
 
 def describe_deposit(session: Mapping[str, Any], language: Language) -> str:
-    """Describe what has arrived at the address, and what the buyer should do now."""
+    """Describe the transfers to the address, and the buyer's next step."""
     sentences = [*_describe_receipts(session, language), *_describe_obstacle(session, language)]
     if any(transfer["state"] == "mismatch" for transfer in session["transactions"]):
         sentences.append(language.t("deposit_other_token", token=session["token"]["symbol"]))

@@ -126,7 +126,7 @@ def _check_all(report: _Report) -> None:
 
 
 def _check_gateways(report: _Report) -> bool:
-    http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)  # sends no requests
+    http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)  # not used to send requests
     try:
         load_gateway_packages(http, BUILT_IN_PROVIDERS)
     except GatewayPackageError as error:

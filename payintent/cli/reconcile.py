@@ -46,10 +46,10 @@ def reconcile(
     since: datetime | None = typer.Option(
         None,
         "--from",
-        help="Compare from this time on (UTC); defaults to the first line of the file.",
+        help="Start of the period (UTC); defaults to the first line of the file.",
     ),
     until: datetime | None = typer.Option(
-        None, "--to", help="Compare until this time (UTC); defaults to the last line of the file."
+        None, "--to", help="End of the period (UTC); defaults to the last line of the file."
     ),
     apply: bool = typer.Option(
         False, "--apply", help="Open a case for each difference, and record payouts."

@@ -181,5 +181,5 @@ def _get_older_url(visit: OperatorVisit, operation: Any, result: Any) -> str | N
 
 
 def make_page_actions(links: Iterable[tuple[str, str | None]]) -> list[dict[str, str]]:
-    """Make page actions from `(label, URL)` pairs, without those that have no URL."""
+    """Make page actions from `(label, URL)` pairs, omitting pairs without a URL."""
     return [{"label": label, "href": href} for label, href in links if href is not None]

@@ -1,4 +1,4 @@
-"""The numbers of open entries that the navigation shows beside each queue."""
+"""The counts of open entries that the navigation shows beside the queues."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -147,7 +147,8 @@ class _UncancelledConnection(asyncpg.Connection):
     def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
         """Close the socket. The driver calls this after a timeout or when a task is cancelled.
 
-        The protocol is still active and notices in the next iteration of the event loop.
+        The protocol is still active, and detects the closed socket in the next iteration of the
+        event loop.
         """
         del waiter, cancel_waiter
         self._aborted = True

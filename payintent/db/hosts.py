@@ -151,7 +151,8 @@ _FINAL: tuple[type[BaseException], ...] = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
 )
-#: PgBouncer uses the same code for all errors. Messages that contain these strings are final.
+#: PgBouncer uses the same code for all errors. Errors whose messages contain these strings are
+#: final.
 _FINAL_AT_POOLER = re.compile(
     r"no such (?:database|user)|unsupported startup parameter|password authentication failed"
     r"|SASL authentication failed"

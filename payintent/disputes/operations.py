@@ -27,7 +27,7 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
     currency: Annotated[str | None, option("Only disputes in this currency, such as THB.")] = None
     before: Annotated[UUID | None, option("The last dispute of the previous page.")] = None
     after: Annotated[
-        UUID | None, option("The last dispute of the previous page, oldest first.")
+        UUID | None, option("The last dispute of the previous page, if the order is `oldest`.")
     ] = None
 
     async def read(self, context: OperationContext) -> list[DisputeDetails]:

@@ -112,7 +112,7 @@ class TransferLog:
 class SweepLog:
     """A `Swept` or `SweepFailed` log of a deposit factory; identity and units are as in `PaidLog`.
 
-    The amount is what left the deposit address, or 0 if the sweep failed.
+    `amount` is the amount that left the deposit address, or 0 if the sweep failed.
     """
 
     factory: bytes

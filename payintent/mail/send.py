@@ -73,7 +73,7 @@ class MailSender:
             return SendResult(SendOutcome.RETRY, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
             raise  # affects all emails; the next step tries again
-        except Exception as error:  # noqa: BLE001 - a defect must not block other mails
+        except Exception as error:  # noqa: BLE001 - a defect must not block other emails
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
             return SendResult(SendOutcome.RETRY, type(error).__name__)
 
@@ -81,7 +81,7 @@ class MailSender:
         subject_id = record.payment_id or record.refund_id
         if subject_id is not None:
             return await self._composers[record.kind](subject_id)
-        assert record.sealed is not None  # noqa: S101 - the constraint `mail_content`
+        assert record.sealed is not None  # noqa: S101 - guaranteed by `mail_content`
         content = self._encryption.decrypt(record.sealed, make_mail_context(record.id))
         compose_sealed = self._sealed_composers.get(record.kind)
         if compose_sealed is not None:

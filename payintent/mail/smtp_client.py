@@ -76,7 +76,7 @@ class SmtpClient:
                 server.starttls(context=context)  # raises if the server does not support STARTTLS
             if settings.smtp_user:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
-            server.ehlo_or_helo_if_needed()  # raises a rejection before the first mail is sent
+            server.ehlo_or_helo_if_needed()  # raises a rejection before the first email is sent
         except BaseException:
             server.close()
             raise

@@ -155,7 +155,7 @@ async def _check_changes(
         except BadRequestError as error:
             if not isinstance(error.__cause__, EgressRefusedError):
                 raise
-            # Do not reveal which names exist in the operator's network, or what they resolve to.
+            # Do not reveal which names exist in the operator's network, or their addresses.
             raise BadRequestError(_PRIVATE_HOST) from None
 
 

@@ -54,7 +54,7 @@ class PaymentLink:
 
     id: UUID
     merchant_id: int
-    token: str  # everyone who has it can pay
+    token: str  # anyone who has it can pay
     terms: LinkTerms
     created_by: str
     created_at: datetime

@@ -87,7 +87,7 @@ async def post_portal_sign_in(request: Request) -> Response:
 async def get_link(request: Request) -> Response:
     """`GET /merchant/link/{token}`: show a sign-in button.
 
-    Mail scanners open links, so opening a link must not use it.
+    Mail scanners open links, so opening a link must not use it up.
     """
     return _render_link_page(request, get_portal_context(request))
 

@@ -41,7 +41,7 @@ class RefusalKind(StrEnum):
     OTHER_CURRENCY = "other_currency"
     # The method cannot be used in this currency.
     GATEWAY_CURRENCY = "gateway_currency"
-    TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - of a chain
+    TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - a token on a chain
     PRECISION = "precision"
     # The currency or the method cannot be used in the country.
     COUNTRY_CURRENCY = "country_currency"
@@ -51,7 +51,7 @@ class RefusalKind(StrEnum):
     ACCOUNT_COUNTRY = "account_country"
     # The total cannot be paid.
     INEXACT_TOTAL = "inexact_total"
-    TOKEN_MINIMUM = "token_minimum"  # noqa: S105 - of a chain
+    TOKEN_MINIMUM = "token_minimum"  # noqa: S105 - a token on a chain
     AMOUNT_LIMIT = "amount_limit"
 
 

@@ -26,7 +26,7 @@ class BlockRun:
     next_block: int
     differences: int
     opened: int
-    address_id: int = 0  # of a deposit factory: the last address that was compared
+    address_id: int = 0  # for a deposit factory: the last address that was compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

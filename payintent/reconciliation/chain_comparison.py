@@ -173,7 +173,7 @@ class ComparedPiece(Protocol):
     """Lines from the chain that one transaction compares with the books."""
 
     @property
-    def run(self) -> BlockRun: ...  # after this piece
+    def run(self) -> BlockRun: ...  # the state of the run after this piece
 
     @property
     def is_last(self) -> bool: ...
@@ -272,7 +272,7 @@ class _ContractComparison:
         )
 
     async def _is_incomplete(self, run: BlockRun, logs: LogRange) -> bool:
-        """Return whether a capture or refund has no log, so the endpoint may have omitted logs."""
+        """Return whether a capture or refund lacks a log, which the endpoint may have omitted."""
         return await blocks_store.has_missing_lines(
             self.database,
             self.contract.account_id,

@@ -1,8 +1,8 @@
 """Read the balances of deposit addresses for the daily comparison, in batches.
 
 A batch is compared at the last block whose deposits and sweeps have been read, because most
-endpoints have no balances of older blocks. A balance that differs from the books is read at a
-second endpoint too. Transfers that the deposit watcher's recheck has not reached yet are not
+endpoints do not provide balances at older blocks. A balance that differs from the books is read at
+a second endpoint too. Transfers that the deposit watcher's recheck has not reached yet are not
 differences.
 """
 
@@ -43,7 +43,7 @@ Balances = Mapping[tuple[UUID, str], int]  # by session and token symbol, in the
 class AddressBatch:
     """Balances of addresses at a block, to compare with the books."""
 
-    run: BlockRun  # after this batch
+    run: BlockRun  # the state of the run after this batch
     is_last: bool
     at: datetime
     chain: str
@@ -162,7 +162,9 @@ class AddressReader:
             amounts = await self.reader.fetch_balances(name, token.address or b"", owners, block)
             for item, amount in zip(addresses, amounts, strict=True):
                 if amount is None:
-                    raise ChainUnavailableError(f"{name} has no balances of block {block}")
+                    raise ChainUnavailableError(
+                        f"{name} does not have the balances at block {block}"
+                    )
                 balances[item.session_id, token.symbol] = amount
         return name, header.at, balances
 

@@ -68,9 +68,9 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     ] = None
     changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
     before: Annotated[str | None, option("The last refund of the previous page.")] = None
-    after: Annotated[str | None, option("The last refund of the previous page, oldest first.")] = (
-        None
-    )
+    after: Annotated[
+        str | None, option("The last refund of the previous page, if the order is `oldest`.")
+    ] = None
 
     async def read(self, context: OperationContext) -> list[RefundDetails]:
         times = await self.check_list(context, self.before, self.after)

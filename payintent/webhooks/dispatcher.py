@@ -32,7 +32,7 @@ from payintent.webhooks.windows import CircuitChange, EndpointWindows, InFlightA
 
 _log = get_logger("dispatcher")
 _outbox_log = get_logger("deliver")
-#: Covers all merchants, because no sockets may be free for the longest-waiting endpoints.
+#: High enough for all merchants, because the longest-waiting endpoints may have no free sockets.
 _MERCHANTS_MAX = 100_000
 _RECORD_MAX = 500  # attempts per statement
 _CLAIM_MAX = 500  # deliveries per statement
@@ -154,7 +154,7 @@ class Dispatcher:
         self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send deliveries until `stop` is set, then finish those in progress."""
+        """Send deliveries until `stop` is set, then finish the deliveries in progress."""
         recorder = asyncio.create_task(self._record_forever())
         while not stop.is_set():
             await self._send_due()

@@ -60,7 +60,7 @@ class FeedRequest:
 class EventFeedRoutes:
     api: MerchantApi
     database: Database
-    changes: ChangeFeed[int]  # notifies of new events, by merchant ID
+    changes: ChangeFeed[int]  # notifies subscribers of new events, by merchant ID
     context: OperationContext
 
     def routes(self) -> list[Route]:
