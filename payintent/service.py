@@ -283,9 +283,9 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways`, keyed by provider, replaces all adapters except those of the test mode. `process`
-    labels the database connections. `on_delay` is called if the database does not respond promptly.
-    Raises `UnusableAddressError` or `GatewayPackageError` before connecting, and
+    `gateways`, keyed by provider, replaces all adapters except the adapters of the test mode.
+    `process` labels the database connections. `on_delay` is called if the database does not respond
+    promptly. Raises `UnusableAddressError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.
     """
     check_addresses(settings)

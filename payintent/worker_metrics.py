@@ -43,7 +43,7 @@ _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
 async def measure(service: Service) -> None:
-    """Update the gauges. If a query fails, no gauge changes."""
+    """Update the gauges. If a query fails, no gauge is changed."""
     read_database = service.read_database
     oldest_s = await payment_store.get_oldest_processing_age_s(read_database)
     pending_s = await overview_store.get_pending_overdue_s(read_database)

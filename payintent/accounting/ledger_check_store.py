@@ -149,7 +149,7 @@ _FACTS: LiteralString = f"""
 async def find_differences(database: Executor) -> list[LedgerDifference]:
     """Find accounts whose balance does not match the facts, ignoring adjustments.
 
-    A single statement reads one snapshot, so transactions in progress cause no differences.
+    A single statement reads one snapshot, so transactions in progress do not cause differences.
     """
     rows = await database.fetch(
         f"""

@@ -147,7 +147,7 @@ def _join(language: Language, first: str, second: str) -> str:
 
 
 def _describe_receipts(session: Mapping[str, Any], language: Language) -> list[str]:
-    """Describe the received transfers, including pending transfers, as in the remaining amount."""
+    """Describe the received amount, which includes pending transfers."""
     symbol, chain = session["token"]["symbol"], session["chain"]["name"]
     total = language.money(session["amount"], symbol)
     arrived = Decimal(session["received"]["amount"]) + Decimal(session["pending"]["amount"])

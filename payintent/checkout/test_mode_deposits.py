@@ -15,7 +15,7 @@ from payintent.test_mode.deposits import TestTransfer
 @with_error_pages
 @checkout_route
 async def post_transfer(visit: CheckoutVisit) -> Response:
-    """`POST /c/{checkout_id}/test-transfer`: send the transfer of the pressed button."""
+    """`POST /c/{checkout_id}/test-transfer`: send the test transfer for the pressed button."""
     session = visit.snapshot.session
     if session is None or session.quote.provider != TEST_DEPOSIT_PROVIDER:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no test address")

@@ -55,8 +55,8 @@ _GROUPS = {
     "keyring": "The keys that encrypt secrets.",
     "audit": "The audit log.",
 }
-#: Commands that load no plugins, because searching for plugins takes longer than a small command.
-#: `doctor` is excluded because plugins add checks to it.
+#: Commands that do not load plugins, because searching for plugins takes longer than running a
+#: small command. `doctor` is excluded because plugins add checks to it.
 _WITHOUT_PLUGINS = {*_GROUPS, *_COMMANDS["processes"]}
 #: Checks that plugins add to `payintent doctor`, by subject. Each returns the text of its line.
 EXTRA_CHECKS: dict[str, Callable[[], str]] = {}

@@ -77,7 +77,7 @@ async def add(
 
 
 async def find(database: Executor, session_id: UUID) -> ConsoleSessionRecord | None:
-    """Return a session, or None unless it and its token or identity are valid."""
+    """Return a session; None if the session, its token or its identity is not valid."""
     row = await database.row(
         """
         SELECT s.id, s.token_public_id, s.identity_id, coalesce(t.name, i.name) AS name,

@@ -55,7 +55,7 @@ def parse_claim_roles(text: str) -> dict[str, Role]:
 
 
 def find_highest_role(roles: Mapping[str, Role], claim: object) -> Role | None:
-    """Return the highest role in a claim (a string or a list), or None if it contains no role."""
+    """Return the highest role in a claim (a string or a list); None if there is no role."""
     values = cast("list[object]", claim)[:_VALUES_MAX] if isinstance(claim, list) else [claim]
     claimed_roles = {roles[value] for value in values if isinstance(value, str) and value in roles}
     return next((role for role in reversed(Role) if role in claimed_roles), None)

@@ -207,7 +207,7 @@ class Database(Executor):
             callback()
 
     def make_guarded(self, verify_lock: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
-        """Return a view that calls `verify_lock` before each commit and each single statement."""
+        """Return a view that calls `verify_lock` before it writes; see `GuardedDatabase`."""
         guarded_database = GuardedDatabase(
             self.settings, self._pool, self.id_generator, verify_lock
         )

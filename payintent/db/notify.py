@@ -38,7 +38,7 @@ class EventNotifier:
         self._listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
-        """Wake the listeners of this process immediately and those of all processes soon after."""
+        """Wake this process's listeners immediately and other processes' listeners soon after."""
         for listener in self._listeners:
             listener()
         self._notify_due.set()

@@ -203,7 +203,7 @@ class ReadDatabase(Executor):
 
     @staticmethod
     async def _fetch_position(database: Database, primary: Row | None = None) -> Row:
-        """Read a server's log position. Its cluster and database must match those of `primary`."""
+        """Read a server's log position. Its cluster and database must match the primary's."""
         row = await database.row(_POSITION)
         assert row is not None  # noqa: S101 - the statement always returns one row
         if primary and any(row[name] != primary[name] for name in ("cluster", "name")):

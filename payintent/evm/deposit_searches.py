@@ -67,7 +67,7 @@ class TransferSearch:
 
 @dataclass(frozen=True, slots=True)
 class TransferSearchResult:
-    """`final` is None if the endpoint lacks the block. `logs` is the refusal of a search."""
+    """`final` is None if the endpoint lacks the block. `logs` may be an error response."""
 
     final: Block | None
     logs: tuple[TransferLog, ...] | RpcErrorResponse
@@ -121,7 +121,7 @@ class SweepSearch:
 
 @dataclass(frozen=True, slots=True)
 class SweepSearchResult:
-    """`end` is None if the endpoint lacks the block, `logs` if it refused the search."""
+    """`end` is None if the endpoint lacks the block; `logs` is None if it refused the search."""
 
     end: Block | None
     logs: tuple[tuple[SweepLog, ...], tuple[TransferLog, ...]] | None

@@ -286,7 +286,7 @@ async def list_entries(
     limit: int = _ENTRIES_MAX,
     kind_max: int = _KIND_MAX,
 ) -> HistoryPage:
-    """List a payment's history entries of some `kinds`, or of all kinds, oldest first.
+    """List a payment's history entries of the given `kinds`, or of all kinds, oldest first.
 
     Entries with the same time are in causal order. Up to `kind_max` rows of each kind are read.
     """

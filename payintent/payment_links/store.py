@@ -176,7 +176,7 @@ async def list_for_merchant(
 
 
 async def deactivate(tx: Tx, link_id: UUID, deactivated_by: str) -> None:
-    """Deactivate a link. A repeated call changes nothing."""
+    """Deactivate a link. A repeated call has no effect."""
     await tx.fetch(
         """
         UPDATE payment_link

@@ -1,4 +1,4 @@
-"""Expire PROCESSING payments past their deadline, or whose gateway or chain is unavailable."""
+"""Expire PROCESSING payments that are overdue or whose gateway or chain is unavailable."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -47,7 +47,7 @@ THROTTLED_DELAY_S = 1800.0
 #: result.
 CLOSING_DELAYS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 AUTHORISING_DELAY_S = 30.0
-#: Session age from which "unknown to the gateway" proves that the session does not exist. Until
+#: Session age after which "unknown to the gateway" proves that the session does not exist. Until
 #: then, our request to create it may still be in flight.
 ABSENT_FINAL_AFTER_S = 600
 ESCALATE_AFTER_S = 7 * 24 * 3600
@@ -198,7 +198,7 @@ class SessionInquirer:
         """Open a case after a week without a final report; return whether inquiries can stop.
 
         Inquiries continue if the payment cannot expire before this session ends. Sessions on an
-        unwatched chain need no case, because they end when the chain is read again.
+        unwatched chain do not need a case, because they end when the chain is read again.
         """
         async with self.database.transaction() as tx:
             payment, now = await payment_store.lock_payment(tx, session.payment_id)

@@ -1,4 +1,4 @@
-"""Apply gateway reports and chain transfers: the payment becomes PAID or FAILED."""
+"""Apply gateway reports and chain transfers, which complete or fail payments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

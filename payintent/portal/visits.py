@@ -203,7 +203,8 @@ def member_page(
     """Require a session and, if set, `right`. Forms must have been issued to the same session.
 
     A form must also have been issued on the current side (live or test), unless `any_side` is set.
-    Otherwise, a page that was opened before the member switched would act on the other side's data.
+    Otherwise, a page that was opened before the member switched sides would change the other side's
+    data.
     """
 
     def decorate(handler: MemberHandler) -> Handler:

@@ -61,7 +61,7 @@ async def find_read_blocks(database: Executor, chain: str) -> ReadBlocks | None:
 async def list_addresses(
     database: Executor, account_id: int, after: int, limit: int
 ) -> list[ComparedAddress]:
-    """List a factory's addresses with greater ids, in the order of the ids."""
+    """List a factory's addresses with ids greater than `after`, in id order."""
     rows = await database.fetch(
         """
         SELECT id, session_id, address,

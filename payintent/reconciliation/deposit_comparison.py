@@ -218,7 +218,7 @@ class AddressReader:
     async def _search(
         self, name: str, first: int, last: int, recipients: Sequence[bytes]
     ) -> tuple[int, list[TransferLog]]:
-        """Search as many of the blocks as the endpoint allows, and return the last of them."""
+        """Search as many blocks as the endpoint allows, and return the last block searched."""
         tokens = [token.address for token in self.tokens if token.address and not token.native]
         end = min(first + self.reader.get_span(name) - 1, last)
         logs: list[TransferLog] = []

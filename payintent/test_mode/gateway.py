@@ -175,7 +175,7 @@ def write_callback(
 def _is_consistent(message: TestCallback) -> bool:
     """Return whether a message can be stored and is consistent.
 
-    A message must contain a capture if it reports a captured session, and must not otherwise.
+    A message must contain a capture if and only if it reports a captured session.
     """
     report, dispute = message.report, message.dispute
     texts, amounts = [message.id], list[int]()

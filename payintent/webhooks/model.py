@@ -81,7 +81,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitReport:
-    """A change of an endpoint's circuit breaker."""
+    """A change in the state of an endpoint's circuit breaker."""
 
     merchant_id: int
     open_s: float  # 0: the circuit has closed
