@@ -15,7 +15,7 @@ _OPEN = {"PENDING", "PROCESSING"}
 _ENDED_UNPAID = {"CANCELLED", "EXPIRED", "FAILED"}
 #: The buyer's money may have arrived, so these payments need manual review.
 _REVIEWED = {"AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"}
-_IN_REVIEW = "Your payment needs a review. Please do not pay again: we will contact you."
+_IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you."
 #: The order page's message and button label for each payment status.
 _TEXTS = {
     "PENDING": ("We are waiting for your payment.", "Continue to payment"),
@@ -84,7 +84,7 @@ class Attempts:
         try:
             payment = {} if order.state is State.PAID else await self._read(order)
         except PaymentApiError:
-            return order, "We cannot read your payment now. Please reload this page.", ""
+            return order, "We cannot check your payment at the moment. Please reload this page.", ""
         order = self._orders.find(order.id) or order
         if order.state is State.PAID:
             return order, "Thank you! Your books are on their way.", ""

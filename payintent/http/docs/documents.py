@@ -35,7 +35,7 @@ GUIDES = (
     Guide(
         "integrate",
         "docs/integrate/start.md",
-        "The four things your shop does",
+        "Integration guide",
         "Create a payment, redirect the buyer, handle the webhook, refund.",
     ),
     Guide(

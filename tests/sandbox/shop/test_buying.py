@@ -236,7 +236,7 @@ async def test_an_order_page_without_an_answer_of_the_service_says_so(
     await visitor.buy()
     api.refusals.append((500, {"code": "INTERNAL_ERROR", "message": "no"}, {}))
     answer = await visitor.call("GET", "/orders/A-1001")
-    assert (answer.status, "We cannot read your payment now." in await answer.text()) == (200, True)
+    assert (answer.status, "We cannot check your payment" in await answer.text()) == (200, True)
 
 
 async def test_an_unknown_page_is_404(visitor: Visitor) -> None:
