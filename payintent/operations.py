@@ -96,6 +96,8 @@ _CLASSES: Mapping[str, str] = {
     "payment.cancel": "payintent.payments.operations.CancelPayment",
     "payment.refund": "payintent.refunds.operations.RefundPayment",
     "payment.end": "payintent.payment_sessions.operations.EndPayment",
+    "payment-link.list": "payintent.payment_links.operations.ListPaymentLinks",
+    "payment-link.deactivate": "payintent.payment_links.operations.DeactivatePaymentLink",
     "refund.list": "payintent.refunds.operations.ListRefunds",
     "refund.address-link": "payintent.refunds.operations.ShowAddressLink",
     "refund.show": "payintent.refunds.operations.ShowRefund",

@@ -136,8 +136,8 @@ async def _find_previous_payment(
     except RefusedError:
         return None
     payment = snapshot.payment
-    is_of_link = await link_store.is_payment_of_link(context.database, link.id, payment.id)
-    return payment if is_of_link else None
+    token = await link_store.find_token_by_payment(context.database, payment.id)
+    return payment if token == link.token else None
 
 
 def _read_order(visit: _LinkVisit, form: dict[str, str]) -> LinkOrder:

@@ -43,6 +43,7 @@ from payintent.http.errors import get_http_status
 from payintent.http.middleware import ScriptSources
 from payintent.http.pages.forms import read_form_fields
 from payintent.merchants.model import Merchant, Quote, accepts_payments
+from payintent.payment_links import store as link_store
 from payintent.payment_sessions.inquire import inquire_on_return
 from payintent.payment_sessions.open_session import SelectedSession
 from payintent.payment_sessions.select_quote import QuoteSelection
@@ -307,21 +308,34 @@ async def _result_fields(visit: CheckoutVisit, page: _Page) -> dict[str, Any]:
     payment = visit.payment
     if payment.status in OPEN:
         return {}
+    return_url = page.fields["return_url"]
     if payment.status not in page_fields.UNPAID_HEADINGS:
         result = page_fields.paid_result(payment, page.merchant, page.language)
     else:
+        link_url = await _find_link_url(visit)
         result = page_fields.unpaid_result(
             visit.snapshot,
             page.language,
             has_arrived=await capture_store.has_captures(visit.context.database, payment.id),
-            return_link=page.fields["return_url"],
+            return_link=link_url or return_url,
         )
+        if link_url and result.offers_retry:
+            return_url = link_url
     return {
+        "return_url": return_url,
         "result": result,
         "title": f"{page.language.t(result.title)} · {page.merchant.name}",
         "may_be_refunded": page_fields.is_deposit(visit.snapshot.session)
         and payment.status not in _PAID,
     }
+
+
+async def _find_link_url(visit: CheckoutVisit) -> str | None:
+    """Return the payment link on which the buyer can pay again, unless the shop has a page."""
+    if visit.payment.cancel_url is not None:
+        return None
+    token = await link_store.find_token_by_payment(visit.context.database, visit.payment.id)
+    return token and page_fields.read_page_url(visit.request, f"link/{token}").without_frame
 
 
 async def _list_refund_links(visit: CheckoutVisit, language: Language) -> list[tuple[str, bool]]:

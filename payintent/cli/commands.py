@@ -37,6 +37,7 @@ _GROUPS = {
     "limit": "Rate limits of individual merchants.",
     "chain": "Chains with their contracts, tokens, finality and progress.",
     "payment": "Find, show, cancel, refund and end payments.",
+    "payment-link": "Payment links of merchants.",
     "quotes": "Explain why a payment method is or is not offered to a buyer.",
     "case": "Cases that need manual review, such as money without a payment.",
     "refund": "Refunds and their approval.",

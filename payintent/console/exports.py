@@ -1,8 +1,8 @@
 """Exports of the console's lists, each recorded in the audit log with its filters."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -23,7 +23,7 @@ from payintent.http.exports import (
     stream_export,
 )
 from payintent.merchants.operations import ListMerchants
-from payintent.operators import audit_store
+from payintent.operators.export_log import record_export
 from payintent.operators.operation import ReadOperation, to_json_value
 from payintent.payments.operations import ListPayments
 from payintent.payments.search_store import PaymentRecord
@@ -31,10 +31,6 @@ from payintent.refunds.operations import ListRefunds
 from payintent.webhooks.operations import ListDeliveries, ListEndpoints
 
 T = TypeVar("T")
-_ACTION = "list.export"
-#: Filters with personal data. The audit log cannot be erased, so it contains only their names.
-_PERSONAL_FILTERS = frozenset({"payer_uid", "order_id"})
-_NOT_STORED = "(not stored)"
 _PAGE_FIELDS = frozenset({"before", "after", "limit", "order"})
 #: Maximum number of reads of up to 10,000 payments each, for filters without an index.
 _PAYMENT_READS_MAX = 200
@@ -153,36 +149,18 @@ def make_export_page(name: str) -> Callable[[OperatorVisit], Awaitable[Response]
 async def stream_recorded_export(
     visit: OperatorVisit, export: Export[Any], operation: ReadOperation[Any]
 ) -> Response:
-    """Stream an export, and record it in the audit log after the first page has been read."""
+    """Stream an export, and record it in the audit log."""
     target = visit.make_export_target()
-    details = {"list": export.name, "format": target.extension, "filters": _list_filters(operation)}
-
-    async def record() -> None:
-        async with visit.context.database.transaction() as tx:
-            await audit_store.add(
-                tx,
-                actor_name=visit.actor.name,
-                reason="",
-                action=_ACTION,
-                merchant_id=getattr(operation, "merchant_id", None),
-                details=details,
-            )
-
-    pages = _record_first_page(export.pages, record)
-    return await stream_export(replace(export, pages=pages), target)
-
-
-async def _record_first_page(
-    pages: AsyncGenerator[Sequence[T]], record: Callable[[], Awaitable[None]]
-) -> AsyncGenerator[Sequence[T]]:
-    """Yield the pages. `record` is called before the first page, even if there are no pages."""
-    async with aclosing(pages):
-        first = await anext(pages, None)
-        await record()
-        if first is not None:
-            yield first
-            async for rows in pages:
-                yield rows
+    record = partial(
+        record_export,
+        visit.context.database,
+        visit.actor,
+        getattr(operation, "merchant_id", None),
+        export.name,
+        target.extension,
+        _list_filters(operation),
+    )
+    return await stream_export(export, target, record)
 
 
 def _start_fields(exported: ExportedList) -> dict[str, Any]:
@@ -225,7 +203,7 @@ def _list_filters(operation: ReadOperation[Any]) -> dict[str, Any]:
         if field.name not in _PAGE_FIELDS
     }
     return {
-        name: _NOT_STORED if name in _PERSONAL_FILTERS else to_json_value(value)
+        name: to_json_value(value)
         for name, value in filters.items()
         if value is not None and value is not False
     }

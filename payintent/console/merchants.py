@@ -32,9 +32,11 @@ from payintent.merchants.model import ActivationStatus, Merchant, accepts_paymen
 from payintent.merchants.restrictions import ListRestrictions
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
+from payintent.payment_links.operations import DeactivatePaymentLink, ListPaymentLinks
 
 _DIGITS_MAX = 18
 _KEYS_MAX = 100
+_LINKS_MAX = 20
 
 
 async def get_merchants(visit: OperatorVisit) -> Response:
@@ -72,6 +74,7 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
     rules = await visit.read(ListFraudRules())
     methods = await visit.read(ListPaymentMethods(merchant_id=merchant_id))
     keys = await visit.read(ListApiKeys(merchant_id=merchant_id, limit=_KEYS_MAX))
+    links = await visit.read(ListPaymentLinks(merchant_id=merchant_id, limit=_LINKS_MAX))
     method_accounts = {method.account_id for method in methods}
     return {
         "steps": [(step, _get_step_url(visit, step.action, merchant_id)) for step in steps],
@@ -88,6 +91,11 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
         "keys": [
             (key, get_operation_url(visit, RevokeApiKey, public_id=key.public_id)) for key in keys
         ],
+        "links": [
+            (link, get_operation_url(visit, DeactivatePaymentLink, link_id=link.id))
+            for link in links
+        ],
+        "links_max": _LINKS_MAX,
         "secrets": await visit.read(ListCallbackSecrets(merchant_id=merchant_id)),
     }
 

@@ -65,7 +65,7 @@ class Export(Generic[T]):
 
 
 async def read_pages(
-    read_page: Callable[[T | None, int], Awaitable[Sequence[T]]],
+    read_page: Callable[[T | None, int], Awaitable[Sequence[T]]], page_rows: int = PAGE_ROWS
 ) -> AsyncGenerator[Sequence[T]]:
     """Yield the pages of a list.
 
@@ -73,9 +73,9 @@ async def read_pages(
     and returns the rows that follow.
     """
     last: T | None = None
-    while rows := await read_page(last, PAGE_ROWS):
+    while rows := await read_page(last, page_rows):
         yield rows
-        if len(rows) < PAGE_ROWS:
+        if len(rows) < page_rows:
             return
         last = rows[-1]
 
@@ -125,17 +125,27 @@ class ExportTarget:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-async def stream_export(export: Export[Any], target: ExportTarget) -> StreamingResponse:
+async def _record_nothing() -> None:
+    return
+
+
+async def stream_export(
+    export: Export[Any],
+    target: ExportTarget,
+    record: Callable[[], Awaitable[None]] = _record_nothing,
+) -> StreamingResponse:
     """Respond with the rows of `export`.
 
     The first page is read before the response starts, so that an invalid filter results in an error
-    response. If the export ends before the last row, its last line states the reason.
+    response. Then `record` is called. If the export ends before the last row, its last line states
+    the reason.
     """
     if target.extension not in _FORMATS:
         raise NotFoundError(f"the export format must be {' or '.join(_FORMATS)}")
     claim = target.slots.claim(target.owner)
     try:
         rows = await _read_next(export, target.slots)
+        await record()
     except BaseException:
         target.slots.release(claim)
         raise

@@ -116,10 +116,23 @@ def _to_record(row: Row) -> MailRecord:
 
 async def add_mail(
     tx: Tx, encryption: Encryption, mail_id: UUID, kind: MailKind, content: msgspec.Struct
-) -> None:
+) -> bool:
     """Store an email, to be sent once the transaction has committed.
+
+    Returns False if an unsent email has the same id.
 
     `content` is a `Mail`, or the content from which an email of this kind is composed.
     """
     sealed = encryption.encrypt(msgspec.json.encode(content), make_mail_context(mail_id))
-    await tx.fetch("INSERT INTO mail (id, kind, sealed) VALUES ($1, $2, $3)", mail_id, kind, sealed)
+    row = await tx.row(
+        """
+        INSERT INTO mail (id, kind, sealed)
+        VALUES ($1, $2, $3)
+        ON CONFLICT (id) DO NOTHING
+        RETURNING id
+        """,
+        mail_id,
+        kind,
+        sealed,
+    )
+    return row is not None

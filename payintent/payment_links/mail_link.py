@@ -1,5 +1,7 @@
 """Email a payment link to a buyer."""
 
+from uuid import UUID
+
 from payintent.core import ids
 from payintent.core.errors import BadRequestError
 from payintent.core.languages import LOCALES
@@ -15,6 +17,7 @@ from payintent.payment_links.store import LinkMail, LinkWithUses
 from payintent.runtime.encryption import Encryption
 
 _ADDRESS_CHARS_MAX = 320
+_ID_BYTES = 16
 
 
 async def mail_link(
@@ -23,11 +26,14 @@ async def mail_link(
     limiter: MerchantRateLimiter,
     stored: LinkWithUses,
     *,
+    form_key: UUID,
     recipient: str,
     locale: str,
     sender: Actor,
 ) -> None:
     """Store an email with a link. Its audit entry does not contain the recipient.
+
+    `form_key` identifies the form. The same submission has no effect until its mail has been sent.
 
     Raises `BAD_REQUEST` for an invalid address or language, `LinkClosedError`, and `RATE_LIMITED`.
     """
@@ -42,8 +48,10 @@ async def mail_link(
     async with database.transaction() as tx:
         await ensure_writing_key(tx, encryption)
         content = LinkMail(link.id, recipient, locale)
-        mail_id = tx.id_generator.new_id()
-        await add_mail(tx, encryption, mail_id, MailKind.PAYMENT_LINK, content)
+        digest = encryption.digest(f"link mail:{link.id}:{form_key}:{recipient}:{locale}")
+        mail_id = UUID(bytes=digest[:_ID_BYTES])
+        if not await add_mail(tx, encryption, mail_id, MailKind.PAYMENT_LINK, content):
+            return
         await audit_store.add(
             tx,
             actor_name=sender.name,

@@ -243,11 +243,18 @@ async def take_released_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
     return row is not None
 
 
-async def is_payment_of_link(database: Executor, link_id: UUID, payment_id: UUID) -> bool:
+async def find_token_by_payment(database: Executor, payment_id: UUID) -> str | None:
+    """Return the token of the link in which a payment has a slot."""
     row = await database.row(
-        "SELECT FROM payment_link_use WHERE payment_id = $2 AND link_id = $1", link_id, payment_id
+        """
+        SELECT l.token
+        FROM payment_link_use u
+        JOIN payment_link l ON l.id = u.link_id
+        WHERE u.payment_id = $1
+        """,
+        payment_id,
     )
-    return row is not None
+    return row["token"] if row else None
 
 
 def _to_link_with_uses(row: Row) -> LinkWithUses:

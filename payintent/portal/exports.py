@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -14,13 +15,16 @@ from payintent.db.sealing import find_order_id
 from payintent.http.exports import Export, read_pages, stream_export
 from payintent.members.model import MemberRight
 from payintent.merchants.call_log import ApiCallRecord
+from payintent.operators.export_log import record_export
+from payintent.payment_links.create import make_link_fields
+from payintent.payment_links.store import LinkWithUses, list_for_merchant
 from payintent.payments import search_store
 from payintent.payments import store as payment_store
 from payintent.payments.lookup import list_merchant_payments
 from payintent.payments.serialization import make_payment_fields
 from payintent.payments.store import PaymentSnapshot
 from payintent.portal import lists, payments
-from payintent.portal.visits import MemberVisit, member_page
+from payintent.portal.visits import PAGE_ROWS, MemberVisit, member_page
 from payintent.refunds.lookup import make_refund_fields
 from payintent.refunds.model import Refund
 from payintent.webhooks.outbox_store import DeliveryRecord
@@ -46,6 +50,15 @@ _EVENT_COLUMNS = (
     "next_attempt_at",
 )
 _CALL_COLUMNS = ("at", "method", "route", "status", "error_code", "duration_ms", "request_id")
+_RECORDED_FILTERS = (
+    *("status", "state", "kind", "currency", "created_from", "created_to"),
+    *("order_id", "payer_uid", "q"),
+)
+_LINK_COLUMNS = (
+    *("id", "created_at", "status", "title", "order_id", "currency", "amount", "amount_min"),
+    *("amount_max", "uses", "max_uses", "expires_at", "deactivated_at", "url", "return_url"),
+    *("cancel_url", "description"),
+)
 #: A row with the order id of its payment.
 _Ordered = tuple[T, str | None]
 
@@ -182,6 +195,23 @@ def _make_event_fields(row: _Ordered[DeliveryRecord]) -> dict[str, Any]:
     }
 
 
+@member_page(MemberRight.MANAGE_PAYMENT_LINKS)
+async def get_payment_links_export(visit: MemberVisit) -> Response:
+    context = visit.context
+
+    async def read_page(last: LinkWithUses | None, limit: int) -> list[LinkWithUses]:
+        before = last and last.link.id
+        return await list_for_merchant(context.database, visit.merchant_id, before, limit)
+
+    def make_fields(stored: LinkWithUses) -> dict[str, Any]:
+        fields = make_link_fields(stored, context.settings.pages_base)
+        return {name: fields.get(name) for name in _LINK_COLUMNS}
+
+    # Counting the uses of a link takes long, so the pages are short.
+    pages = read_pages(read_page, PAGE_ROWS)
+    return await _stream(visit, "payment-links", _LINK_COLUMNS, pages, make_fields)
+
+
 @member_page(MemberRight.SEE_CALLS)
 async def get_calls_export(visit: MemberVisit) -> Response:
     query = lists.read_filters(visit)
@@ -216,7 +246,18 @@ async def _stream(
 ) -> Response:
     name = f"test-{name}" if visit.in_test else name
     export = Export(name=name, columns=columns, pages=pages, make_fields=make_fields)
-    return await stream_export(export, visit.make_export_target())
+    target, query = visit.make_export_target(), lists.read_filters(visit)
+    filters = {name: query[name] for name in _RECORDED_FILTERS if name in query}
+    record = partial(
+        record_export,
+        visit.context.database,
+        visit.actor,
+        visit.merchant_id,
+        name,
+        target.extension,
+        filters,
+    )
+    return await stream_export(export, target, record)
 
 
 async def _add_order_ids(visit: MemberVisit, rows: Sequence[Any]) -> list[_Ordered[Any]]:

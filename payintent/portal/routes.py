@@ -47,6 +47,7 @@ PORTAL_ROUTES: list[Route] = [
     _post("/merchant/payments/{payment_id}/refunds", payments.post_refund_form),
     _get("/merchant/payment-links", payment_links.get_payment_links),
     _post("/merchant/payment-links", payment_links.post_payment_link),
+    _get("/merchant/payment-links/export.csv", exports.get_payment_links_export),
     _get("/merchant/payment-links/{link_id}", payment_links.get_payment_link),
     _post("/merchant/payment-links/{link_id}/mail", payment_links.post_payment_link_mail),
     _post(

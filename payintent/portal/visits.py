@@ -51,7 +51,9 @@ HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-PORTAL_FILES = StaticFiles("portal/static", "/merchant/static", ("portal.css", "passkeys.js"))
+PORTAL_FILES = StaticFiles(
+    "portal/static", "/merchant/static", ("portal.css", "passkeys.js", "copy.js")
+)
 _STYLE = make_inline_block(PORTAL_FILES.text("portal.css"))
 _templates = make_environment("portal/templates")
 SIGN_IN = "/merchant/sign-in"

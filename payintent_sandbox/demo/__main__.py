@@ -13,6 +13,7 @@ from rich.markup import escape
 from payintent.runtime.log import configure_standard_streams
 from payintent_sandbox.demo.books import lose_a_dispute, pay_out, state_the_day
 from payintent_sandbox.demo.deposits import pay_to_an_address
+from payintent_sandbox.demo.links import pay_with_link
 from payintent_sandbox.demo.outage import heal_an_outage
 from payintent_sandbox.demo.refunds import decline_three_times, refund_otherwise, refund_with_each
 from payintent_sandbox.demo.stage import (
@@ -131,6 +132,7 @@ FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid with another method, and late money for the first method", change_method),
     ("Cancelled by the merchant", cancel),
     ("Expired", expire),
+    ("Paid with a payment link", pay_with_link),
     ("Missed by an unreachable shop, and recovered from its event feed", heal_an_outage),
 )
 GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (

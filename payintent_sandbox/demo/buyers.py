@@ -40,7 +40,7 @@ class _Forms(HTMLParser):
 
 
 @dataclass(slots=True)
-class _Browser:
+class Browser:
     """A buyer's browser with a single page; it follows redirects."""
 
     http: aiohttp.ClientSession
@@ -58,7 +58,7 @@ class _Browser:
         reader.feed(text)
         self.forms = reader.forms
 
-    async def submit(self, card: str) -> None:
+    async def submit(self, card: str = "") -> None:
         """Send the first form, with the card number if the form has a field for it."""
         if not self.forms:
             raise StepError("the gateway's page has no form")
@@ -70,7 +70,7 @@ class _Browser:
 async def pay_at_page(stage: DemoStage, payment: Fields, selected: Fields, card: str) -> None:
     """Follow the next action, enter a card, and return to the checkout."""
     redirect = selected["next_action"]["redirect"]
-    browser = _Browser(stage.http)
+    browser = Browser(stage.http)
     await browser.open(redirect["method"], redirect["url"], redirect["fields"] or None)
     for _ in range(_PAGES_MAX):
         await browser.submit(card)
@@ -84,7 +84,7 @@ async def pay_in_element(stage: DemoStage, payment: Fields, selected: Fields, ca
     answer = await confirm(stage, selected, card)
     if "error" in answer:
         raise StepError(f"the element refuses: {answer['error']}")
-    await _Browser(stage.http).open("GET", f"{payment['checkout_url']}/return")
+    await Browser(stage.http).open("GET", f"{payment['checkout_url']}/return")
 
 
 async def confirm(stage: DemoStage, selected: Fields, card: str) -> Fields:

@@ -49,6 +49,7 @@ _NO_OPERATIONS = {"migrate", "doctor"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"quotes": ids.PAYMENT, "payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
+_PREFIXES |= {"payment-link": ids.PAYMENT_LINK}
 _PREFIXES |= {"approval": ids.APPROVAL, "statement": ids.STATEMENT}
 _SIGN_IN = """
     INSERT INTO operator_identity (id, issuer, subject, name, role, expires_at)
@@ -63,6 +64,12 @@ _STATEMENT = """
     SELECT gen_random_uuid(), 1, 'THB', '', 1, '2026-11-22', 'UTC', 0, 0, 0, 0, 0, 0, 100, 0, 100,
         0, max(entry_number), clock(), -1, 'epoch'
     FROM ledger_entry
+"""
+_LINK = """
+    INSERT INTO payment_link (id, merchant_id, token, key, request_hash, title, currency,
+        created_by)
+    VALUES (gen_random_uuid(), 1, 'lnk_0123456789012345678901', gen_random_uuid(), '', 'Ticket',
+        'THB', 'test')
 """
 _OWED = """
     INSERT INTO ledger_entry (fact_id, leg, merchant_id, currency, fact, debit, credit, amount)
@@ -310,6 +317,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "payment.cancel": "SELECT id FROM payment WHERE status = 'PENDING'",
         "payment.refund": "SELECT id FROM payment WHERE status = 'PAID'",
         "payment.end": "SELECT id FROM payment WHERE status = 'PROCESSING'",
+        "payment-link.deactivate": "SELECT id FROM payment_link",
         "case.show": "SELECT id FROM money_case",
         "case.resolve": "SELECT id FROM money_case WHERE status = 'OPEN'",
         "refund.show": "SELECT id FROM refund WHERE step = 'approval'",
@@ -348,6 +356,7 @@ _FAILED_RUN = """
 _BEFORE = {
     "refund.address-link": PAID_BY_DEPOSIT,
     "operator.block": _SIGN_IN,
+    "payment-link.deactivate": _LINK,
     "payout.record": _OWED,
     "statement.list": _STATEMENT,
     "reconciliation.list": _FAILED_RUN,

@@ -18,7 +18,7 @@ from tests.support.world import Api, World
 
 _DAY_S = 24 * 3600
 _SUPPORT = {"webhooks.replay", "webhooks.replay-missed", "case.resolve", "payment.cancel"}
-_SUPPORT |= {"account.check"}
+_SUPPORT |= {"account.check", "payment-link.deactivate"}
 _FINANCE = {"refund.approve", "refund.reject", "approval.approve", "approval.reject"}
 _FINANCE |= {
     "payment.end",

@@ -71,6 +71,8 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("merchant.resume", {}, _CONFLICT, "cannot resume a merchant that is NEW"),
     ("key.issue", {"name": "x" * 101}, _BAD, "name must have 1 to 100"),
     ("key.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no key 'AAAAAAAA'"),
+    ("payment-link.list", {"before": "plink_x"}, _BAD, "is not an id such as plink_"),
+    ("payment-link.deactivate", {"link_id": "plink_x"}, _UNKNOWN, "no payment link 'plink_x'"),
     ("operator.issue", {"name": ""}, _BAD, "name must have 1 to 100"),
     ("operator.issue", {"name": "cli:root"}, _BAD, "name must not start with cli:"),
     ("operator.issue", {"name": "merchant:1"}, _BAD, "name must not start with merchant:"),

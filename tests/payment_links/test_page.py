@@ -13,11 +13,13 @@ from payintent.core.languages import LOCALES
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.merchants.access_operations import IssueApiKey
+from payintent.merchants.operations import SetMerchantProfile
 from tests.payment_links.linking import post_link, token_of
-from tests.support.arrange import callback, captured, payment_of, select
+from tests.support.arrange import DECLINED, callback, captured, payment_of, select
 from tests.support.world import Answer, Api
 
 ORIGIN = "http://pay.test"
+SHOP = "https://shop.test"
 
 
 async def make(api: Api, **terms: Any) -> str:
@@ -98,12 +100,40 @@ async def test_after_its_payment_a_browser_sees_the_result_or_may_pay_again(
     assert ("already been used" in stranger) == (max_uses == 1)
 
 
+@pytest.mark.parametrize("cancel_url", [None, f"{SHOP}/basket"])
+async def test_after_a_failed_payment_the_buyer_tries_again_with_the_link(
+    api: Api, cancel_url: str | None
+) -> None:
+    shop = SetMerchantProfile(
+        merchant_id=api.world.merchant_id, allowed_origins=[SHOP], return_url=f"{SHOP}/shop"
+    )
+    await api.world.perform(shop)
+    path = await make(api, max_uses=1, cancel_url=cancel_url)
+    first = await submit(api, f"{path}?lang=en")
+    checkout_path = first.headers["Location"]
+    await _end(api, checkout_path.partition("?")[0].rpartition("/")[2], DECLINED)
+    page = (await api.send("GET", checkout_path)).body.decode()
+    [target] = re.findall(r'<a class="button" href="([^"]*)"[^>]*>Try again</a>', page)
+    assert target.partition("?")[0] == (cancel_url or path)
+    if cancel_url is None:
+        reopened = await api.send("GET", target, headers={"Cookie": cookie_of(first)})
+        assert reopened.status == 200
+        assert (await submit(api, path)).status == 303
+        assert await payments(api) == ["FAILED", "PENDING"]
+        page = (await api.send("GET", checkout_path)).body.decode()
+        assert f'href="{SHOP}/shop?' in page  # the other payment has taken the only use
+
+
 async def _pay(api: Api, checkout_id: str) -> None:
+    await _end(api, checkout_id, captured())
+
+
+async def _end(api: Api, checkout_id: str, fact: Any) -> None:
     view = (await api.send("GET", f"/v1/checkout/{checkout_id}")).json
     created = await api.get(view["payment_id"])
     assert (await select(api, created)).status == 200
     session_id = (await payment_of(api, created)).session_id
-    assert (await callback(api, session_id, captured(), callback_id=checkout_id)).status == 200
+    assert (await callback(api, session_id, fact, callback_id=checkout_id)).status == 200
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import json
 from collections.abc import Sequence
 from io import StringIO
 from typing import Any
@@ -10,8 +11,10 @@ from uuid import uuid4
 
 import pytest
 
+from payintent.core import ids
 from payintent.members.model import MemberRole
 from tests.http.wire import Wire
+from tests.payment_links.linking import make_link
 from tests.portal.person import Person, member, words
 from tests.portal.test_calls import _calls
 from tests.portal.test_sides import switch
@@ -226,6 +229,45 @@ async def test_a_second_export_of_a_person_is_refused_and_of_a_colleague_is_not(
     assert await _rows(finance, "cases/export.csv") == []
 
 
+async def test_payment_links_are_exported_past_a_page(api: Api, finance: Person) -> None:
+    links = [await make_link(api.world, title=f"Ticket {n}", max_uses=2) for n in range(27)]
+    rows = await _rows(finance, "payment-links/export.csv")
+    newest_first = [ids.format_id(ids.PAYMENT_LINK, link.id) for link in reversed(links)]
+    assert [row["id"] for row in rows] == newest_first
+    assert (rows[0]["title"], rows[0]["amount"], rows[0]["currency"]) == (
+        "Ticket 26",
+        "1590.00",
+        "THB",
+    )
+    assert (rows[0]["status"], rows[0]["uses"], rows[0]["max_uses"]) == ("OPEN", "0", "2")
+    assert rows[0]["url"].endswith(f"/c/link/{links[-1].token}")
+    page = (await finance.get("/merchant/payment-links")).body.decode()
+    assert 'href="/merchant/payment-links/export.csv"' in page
+
+
+async def test_an_export_is_in_the_audit_log_without_personal_data(
+    api: Api, finance: Person
+) -> None:
+    await api.create(payer_uid="buyer-7")
+    await _rows(finance, "payments/export.csv?payer_uid=buyer-7&status=PENDING&x=spam")
+    await _rows(finance, "payments/export.csv?q=A-1009")
+    assert (await _get(finance, "payments/export.csv?status=OPEN")).status == 400
+    entries = await api.world.rows(
+        "SELECT who, merchant_id, details::text AS details FROM audit"
+        " WHERE action = 'list.export' ORDER BY id"
+    )
+    assert {entry["who"] for entry in entries} == {"merchant:1:finance@shop.test"}
+    assert {entry["merchant_id"] for entry in entries} == {api.world.merchant_id}
+    assert [json.loads(entry["details"]) for entry in entries] == [
+        {
+            "list": "payments",
+            "format": "csv",
+            "filters": {"status": "PENDING", "payer_uid": "(not stored)"},
+        },
+        {"list": "payments", "format": "csv", "filters": {"q": "(not stored)"}},
+    ]
+
+
 async def _get(person: Person, path: str) -> Answer:
     return await person.get(f"/merchant/{path}")
 
@@ -248,7 +290,7 @@ async def test_an_export_has_no_row_of_another_merchant(api: Api, finance: Perso
 def _attempts(payment_id: str) -> Sequence[str]:
     queries: list[Any] = ["", "?q=OURS", "?order_id=OURS", f"?q={payment_id}", "?merchant_id=1"]
     queries += [f"?payment_id={payment_id}", f"?before={payment_id}", f"?x={uuid4()}"]
-    lists = ("payments", "refunds", "cases", "events", "calls")
+    lists = ("payments", "payment-links", "refunds", "cases", "events", "calls")
     return [f"{name}/export.csv{query}" for name in lists for query in queries]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from asyncio import gather
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -63,8 +64,11 @@ async def create_link(person: Person, **changes: str) -> str:
     return (await person.post(PAGE, key=str(uuid4()), **terms)).headers["Location"]
 
 
-async def mail_link(person: Person, path: str, email: str = BUYER, language: str = "en") -> Answer:
-    return await person.post(f"{path}/mail", email=email, language=language)
+async def mail_link(
+    person: Person, path: str, email: str = BUYER, language: str = "en", key: str = ""
+) -> Answer:
+    key = key or str(uuid4())
+    return await person.post(f"{path}/mail", email=email, language=language, key=key)
 
 
 async def switch_to_test(api: Api, person: Person) -> None:
@@ -175,12 +179,28 @@ async def test_a_merchant_cannot_send_many_mails(api: Api, server: SmtpServer) -
     path = await create_link(person)
     token = await person.token()
     statuses = [
-        (await person.post(f"{path}/mail", token, email=BUYER, language="en")).status
+        (
+            await person.post(f"{path}/mail", token, email=BUYER, language="en", key=str(uuid4()))
+        ).status
         for _ in range(BURST + 2)
     ]
     assert statuses == [303] * BURST + [429] * 2
     assert await count_mails(api) == BURST
     assert len(await audit_entries(api)) == BURST
+
+
+async def test_a_second_submission_of_a_form_sends_nothing_and_a_correction_does(
+    api: Api, server: SmtpServer
+) -> None:
+    person = await invited_member(api, server)
+    path, key = await create_link(person), str(uuid4())
+    answers = await gather(*[mail_link(person, path, key=key) for _ in range(4)])
+    assert {answer.headers["Location"] for answer in answers} == {f"{path}?mailed=1"}
+    assert (await count_mails(api), len(await audit_entries(api))) == (1, 1)
+    assert (await mail_link(person, path, "other@buyers.test", key=key)).status == 303
+    assert (await count_mails(api), len(await audit_entries(api))) == (2, 2)
+    assert (await person.post(f"{path}/mail", email=BUYER, language="en")).status == 400
+    assert f'name="key" value="{key}"' not in (await person.get(path)).body.decode()
 
 
 async def test_only_members_with_the_right_and_a_form_of_their_page_send_mail(

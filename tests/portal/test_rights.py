@@ -49,6 +49,7 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
     ("POST", "/merchant/payment-links/{link_id}/mail"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("POST", "/merchant/payment-links/{link_id}/deactivate"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("GET", "/merchant/refunds"): None,
+    ("GET", "/merchant/payment-links/export.csv"): MemberRight.MANAGE_PAYMENT_LINKS,
     ("GET", "/merchant/refunds/export.csv"): None,
     ("GET", "/merchant/cases"): None,
     ("GET", "/merchant/cases/export.csv"): None,
@@ -331,6 +332,8 @@ async def _everything(shop: Shop) -> dict[str, int]:
         "links": "SELECT count(*) AS n FROM payment_link WHERE deactivated_at IS NULL",
         "passkeys": "SELECT count(*) AS n FROM member_passkey",
         "sessions": "SELECT count(*) AS n FROM member_session",
-        "audit": "SELECT count(*) AS n FROM audit WHERE action <> 'merchant.invite'",
+        "audit": (
+            "SELECT count(*) AS n FROM audit WHERE action NOT IN ('merchant.invite', 'list.export')"
+        ),
     }
     return {name: (await shop.api.world.rows(query))[0]["n"] for name, query in queries.items()}

@@ -35,6 +35,7 @@ from payintent.refunds import store as refund_store
 from payintent.refunds.model import RefundStep
 from payintent.refunds.store import NewRefund
 from payintent.service import Service, open_service
+from tests.payment_links.linking import make_link
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import CONTRACT, FACTORY, FORWARDER, RECEIVER, strand_payment
 from tests.support.fakes import captured
@@ -241,6 +242,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "payment.cancel": {"payment_id": "$pending"},
     "payment.refund": {"payment_id": "$payment", "amount": "10.00", "reason": "a page is missing"},
     "payment.end": {"payment_id": "$stranded"},
+    "payment-link.list": {"merchant_id": "$old_merchant", "limit": 5},
+    "payment-link.deactivate": {"link_id": "$link"},
     "refund.list": {
         "merchant_id": "$old_merchant",
         "payment_id": "$payment",
@@ -356,6 +359,7 @@ ABOUT = {
     "fraud.remove": "$merchant",
     "case.resolve": "$old_merchant",
     "payment.cancel": "$old_merchant",
+    "payment-link.deactivate": "$old_merchant",
     "payment.refund": "$old_merchant",
     "payment.end": "$old_merchant",
     "refund.address-link": "$old_merchant",
@@ -466,6 +470,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "stranded": ids.format_id(ids.PAYMENT, (await strand_payment(world)).id),
         "refund": ids.format_id(ids.REFUND, first),
         "other_refund": ids.format_id(ids.REFUND, second),
+        "link": ids.format_id(ids.PAYMENT_LINK, (await make_link(world)).id),
         "statement": ids.format_id(ids.STATEMENT, await add_statement(world)),
         "payout": str(await _payout(world, service)),
         "gateway_payout": str(await _gateway_payout(service, account.id)),
