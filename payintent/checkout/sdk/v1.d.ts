@@ -81,7 +81,7 @@ export type CreateCheckout = (
 
 export interface PopupOptions {
   checkoutUrl?: string;
-  /** Replaces `checkoutUrl`. It is called after the window has opened. */
+  /** Use this function instead of `checkoutUrl`. It is called after the window has opened. */
   createCheckout?: () => Promise<{ checkoutId?: string; checkoutUrl: string }>;
   width?: number;
   height?: number;
@@ -159,7 +159,7 @@ export interface CheckoutView {
   receipt_id?: string;
   return_url?: string;
   events_url?: string;
-  /** Set after the checkout has ended: whether no notification of the merchant's server is pending. */
+  /** Present after the checkout has ended. Whether no notification of the merchant's server is pending. */
   merchant_told?: boolean;
 }
 
