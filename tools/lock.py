@@ -4,15 +4,16 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from shutil import copyfile
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The two projects depend on each other and are not in a package index.
 SANDBOX = ["payintent_sandbox/pyproject.toml", "--no-emit-package", "payintent"]
 FILES = {
+    "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
     "run.txt": ["pyproject.toml"],
     "otel.txt": ["pyproject.toml", "--extra", "otel"],  # tracing, in addition to run.txt
     "sandbox.txt": SANDBOX,
-    "dev.txt": ["pyproject.toml", *SANDBOX, "--extra", "otel", "--group", "dev"],
     "build.txt": ["-"],  # builds the wheel; read from standard input
     "clients.txt": ["-"],  # generates Python clients; needs an older typer
     "mcp.txt": ["-"],  # the agent server and its SDK
@@ -24,6 +25,9 @@ FILES = {
     "../examples/fastapi/requirements.txt": ["-"],
     "../examples/flask/requirements.txt": ["-"],
 }
+#: These sets are parts of `dev.txt` and use its versions, so that installing one of them does not
+#: replace packages of another.
+SUBSETS = ("run.txt", "otel.txt", "sandbox.txt")
 CLIENTS = ["openapi-python-client>=0.29,<0.30", "gunicorn>=23"]
 CLIENTS_LONG = [
     "openapi-generator-cli==7.26.0",
@@ -41,12 +45,11 @@ EXAMPLES = {
 }
 COMPILE = [
     *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
-    *("--python-version", "3.11", "--generate-hashes", "--no-header", "--quiet", "--upgrade"),
+    *("--python-version", "3.11", "--generate-hashes", "--no-header", "--quiet"),
 ]
 
 
 def main() -> None:
-    """Resolve each set. Larger sets contain the smaller sets with the same versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     typed = {
         "build.txt": "\n".join(project["build-system"]["requires"]),
@@ -59,7 +62,12 @@ def main() -> None:
         **{f"../examples/{name}/requirements.txt": "\n".join(EXAMPLES[name]) for name in EXAMPLES},
     }
     for name, source in FILES.items():
-        command = [*COMPILE, *source, "-o", f"requirements/{name}"]
+        output = ROOT / "requirements" / name
+        command = [*COMPILE, *source, "-o", str(output)]
+        if name in SUBSETS:
+            copyfile(ROOT / "requirements" / "dev.txt", output)  # uv keeps its versions
+        else:
+            command.append("--upgrade")
         subprocess.run(command, cwd=ROOT, input=typed.get(name), text=True, check=True)  # noqa: S603
 
 

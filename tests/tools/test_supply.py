@@ -18,6 +18,7 @@ from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
 from drills.examples import SHOPS
+from tools import locked
 from tools.openapi.check import CONTRACT, REDOCLY, SPECTRAL, checks
 from tools.openapi.install import FOLDER
 
@@ -197,3 +198,11 @@ def test_the_bill_of_materials_lists_what_is_installed_and_what_needs_it(documen
     direct = {edge.removeprefix("pkg:pypi/").split("@")[0] for edge in edges}
     declared = (ROOT / "pyproject.toml").read_text().split("\ndependencies = [")[1].split("\n]")[0]
     assert direct == set(re.findall(r'^    "([\w.-]+)', declared, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["run.txt", "otel.txt", "sandbox.txt"])
+def test_an_installation_for_development_replaces_no_package_of_the_service(name: str) -> None:
+    folder = ROOT / "requirements"
+    versions = {package.name: package.version for package in locked.read(folder / "dev.txt")}
+    subset = {package.name: package.version for package in locked.read(folder / name)}
+    assert {name: versions.get(name) for name in subset} == subset
