@@ -1,4 +1,4 @@
-"""What the tests of lists have in common: asking, following cursors, reading past the API."""
+"""Shared by tests of lists: requests, cursors, and reads that bypass the API."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from payintent.core import ids
 from tests.support.world import Answer, Api
 
-START = datetime(2026, 11, 21, 8, tzinfo=UTC)  # when the first of the written payments was made
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)  # the creation time of the first written payment
 
 
 async def listed(api: Api, key: str | None = None, **query: object) -> Answer:
@@ -16,12 +16,12 @@ async def listed(api: Api, key: str | None = None, **query: object) -> Answer:
 
 
 async def send(api: Api, query: str, key: str | None = None) -> Answer:
-    """`GET /payments` with a query as it stands."""
+    """`GET /payments` with an unencoded query."""
     return await api.send("GET", f"/v1/payments?{query}", headers=api.bearer(key))
 
 
 async def pages(api: Api, **query: object) -> list[list[str]]:
-    """Follow the cursors to the end; gives the ids of each page."""
+    """Follow the cursors to the end; return the ids on each page."""
     found: list[list[str]] = []
     while len(found) < 1_000:
         answer = await listed(api, **query)
@@ -43,7 +43,7 @@ class Row:
 
 
 async def rows_of(api: Api) -> list[Row]:
-    """Read a merchant's payments in the order that a list has."""
+    """Read a merchant's payments in list order."""
     rows = await api.world.rows(
         "SELECT id, status, currency, payer_uid, created_at FROM payment WHERE merchant_id = $1",
         api.world.merchant_id,
@@ -57,7 +57,7 @@ def told(at: datetime) -> str:
 
 
 async def spread(api: Api, count: int) -> list[Answer]:
-    """Create payments a millisecond apart: those of one moment have no order of their own."""
+    """Create payments a millisecond apart, because simultaneous payments have no defined order."""
     created = [await api.create() for _ in range(count)]
     await api.world.rows(
         "UPDATE payment p SET created_at = created_at - $1 * interval '1 ms' + n * interval '1 ms' "

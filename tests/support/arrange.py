@@ -1,4 +1,4 @@
-"""What the tests of the HTTP edge arrange: payments brought somewhere over HTTP, and callbacks."""
+"""Setup for HTTP tests: payments brought to a status over HTTP, and callbacks."""
 
 import json
 from typing import Any
@@ -13,20 +13,20 @@ BODY: dict[str, Any] = {"currency": "THB", "amount": "1590.00", "payer_uid": "bu
 
 
 async def post(api: Api, body: bytes, **headers: str) -> Answer:
-    """`POST /payments` with these very bytes and a key of its own."""
+    """`POST /payments` with exactly these bytes and a new idempotency key."""
     known = {"Idempotency-Key": str(uuid4()), "Content-Type": "application/json"}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return await api.send("POST", "/v1/payments", data=body, headers=api.bearer() | known | named)
 
 
 def document(**raw: str) -> bytes:
-    """Write a create body whose extra fields are JSON as given."""
+    """Return a creation body with these additional fields, which are given as JSON."""
     known = {name: json.dumps(value) for name, value in BODY.items()} | raw
     return ("{" + ",".join(f'"{name}":{value}' for name, value in known.items()) + "}").encode()
 
 
 async def payment_of(api: Api, created: Answer) -> Payment:
-    """Read what a create created, past the API."""
+    """Read the payment of a creation response, without the API."""
     payment_id = ids.parse_id(ids.PAYMENT, created.json["id"])
     assert payment_id is not None
     seen = await payment_store.get(api.world.database, payment_id)
@@ -45,7 +45,7 @@ async def quotes(api: Api, created: Answer, query: str = "", **options: Any) -> 
 
 
 async def select(api: Api, created: Answer, **body: Any) -> Answer:
-    """`POST /checkout/{id}/quotes`, by card unless another method is named."""
+    """`POST /checkout/{id}/quotes`, by default with the card method."""
     path = f"/v1/checkout/{created.json['checkout_id']}/quotes"
     return await api.send("POST", path, json={"payment_method_id": api.world.card} | body)
 
@@ -66,7 +66,7 @@ async def callback(
     callback_id: str = "cb-1",
     signature: str | None = None,
 ) -> Answer:
-    """Let the fake provider call back."""
+    """Send a callback from the fake gateway."""
     body = {"id": callback_id, "session_id": session_id and str(session_id), "report": report}
     return await api.send(
         "POST",
@@ -85,7 +85,7 @@ DECLINED = {"state": "declined", "reason": "DECLINED"}
 
 
 async def bring_to(api: Api, created: Answer, status: str) -> None:
-    """Bring a fresh payment to a status, over HTTP as far as there is a route."""
+    """Bring a new payment to a status, over HTTP if there is a route."""
     if status == "CANCELLED":
         assert (await cancel(api, created)).status == 200
     elif status == "EXPIRED":
@@ -101,14 +101,14 @@ async def bring_to(api: Api, created: Answer, status: str) -> None:
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
-    """Give what a refusal is told by, and hold its body to its shape."""
+    """Return a refusal's status and code, and check the shape of its body."""
     assert list(answer.json) == ["code", "message"], answer.body
     assert answer.headers["Content-Type"] == "application/json"
     return answer.status, answer.json["code"]
 
 
 async def offers_tokens(api: Api) -> None:
-    """Let the second method take tokens."""
+    """Let the second method accept tokens."""
     await api.world.rows(
         "UPDATE payment_method SET currencies = '{USDT,NATIVED}' WHERE id = $1", api.world.transfer
     )

@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, and what it certifies."""
+"""A certificate authority for a test, and its certificates."""
 
 import datetime as dt
 import ipaddress
@@ -26,7 +26,7 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """Signs certificates; `ca_file` is what its clients trust."""
+    """Signs certificates. Its clients trust `ca_file`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Authority:
         self.ca_file.write_bytes(_pem(own.sign(self._key, hashes.SHA256())))
 
     def server(self, *names: str) -> ssl.SSLContext:
-        """Make the context of a server at 127.0.0.1, under these names too."""
+        """Return the context of a server with the names 127.0.0.1 and `names`."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
         loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
@@ -56,7 +56,7 @@ class Authority:
         return context
 
     def client(self) -> ssl.SSLContext:
-        """Make the context of a client that trusts this authority and no other."""
+        """Return the context of a client that trusts only this authority."""
         return ssl.create_default_context(cafile=str(self.ca_file))
 
 

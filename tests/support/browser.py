@@ -1,7 +1,7 @@
-"""Where the tests' Chromium comes from: PATH, else what Playwright has downloaded before.
+"""Find the tests' Chromium on PATH, or a Chromium that Playwright has already downloaded.
 
-Most tests run in Chromium's headless shell: the same engine without the browser's own windows,
-for half of the processor's time.
+Most tests run in Chromium's headless shell, which has the same engine without the browser's windows
+and needs half of the processor time.
 """
 
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 _SHELL = "chromium-headless-shell"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _DOWNLOADED = "chromium-*/chrome-linux*/chrome"
-#: Pages share one process, which is slow to start: tests look at one page at a time. Their scripts
-#: run too briefly to be worth two of the engine's compilers, which take more time than they save.
+#: Pages share a process, because a process is slow to start and tests use one page at a time. The
+#: scripts are so short that two of the engine's compilers would cost more time than they save.
 THRIFTY = ["--renderer-process-limit=1", "--js-flags=--no-maglev --no-opt"]
 MISSING = "there is no browser: run `make tools`, or install chromium"
 
 
 def find() -> str | None:
-    """Find a whole Chromium that runs here; None where there is none."""
+    """Find a complete Chromium that runs on this machine, or return None."""
     for name in _NAMES:
         if path := shutil.which(name):
             return path
@@ -28,10 +28,10 @@ def find() -> str | None:
 
 
 def find_light() -> str | None:
-    """Find the headless shell; where there is none, a whole Chromium."""
+    """Find the headless shell or, if it is missing, a complete Chromium."""
     return shutil.which(_SHELL) or find()
 
 
 def has_shell() -> bool:
-    """Tell whether the headless shell is installed."""
+    """Return whether the headless shell is installed."""
     return shutil.which(_SHELL) is not None

@@ -1,4 +1,4 @@
-"""What tests of the chain arrange with: a client that waits, and contracts by their ABI."""
+"""Setup for chain tests: a client that waits, and contracts with their ABI."""
 
 import http.client
 import itertools
@@ -26,7 +26,7 @@ GAS = hex(3_000_000)
 
 
 class Reverted(Exception):  # noqa: N818 - it is what the chain says, and expected
-    """A call was refused; the argument is the contract's own word."""
+    """A call was reverted. The argument is the contract's reason."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class Receipt:
 
 
 class Evm:
-    """A development chain, asked over one connection."""
+    """A client of a development chain, with a single connection."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._ids = itertools.count(1)
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=ANSWER_S)
         self.accounts: list[str] = self.ask("eth_accounts")
-        self.fees: Counter[str] = Counter()  # what each sender has paid for gas
+        self.fees: Counter[str] = Counter()  # gas costs by sender
 
     def close(self) -> None:
         self._connection.close()
 
     def ask(self, method: str, *params: Any) -> Any:
-        """Call a method and give its result, or raise what a contract said."""
+        """Call a method and return its result, or raise the contract's reason."""
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         headers = {"Content-Type": "application/json"}
         self._connection.request("POST", "/", json.dumps(body), headers)
@@ -71,13 +71,13 @@ class Evm:
         return told.get("result")
 
     def send(self, sender: str, to: str | None, data: str = "0x", *, value: int = 0) -> Receipt:
-        """Send a transaction and wait until it is mined; where it fails, raise its reason."""
+        """Send a transaction and wait until it is mined. If it fails, raise its reason."""
         asked = {"from": sender, "to": to, "data": data, "value": hex(value)}
         try:
             self.ask("eth_call", asked, "latest")
         except Reverted:
             mined = self.mine(sender, to, data, value=value)
-            assert not mined.ok, "an answer and a block must not differ"
+            assert not mined.ok, "the response and the block must agree"
             assert mined.logs == []
             raise
         mined = self.mine(sender, to, data, value=value)
@@ -85,7 +85,7 @@ class Evm:
         return mined
 
     def mine(self, sender: str, to: str | None, data: str = "0x", *, value: int = 0) -> Receipt:
-        """Send a transaction and wait until it is mined, whether it fails or not."""
+        """Send a transaction and wait until it is mined, even if it fails."""
         asked = {"from": sender, "to": to, "data": data, "value": hex(value), "gas": GAS}
         told = self.receipt(self.ask("eth_sendTransaction", asked))
         self.fees[sender] += int(told["gasUsed"], 16) * int(told["effectiveGasPrice"], 16)
@@ -98,7 +98,7 @@ class Evm:
         )
 
     def receipt(self, tx_hash: str) -> dict[str, Any]:
-        """Wait for a receipt; a node that has not mined by itself for long is told to.
+        """Wait for a receipt. A node that has not mined for too long is told to mine a block.
 
         `eth_sendTransactionSync` of a busy anvil can miss the block that it waits for.
         """
@@ -123,12 +123,12 @@ class Evm:
         return int(self.ask("eth_getBalance", address, "latest"), 16)
 
     def now(self) -> int:
-        """Give the last block's time."""
+        """Return the latest block's time."""
         return int(self.ask("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Undo whatever happens inside."""
+        """Undo all changes in the block."""
         snapshot = self.ask("evm_snapshot")
         yield
         assert self.ask("evm_revert", snapshot)
@@ -136,7 +136,7 @@ class Evm:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A contract on a chain; its functions by name, arguments as its ABI has them."""
+    """A deployed contract. Its functions are called by name, with the types of its ABI."""
 
     evm: Evm
     contract: CompiledContract
@@ -162,14 +162,14 @@ class Deployed:
 
 @contextmanager
 def refused(reason: str) -> Iterator[None]:
-    """Expect a contract to refuse with exactly this word."""
+    """Expect a contract to revert with exactly this reason."""
     with pytest.raises(Reverted) as caught:
         yield
     assert caught.value.args == (reason,)
 
 
 def await_that(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -177,7 +177,7 @@ def await_that(is_so: Callable[[], bool]) -> None:
 
 
 def fetched_anvil() -> Binary:
-    """Find the chain's program, fetched once per checkout; fail where it cannot run."""
+    """Return anvil, which is fetched once per environment. Fail if it cannot run."""
     try:
         return ensure()
     except AnvilUnsupportedError as error:

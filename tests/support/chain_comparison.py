@@ -1,4 +1,4 @@
-"""What tests of the daily comparison of a chain share."""
+"""Shared by tests of the daily chain comparison."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def make_comparison(ground: ChainWorld, urls: Sequence[str] = ()) -> ChainCompar
 
 
 async def compare_due(ground: ChainWorld, urls: Sequence[str] = ()) -> None:
-    """Compare what is due, through these endpoints; the last of them is asked first."""
+    """Run the due comparison with these endpoints. The last endpoint is queried first."""
     await compare_chain(make_comparison(ground, urls), ground.slug)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of development chains, for the folders whose tests need one."""
+"""Development chain fixtures, for the test folders that need them."""
 
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def anvil() -> Binary:
 
 @pytest.fixture(scope="session")
 def evm(anvil: Binary) -> Iterator[Evm]:
-    """One chain for all tests of a process; each undoes what it did there."""
+    """A chain for all tests of a process. Each test's changes are undone."""
     with tempfile.TemporaryDirectory(prefix="payintent-chain-") as folder:
         chain = Anvil(612_055, log=Path(folder) / "anvil.log", binary=anvil)
         client = Evm(chain.start())
@@ -29,7 +29,7 @@ def evm(anvil: Binary) -> Iterator[Evm]:
 
 @pytest.fixture
 def chain_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain of one's own."""
+    """A separate chain for the test."""
     chain = Anvil(612_055, log=tmp_path / "anvil.log", binary=anvil)
     yield chain.start()
     chain.stop()

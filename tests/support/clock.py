@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it: the database's, and that of a process."""
+"""A stopped clock that only a test advances: the database's clock and a process's clock."""
 
 from tests.support.world import World
 
@@ -6,14 +6,14 @@ _START = "2026-11-21 08:00:00+00"
 
 
 class StoppedClock:
-    """Whole milliseconds, as the service's own clock has them."""
+    """A clock with whole milliseconds, like the service's clock."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._moved_ms = 0
 
     async def stop(self) -> "StoppedClock":
-        """Let `clock()` read a table from now on."""
+        """Make `clock()` read a table."""
         await self._world.rows(f"CREATE TABLE stopped_clock AS SELECT timestamptz '{_START}' AS at")
         await self._world.set_clock("(SELECT at FROM stopped_clock)")
         return self
@@ -24,5 +24,5 @@ class StoppedClock:
         await self._world.rows(f"UPDATE stopped_clock SET at = {at}")
 
     def monotonic(self) -> float:
-        """Tell the seconds since it was stopped."""
+        """Return the seconds since the clock was stopped."""
         return self._moved_ms / 1000

@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry's: an OTLP/HTTP receiver that decodes what processes send."""
+"""An OpenTelemetry collector: an OTLP/HTTP receiver that decodes the spans of processes."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Collected:
-    """A span, and the process that it is of."""
+    """A span, and the process that sent it."""
 
     service: str
     name: str
@@ -26,7 +26,7 @@ class Collected:
 
 
 class Collector:
-    """Keeps spans while it collects; `raw` is every byte that was sent."""
+    """Stores spans while it collects. `raw` contains all received bytes."""
 
     def __init__(self) -> None:
         self.spans: list[Collected] = []
@@ -37,7 +37,7 @@ class Collector:
 
     @contextmanager
     def collecting(self) -> Iterator[Mapping[str, str]]:
-        """Listen; gives the settings of processes that are to send."""
+        """Listen, and yield the settings for processes that send spans."""
         collector = self
 
         class Handler(BaseHTTPRequestHandler):

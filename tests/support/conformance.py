@@ -1,7 +1,7 @@
-"""The contract as a judge of every answer that a test gets: nothing undeclared, nothing missing.
+"""Check every response that a test receives against the API contract.
 
-`watch` is installed once, in tests/conftest.py: whatever any aiohttp client of the tests reads from
-the service, in this process or another, is held to `docs/openapi.yaml`.
+tests/conftest.py installs `watch` once. It checks every service response that an aiohttp client of
+the tests reads, from this process or another, against `docs/openapi.yaml`.
 """
 
 import copy
@@ -21,10 +21,10 @@ from payintent.http.docs.documents import read_openapi_document
 from payintent.http.middleware import _CORS_PATHS, _STATIC_PATHS, _UNCACHED_PATHS
 
 METHODS = ("get", "post", "put", "patch", "delete")
-#: What HTTP itself and the server add.
+#: Headers that HTTP and the server add.
 _FRAMING = {"content-length", "content-type", "date", "connection", "transfer-encoding"}
 _CORS = {"access-control-allow-origin", "access-control-expose-headers"}
-#: What tells a browser how careful it has to be with a page or a file.
+#: Security headers of pages and files.
 _CAREFUL = {
     "content-security-policy", "cross-origin-opener-policy", "cross-origin-resource-policy",
     "permissions-policy", "referrer-policy", "x-content-type-options", "x-frame-options",
@@ -32,9 +32,9 @@ _CAREFUL = {
 }  # fmt: skip
 _NEGOTIATED = {"vary", "content-encoding"}
 _PAGES = ("/c/", "/sdk/", "/docs", "/packages/")
-#: What `info.description` says of every route, with the code of its body.
+#: Responses that `info.description` declares for every route, with the codes of their bodies.
 _ANY_ROUTE = {404: "NOT_FOUND", 405: "BAD_REQUEST", 408: "BAD_REQUEST", 431: "BAD_REQUEST"}
-#: One event of a stream, of which OpenAPI 3.1 can only say that it is text.
+#: An event of a stream. OpenAPI 3.1 can describe a stream only as text.
 _EVENT = {
     "type": "object",
     "required": ["event", "id", "data"],
@@ -46,23 +46,23 @@ _EVENT = {
     "additionalProperties": False,
 }
 _PORTAL = "/merchant"
-_OPERATORS = ("/operator/", "/metrics")  # on a port of their own, and not in the contract
+_OPERATORS = ("/operator/", "/metrics")  # on a separate port, and not in the contract
 _DIGITS_MAX = 18
 _URN = "urn:contract"
 
 
 class NonconformingError(AssertionError):
-    """An answer is not the one that the contract describes."""
+    """A response differs from the contract."""
 
 
 def closed() -> dict[str, Any]:
-    """The contract with every object that an answer may hold closed to members it does not name.
+    """Return the contract, with every response object closed to undeclared members.
 
-    Requests stay open: what is unknown in them is ignored.
+    Request objects stay open, because the service ignores unknown fields.
     """
     document = copy.deepcopy(read_openapi_document())
     schemas = document["components"]["schemas"]
-    del schemas["Email"]["format"]  # tells people; its pattern is the rule, and a little wider
+    del schemas["Email"]["format"]  # informative; the pattern is normative and slightly wider
     requested = bodies()
     for name, schema in schemas.items():
         if name in requested:
@@ -78,7 +78,7 @@ def closed() -> dict[str, Any]:
 
 
 def bodies() -> set[str]:
-    """The names of the schemas of what callers send."""
+    """Return the names of the request body schemas."""
     paths = read_openapi_document()["paths"].values()
     operations = [item[method] for item in paths for method in item if method in METHODS]
     schemas = [
@@ -94,7 +94,7 @@ def _name(reference: Mapping[str, str]) -> str:
 
 
 def _write_out_null(properties: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Write `X or null` as one type: what is made from a choice breaks no rule of its parts."""
+    """Replace `X or null` with a single type, because generated values may violate a choice."""
     for name, schema in properties.items():
         if {"type": "null"} in schema.get("oneOf", []):
             value = copy.deepcopy(schemas[_name(schema["oneOf"][0])])
@@ -117,7 +117,7 @@ def _close(node: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """One status of one operation, compiled."""
+    """A status of an operation, compiled."""
 
     content: Mapping[str, jsonschema_rs.Draft202012Validator]
     headers: Mapping[str, jsonschema_rs.Draft202012Validator]
@@ -127,14 +127,14 @@ class _Response:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """The routes of the contract, and what each may answer; compiled when first needed."""
+    """The contract's routes and their responses, which are compiled on first use."""
 
     document: dict[str, Any]
     registry: jsonschema_rs.Registry
     routes: list[tuple[re.Pattern[str], str]]
 
     def path_of(self, path: str) -> str | None:
-        """Give the path as the contract writes it; the first one that fits, as in app.py."""
+        """Return the contract's path for a URL path: the first match, as in app.py."""
         return next((known for pattern, known in self.routes if pattern.fullmatch(path)), None)
 
 
@@ -180,7 +180,7 @@ def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 
 def _is_operators(path: str) -> bool:
-    """Tell whether a path is on the operator port, with its console."""
+    """Return whether a path is on the operator port, including the console."""
     return path.startswith(_OPERATORS) or path.split("/")[1] in _console_parts()
 
 
@@ -194,8 +194,8 @@ def _console_parts() -> frozenset[str]:
 
 
 def check(method: str, path: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """Hold an answer to the contract; `NonconformingError` says where it differs."""
-    if path.startswith(_PORTAL):  # pages for people, which no contract describes
+    """Check a response against the contract. Raises `NonconformingError`."""
+    if path.startswith(_PORTAL):  # pages for people, which the contract does not describe
         return
     known = _judge().path_of(path)
     if _is_operators(path) or (method == "OPTIONS" and status in {204, 405}):
@@ -254,7 +254,7 @@ def _content_faults(said: _Response, content_type: str, body: bytes) -> Iterator
 
 
 def _integer(digits: str) -> int:
-    """Read a number; of one that is longer than any of ours, only that it is one matters."""
+    """Read an integer. The value of an extremely long integer does not matter."""
     return int(digits[:_DIGITS_MAX])
 
 
@@ -264,7 +264,7 @@ def _told(error: Any) -> str:
 
 
 def _events(body: bytes) -> Iterator[dict[str, str]]:
-    """Read a stream's events; comments and the time to wait are none."""
+    """Read a stream's events, without comments and the retry interval."""
     for block in body.decode().split("\n\n"):
         lines = [line.partition(": ") for line in block.splitlines() if not line.startswith(":")]
         fields = {name: value for name, _, value in lines if name != "retry"}
@@ -303,12 +303,14 @@ def _of_every_answer(path: str, status: int) -> frozenset[str]:
 
 
 def watch() -> None:
-    """Check whatever an aiohttp client reads of the service, known by the id on its answers."""
+    """Check every service response that an aiohttp client reads, recognised by its id header."""
     read = aiohttp.ClientResponse.read
 
     async def read_and_check(self: aiohttp.ClientResponse) -> bytes:
         body = await read(self)
-        stands_in = "aiohttp" in self.headers.get("Server", "")  # a test's own, not the service
+        stands_in = "aiohttp" in self.headers.get(
+            "Server", ""
+        )  # from a test server, not from the service
         if "X-Request-Id" in self.headers and not stands_in:
             path = unquote(self.url.raw_path)
             check(self.method, path, self.status, self.headers, body)

@@ -1,4 +1,4 @@
-"""What a database holds, table by table, to tell whether anything has changed."""
+"""The contents of a database by table, to detect changes."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ _TABLES = """
 
 
 async def contents(world: World, but: Collection[str] = ()) -> dict[str, str]:
-    """Give a hash of the rows of each table, of all but those named."""
+    """Return a hash of each table's rows, except for these tables."""
     names = [row["name"] for row in await world.rows(_TABLES)]
     hashes = " UNION ALL ".join(
         f"SELECT '{name}' AS name, md5(string_agg(t::text, ',' ORDER BY t::text)) AS hash "

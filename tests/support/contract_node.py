@@ -1,4 +1,4 @@
-"""A node that shows contracts at addresses of the test's choice, whatever its chain."""
+"""A node with contracts at addresses that the test chooses, on any chain."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ _BLOCK = {"number": "0x0", "hash": _HASH, "parentHash": _HASH, "timestamp": "0x6
 
 
 def deployed_code(receiver: str, contract: str = GATEWAY) -> str:
-    """Give the code of our contract as it stands on a chain, with its receiver behind it."""
+    """Return our contract's deployed code, which ends with its receiver."""
     return load(contract).runtime_bytecode + receiver.removeprefix("0x").lower().rjust(64, "0")
 
 
@@ -34,10 +34,10 @@ def _all_codes() -> dict[str, str]:
 
 @contextmanager
 def contract_node(codes: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Serve code by lower-case address, our contracts' if none is given; gives the node's URL.
+    """Serve code by lower-case address, by default our contracts' code; yield the node's URL.
 
-    The chain's number is the path. Any call is answered with the last word of the code, which is
-    the receiver where the code is our contract's.
+    The URL's path is the chain's network id. The response to any call is the last word of the code,
+    which is the receiver in our contract's code.
     """
     shown = codes if codes is not None else _all_codes()
 
@@ -56,7 +56,7 @@ def contract_node(codes: Mapping[str, str] | None = None) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Write nothing."""
+            """Suppress the server's log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Node) as server:
         thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,))
@@ -69,7 +69,7 @@ def contract_node(codes: Mapping[str, str] | None = None) -> Iterator[str]:
 
 
 def with_node(settings: Settings, url: str) -> Settings:
-    """Make a node the one endpoint of every chain."""
+    """Make a node the only endpoint of every chain."""
     urls = {f"rpc_{slug}": SecretStr(f"{url}/{one.network_id}") for slug, one in PLANS.items()}
     return settings.model_copy(update={"chain_any_endpoints": True, **urls})
 

@@ -1,4 +1,4 @@
-"""Contracts that no chain stands behind: enough for whatever comes before a transaction."""
+"""Contracts without a chain, which suffice for everything before a transaction."""
 
 import secrets as chance
 from collections.abc import AsyncIterator, Mapping
@@ -36,7 +36,7 @@ FORWARDER = "0x27b1fdb04752bbc536007a920d24acb045561c26"
 PAYER = "0x52908400098527886e0f7030069857d2e4169ee7"
 RECEIVER = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
 USDT = "0xdbf03b407c01e7cd3cbea99509d93f8dddc8c6fb"
-WATCHED_S = 1e9  # as if its watcher looked all the time, however the clock is moved
+WATCHED_S = 1e9  # as if the watcher were always up to date, even if the clock is advanced
 TOKENS = {"ethereum": ("USDT",), "bsc": ("USDT",), "native": ("USDT", "NATIVED")}
 
 
@@ -46,7 +46,7 @@ async def contract_service(
     gateway: Gateway,
     refund_senders: Mapping[str, RpcRefundSender] | None = None,
 ) -> AsyncIterator[Service]:
-    """Open the service with the fake gateway and the contract's own adapter."""
+    """Open the service with the fake gateway and the contract's adapter."""
     database = Database(settings)
     senders = {} if refund_senders is None else refund_senders
     contract = OnchainGateway(database, settings.api_base, senders)
@@ -61,7 +61,7 @@ async def contract_service(
 
 
 async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
-    """Add a contract on a chain, and offer its tokens at the merchant; gives the methods' ids."""
+    """Add a contract on a chain, and offer its tokens; return the ids of the methods."""
     account_id = await add_contract(world, chain)
     if chain == "native":
         await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT))
@@ -69,7 +69,7 @@ async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
 
 
 async def offer_deposits(world: World, chain: str = "native", label: str = "USDT") -> int:
-    """Add a contract and a deposit factory on a chain, and offer USDT; gives the method's id."""
+    """Add a contract and a deposit factory on a chain, and offer USDT; return the method's id."""
     if not await chain_store.list_contracts(world.database, chain):
         await add_contract(world, chain)
     await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT, enabled=True))
@@ -77,7 +77,7 @@ async def offer_deposits(world: World, chain: str = "native", label: str = "USDT
 
 
 async def register_factory(world: World, chain: str) -> int:
-    """Add a deposit factory; gives its account's id."""
+    """Add a deposit factory; return its account's id."""
     factory = await world.perform(
         AddFactory(
             chain=chain,
@@ -91,7 +91,7 @@ async def register_factory(world: World, chain: str) -> int:
 
 
 async def add_contract(world: World, chain: str) -> int:
-    """Add a contract on a chain that is watched from now on; gives its account's id."""
+    """Add a contract on a chain, which is then watched; return its account's id."""
     contract = await world.perform(
         AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     )
@@ -121,7 +121,7 @@ async def bill(world: World, method: int, **changes: Any) -> tuple[Payment, Sess
 
 
 async def strand_payment(world: World) -> Payment:
-    """Let a payment wait past its time for a chain that nobody watches, without its contract."""
+    """Leave a payment past its deadline on an unwatched chain, and retire its contract."""
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.rows("UPDATE session SET chain = 'bsc', token = 'USDT' WHERE id = $1", session.id)
@@ -130,9 +130,9 @@ async def strand_payment(world: World) -> Payment:
 
 
 def log_of(session: Session | None, **changes: Any) -> PaidLog:
-    """Write down what pays a session exactly, in the chain's own coin, but for changes.
+    """Return a log that pays a session exactly, in the chain's native coin, with these changes.
 
-    Without a session it pays for nothing that anybody knows.
+    Without a session, the log pays an unknown reference.
     """
     reference = (session.reference if session else None) or f"0x{bytes(16).hex()}"
     fields: dict[str, Any] = {
@@ -151,7 +151,7 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
 
 
 async def deposited(world: World, session_id: UUID, amount: int, token: str = USDT) -> TransferLog:
-    """Let a final transfer arrive at a session's deposit address, with no chain behind it."""
+    """Record a final transfer to a session's deposit address, without a chain."""
     async with world.database.transaction() as tx:
         addresses = await deposits_store.get_addresses(tx, [session_id])
         [address] = (await deposits_store.find_addresses(tx, "native", addresses)).values()
@@ -170,7 +170,7 @@ def make_transfer(recipient: bytes, amount: int, token: str = USDT) -> TransferL
 
 
 async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None:
-    """Let logs be in final blocks."""
+    """Record logs as final."""
     known = await chain_store.list_contracts(world.database, chain)
     async with world.database.transaction() as tx:
         contracts = {one.address: one for one in known}

@@ -1,4 +1,4 @@
-"""A proxy before PostgreSQL that can stop to forward, as a frozen or partitioned server does."""
+"""A proxy in front of PostgreSQL that can stop forwarding, like a frozen or partitioned server."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ _READ_MAX = 64 * 1024
 
 
 class DatabaseProxy:
-    """Forwards both ways until it is frozen; connections are accepted even then."""
+    """Forwards in both directions until it is frozen. It then still accepts connections."""
 
     def __init__(self, url: str) -> None:
         self.target_url = url
@@ -24,7 +24,7 @@ class DatabaseProxy:
         self._freezing = b""
         self.connections = 0
         self.cancels = 0
-        self.held = 0  # messages of clients that were kept back, or whose answers were
+        self.held = 0  # client messages that were held back, or whose responses were
 
     @property
     def url(self) -> str:
@@ -36,21 +36,21 @@ class DatabaseProxy:
         return f"127.0.0.1:{self._server.port}"
 
     def freeze(self) -> None:
-        """Forward nothing more, in neither direction."""
+        """Stop forwarding in both directions."""
         self._flows.clear()
 
     def freeze_after(self, words: bytes) -> None:
-        """Forward the next message of a client with these words, and nothing after it."""
+        """Forward the next client message that contains these words, and then nothing."""
         self._freezing = words
 
     def thaw(self) -> None:
-        """Forward again, what was kept back too."""
+        """Resume forwarding, including data that was held back."""
         self.held = 0
         self._flows.set()
 
     async def holding(self) -> None:
-        """Wait until something of a client is kept back."""
-        await until(lambda: self.held, "the proxy keeps something back")
+        """Wait until a client's message is held back."""
+        await until(lambda: self.held, "the proxy holds back a message")
 
     async def start(self) -> None:
         await self._server.start()
@@ -103,7 +103,7 @@ class DatabaseProxy:
 
 @asynccontextmanager
 async def freezable(url: str) -> AsyncGenerator[DatabaseProxy]:
-    """Put a proxy before a database."""
+    """Yield a proxy in front of a database."""
     proxy = DatabaseProxy(url)
     await proxy.start()
     try:

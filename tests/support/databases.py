@@ -1,7 +1,7 @@
-"""Fresh databases for tests, made before they are asked for and dropped behind the test's back.
+"""New databases for tests, which are created in advance and dropped in the background.
 
-A test waits for neither `CREATE DATABASE` nor `DROP DATABASE`: one thread does both over one
-connection, with one database of each kind in stock.
+A test does not wait for `CREATE DATABASE` or `DROP DATABASE`. A thread runs both over a single
+connection, and keeps a database of each kind ready.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ import asyncpg
 from payintent.db import migrations_runner
 
 TEMPLATE = "payintent_template"
-#: A copy of it in which the tests' merchant is arranged.
+#: A copy of the template with the tests' merchant.
 WORLD_TEMPLATE = "payintent_world_template"
 _WAIT_S = 60.0
 _CLONES_SINCE = 180_000  # PostgreSQL 18
 
 
 def at_database(url: str, name: str) -> str:
-    """Give the URL of another database of the same server."""
+    """Return the URL of another database on the same server."""
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 def name_of(url: str) -> str:
-    """Give the name of a URL's database."""
+    """Return the name of the database in a URL."""
     return urlsplit(url).path[1:]
 
 
 async def make_template(url: str) -> None:
-    """Migrate the database that all others are copies of."""
+    """Create and migrate the template of all other databases."""
     connection = await asyncpg.connect(url)
     await connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
     await make_passwords_cheap(connection, urlsplit(url).password or "")
@@ -47,7 +47,7 @@ async def make_template(url: str) -> None:
 
 
 async def copy_template(url: str) -> str:
-    """Copy the template for the one with a merchant; gives its URL."""
+    """Copy the template for the template with a merchant; return its URL."""
     connection = await asyncpg.connect(url)
     await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
     await connection.close()
@@ -55,9 +55,9 @@ async def copy_template(url: str) -> str:
 
 
 async def make_passwords_cheap(connection: asyncpg.Connection, password: str) -> None:
-    """Hash the password once, not 4,096 times: each side does it at every connection.
+    """Hash the password once instead of 4,096 times, which both sides do for each connection.
 
-    The hash is made here, since PostgreSQL 15 cannot be told how often.
+    The hash is computed here, because PostgreSQL 15 has no setting for the iterations.
     """
     salt = b"not a secret"
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1)
@@ -69,7 +69,7 @@ async def make_passwords_cheap(connection: asyncpg.Connection, password: str) ->
 
 
 async def _connect(url: str) -> asyncpg.Connection:
-    """Connect, and let the kernel copy files by itself where the server can ask for that."""
+    """Connect, and let the kernel clone files if the server supports it."""
     connection = await asyncpg.connect(url)
     if int(await connection.fetchval("SHOW server_version_num")) >= _CLONES_SINCE:
         await connection.execute("SET file_copy_method = clone")
@@ -77,7 +77,7 @@ async def _connect(url: str) -> asyncpg.Connection:
 
 
 class Databases:
-    """Copies of the template; `take` one for a test, `give_back` when the test is over."""
+    """Copies of the template. A test calls `take`, and `give_back` at its end."""
 
     def __init__(self, server_url: str) -> None:
         self._server_url = server_url
@@ -85,30 +85,30 @@ class Databases:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._stocks: dict[str, SimpleQueue[Future[str]]] = {}
-        self._busy = asyncio.Lock()  # a connection does one statement at a time
+        self._busy = asyncio.Lock()  # a connection runs one statement at a time
         self._connection: asyncpg.Connection = self._run(_connect(server_url)).result(_WAIT_S)
         for template in (TEMPLATE, WORLD_TEMPLATE):
             self._order(template)
 
     def take(self, template: str = TEMPLATE) -> str:
-        """Give the URL of a database that nobody else has, and have the next one made."""
+        """Return the URL of an unused database, and start creating the next one."""
         if template not in self._stocks:
             self._order(template)
         self._order(template)
         return at_database(self._server_url, self._stocks[template].get().result(_WAIT_S))
 
     def give_back(self, url: str) -> None:
-        """Drop a database, and whatever is still connected to it, without waiting for it."""
+        """Drop a database and its remaining connections, without waiting."""
         self._run(self._drop(name_of(url)))
 
     def forget(self, template: str) -> None:
-        """Drop what is in stock of a template that is about to go."""
+        """Drop the prepared databases of a template that is about to be dropped."""
         stock = self._stocks.pop(template, None)
         while stock is not None and not stock.empty():
             self.give_back(at_database(self._server_url, stock.get().result(_WAIT_S)))
 
     def close(self) -> None:
-        """End the thread after the work that was given to it."""
+        """Finish the pending work, and stop the thread."""
         self._run(self._connection.close()).result(_WAIT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

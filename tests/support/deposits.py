@@ -1,4 +1,4 @@
-"""What tests of deposits arrange with: a factory on a chain, and wallets that only send."""
+"""Setup for deposit tests: a factory on a chain, and wallets that only send tokens."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,7 +22,7 @@ from tests.support.onchain import ChainWorld, offer, pay_uuid
 
 TOTAL = 25_500_000_000_000_000_000  # 25.50 with 18 decimals
 TRANSFER = bytes.fromhex("a9059cbb")
-#: Code of a token that logs `count` transfers of any amount: `transfer(to, amount)` and the count.
+#: The code of a token that logs `count` transfers of any amount: `transfer(to, amount, count)`.
 _FLOODING = (
     f"6044355b602435600052600435337f{LOGGED.hex()}60206000a36001900380600357600160005260206000f3"
 )
@@ -30,7 +30,7 @@ _FLOODING = (
 
 @dataclass(frozen=True)
 class DepositGround:
-    """The chain with a deposit factory, whose tokens the merchant offers."""
+    """A chain with a deposit factory whose tokens the merchant offers."""
 
     ground: ChainWorld
     account_id: int
@@ -68,7 +68,7 @@ class DepositGround:
         return await self.ground.post_step(step)
 
     async def flood(self, session: Session, amount: int, count: int, token: str = "USDT") -> None:  # noqa: S107
-        """Make the token hostile: log so many transfers of money that does not exist."""
+        """Replace the token with a hostile one that logs this many transfers of fake money."""
         address = self.ground.token(token)
         await self.ground.chain.ask("anvil_setCode", address, f"0x{_FLOODING}")
         recipient = bytes.fromhex(self.address(session)[2:]).rjust(32, b"\0")
@@ -77,7 +77,7 @@ class DepositGround:
         await self.ground.send({"to": address, "value": "0x0", "data": f"0x{data.hex()}"})
 
     async def sweep(self, *sessions: Session, token: str = "USDT") -> str:  # noqa: S107
-        """Sweep the sessions' addresses as anyone can."""
+        """Sweep the sessions' addresses, which anyone can do."""
         address = bytes.fromhex(self.ground.token(token)[2:])
         data = encode_sweep_many([pay_uuid(session) for session in sessions], address)
         return await self.ground.send(
@@ -85,7 +85,7 @@ class DepositGround:
         )
 
     async def call_token(self, function: str, *arguments: Any, token: str = "USDT") -> None:  # noqa: S107
-        """Call a function of the token that behaves as USDT."""
+        """Call a function of the token that behaves like USDT."""
         data = load(USDT_LIKE_TOKEN).call_data(function, *arguments)
         await self.ground.send({"to": self.ground.token(token), "value": "0x0", "data": data})
 
@@ -99,7 +99,7 @@ class DepositGround:
         }
 
     async def expire(self, payment: Payment, *, look: bool = True) -> None:
-        """Let the payment's time pass on both clocks, and let blocks after it become final."""
+        """Advance both clocks past the payment's deadline, and make later blocks final."""
         [row] = await self.ground.world.rows(
             "SELECT ceil(extract(epoch FROM expires_at - clock()))::int + 5 AS s FROM payment"
             " WHERE id = $1",
@@ -111,7 +111,7 @@ class DepositGround:
             await self.ground.final()
 
     async def outcome(self, payment: Payment) -> tuple[str, str | None, list[str]]:
-        """Give a payment's status and failure reason, and the kinds of all cases."""
+        """Return a payment's status and failure reason, and the kinds of all cases."""
         ground = self.ground
         return (await ground.status(payment), await ground.reason(payment), await ground.cases())
 

@@ -1,4 +1,4 @@
-"""Build and install the package whose text is in docs/contribute/add-a-gateway.md."""
+"""Build and install the package in docs/contribute/add-a-gateway.md."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ MODULE = "examplepay"
 
 
 def install_example(folder: Path) -> Path:
-    """Build the wheel as the page says, and unpack it where pip would; returns that folder."""
+    """Build the wheel as the page describes and unpack it like pip; return the folder."""
     project, installed = folder / "project", folder / "installed"
     project.mkdir()
     code, pyproject = _files()
@@ -37,7 +37,7 @@ def install_example(folder: Path) -> Path:
 
 
 def lay_out_example(folder: Path) -> Path:
-    """Write what `install_example` unpacks, without building it; a test compares the two."""
+    """Write the files that `install_example` unpacks, without a build. A test compares both."""
     code, pyproject = _files()
     project: dict[str, Any] = tomllib.loads(pyproject)["project"]
     distribution = f"{project['name'].replace('-', '_')}-{project['version']}"
@@ -61,7 +61,7 @@ def _files() -> tuple[str, str]:
 
 
 def entry_points_in(folder: Path) -> list[EntryPoint]:
-    """Find the gateways of the packages that are installed in a folder."""
+    """Find the gateways of the packages installed in a folder."""
     return [
         entry
         for distribution in distributions(path=[str(folder)])
@@ -72,10 +72,10 @@ def entry_points_in(folder: Path) -> list[EntryPoint]:
 
 @contextmanager
 def loading_example(folder: Path) -> Generator[Callable[[GatewayHttpClient], Gateway]]:
-    """Give what makes the example's adapter, as the service makes it, from that folder."""
+    """Yield the factory of the example's adapter, loaded from the folder as the service does."""
 
     def load(http: GatewayHttpClient) -> Gateway:
-        # On the path no longer than that: other services of this process would find it there.
+        # The path is restored, because other services in this process would find the package.
         sys.path.append(str(folder))
         invalidate_caches()
         try:

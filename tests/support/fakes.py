@@ -1,4 +1,4 @@
-"""A gateway that does as it is told, and asserts that nobody calls it inside a transaction."""
+"""A configurable gateway, which asserts that it is never called inside a transaction."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from payintent.gateways.port import (
 
 
 class FakeGateway:
-    """Remembers what it was asked; `answer_…` say what it answers, `hold` lets it wait."""
+    """Records its requests. `answer_…` sets its responses, and `hold` delays them."""
 
     provider = "fake"
     capabilities = GatewayCapabilities(
@@ -65,8 +65,8 @@ class FakeGateway:
             state=GatewayRefundState.DONE
         )
         self.answer_check = AccountCheck(problem=None, detail="as it should be")
-        self.hold: asyncio.Event | None = None  # creations wait for it
-        self.asked = asyncio.Event()  # a creation has come in
+        self.hold: asyncio.Event | None = None  # creations wait for this event
+        self.asked = asyncio.Event()  # set when a creation has arrived
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest

@@ -1,17 +1,17 @@
-"""A node that misbehaves as it is told: JSON-RPC on a real socket, in front of a real node.
+"""A node with configurable faults: JSON-RPC on a real socket, in front of a real node.
 
     async with FaultyNode(anvil.url, seed=7) as node:
         node.faults = Faults(lag=3, drop_logs=0.3, range_max=5)
         ...  # ask node.url
-        node.faults = replace(node.faults, broken=0.2)   # faults can be combined, and changed
-        node.faults = Faults(off=True)                   # away
-        node.faults = Faults()                           # honest again
+        node.faults = replace(node.faults, broken=0.2)   # faults can be combined and changed
+        node.faults = Faults(off=True)                   # unreachable
+        node.faults = Faults()                           # no faults
         node.faults = Faults(forge_logs=1.0)
-        assert node.done["forged"]                       # what it has done, and how often
+        assert node.done["forged"]                       # how often it has injected each fault
 
-Chances are from 0 to 1 and drawn from the seed, in the order of the requests. A node that lags is
-consistent: latest, finalized, searches, receipts and calls all end at the same block. Forged logs
-stand in searches only: their receipts do not exist.
+Probabilities are from 0 to 1. The random numbers depend on the seed and the order of the requests.
+A lagging node is consistent: latest, finalized, searches, receipts and calls all end at the same
+block. Forged logs appear only in searches, and have no receipts.
 """
 
 import asyncio
@@ -33,54 +33,56 @@ LIMIT_EXCEEDED = -32_005
 
 
 class Breakage(StrEnum):
-    """Answers that are none."""
+    """Invalid or missing responses."""
 
     THROTTLED = "throttled"  # HTTP 429
-    BAD_GATEWAY = "bad_gateway"  # HTTP 502 with a page
-    HTML = "html"  # HTTP 200 with a page
-    GARBAGE = "garbage"  # JSON that is cut off
+    BAD_GATEWAY = "bad_gateway"  # HTTP 502 with an HTML page
+    HTML = "html"  # HTTP 200 with an HTML page
+    GARBAGE = "garbage"  # truncated JSON
     WRONG_IDS = "wrong_ids"
     EMPTY = "empty"  # an empty batch
-    WRONG_TYPES = "wrong_types"  # numbers where texts should be
-    CUT = "cut"  # the connection is closed without an answer
-    HANG = "hang"  # no answer at all
+    WRONG_TYPES = "wrong_types"  # numbers instead of strings
+    CUT = "cut"  # the connection is closed without a response
+    HANG = "hang"  # no response
 
 
-ALL = tuple(one for one in Breakage if one is not Breakage.HANG)  # those that take no time
+ALL = tuple(one for one in Breakage if one is not Breakage.HANG)  # the faults without a delay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What is wrong with a node; everything at once is possible."""
+    """The faults of a node, which can be combined."""
 
-    off: bool = False  # connections are closed without an answer
-    broken: float = 0.0  # the chance of a request to be answered with a breakage
-    breakages: Sequence[Breakage] = ALL  # one of these
+    off: bool = False  # connections are closed without a response
+    broken: float = 0.0  # the probability that a request gets a broken response
+    breakages: Sequence[Breakage] = ALL  # the possible kinds of broken responses
     lag: int = 0  # blocks behind its upstream
-    drop_logs: float = 0.0  # the chance of each log to be missing from a search
-    forge_logs: float = 0.0  # the chance of a search to bring one log more
-    range_max: int | None = None  # blocks of one search; more is a JSON-RPC error
-    topics_max: int | None = None  # at one position of a search; more is a JSON-RPC error
+    drop_logs: float = 0.0  # the probability that a log is missing from a search
+    forge_logs: float = 0.0  # the probability that a search returns a forged log
+    range_max: int | None = None  # maximum number of blocks in a search; otherwise a JSON-RPC error
+    topics_max: int | None = (
+        None  # maximum number at a position of a search; otherwise a JSON-RPC error
+    )
     topics_text: str = "exceed max addresses or topics per search position"
-    batch_max: int | None = None  # calls; more is one JSON-RPC error
-    null_blocks: float = 0.0  # the chance of each block to be unknown
-    null_receipts: float = 0.0  # and transactions, and each log of a single block
-    hidden: Collection[str] = ()  # transactions whose logs are in no search
-    invented: Sequence[dict[str, Any]] = ()  # logs that are in every search they match
-    refused_blocks: Collection[str] = ()  # by hash: a search of one of them is a JSON-RPC error
-    empty_calls: bool = False  # every call of a contract returns nothing but zeros
-    large_receipts: bool = False  # a receipt is larger than anybody reads: a JSON-RPC error
-    network_id: int | None = None  # another one than the upstream's
+    batch_max: int | None = None  # maximum number of calls; otherwise a JSON-RPC error
+    null_blocks: float = 0.0  # the probability that a block is unknown
+    null_receipts: float = 0.0  # also of transactions, and of each log in a single block
+    hidden: Collection[str] = ()  # transactions whose logs never appear in searches
+    invented: Sequence[dict[str, Any]] = ()  # logs that appear in every matching search
+    refused_blocks: Collection[str] = ()  # block hashes for which a search is a JSON-RPC error
+    empty_calls: bool = False  # every contract call returns only zeros
+    large_receipts: bool = False  # receipts are too large: a JSON-RPC error
+    network_id: int | None = None  # differs from the upstream's
     finalized_is_latest: bool = False
     no_finalized: bool = False  # the tag is a JSON-RPC error
 
 
 class FaultyNode:
-    """A node in front of `upstream`, in this loop; `faults` may be set at any time."""
+    """A node in front of `upstream`, in this event loop. `faults` may be set at any time."""
 
     def __init__(self, upstream: str, *, seed: int = 0, faults: Faults = Faults()) -> None:
         self.faults = faults
-        self.asked: Counter[str] = Counter()  # calls, by their method
+        self.asked: Counter[str] = Counter()  # calls by method
         self.done: Counter[str] = Counter()  # faults: breakages, "dropped", "forged", "refused" …
         self.requests = 0
         self._upstream = upstream
@@ -92,7 +94,7 @@ class FaultyNode:
 
     @property
     def url(self) -> str:
-        """Give its address; the path is there to be looked for in logs, as if it were a key."""
+        """Return the node's URL. Tests search logs for its path, as if it were a key."""
         return f"http://127.0.0.1:{self._port}/v3/a-key-that-is-secret"
 
     async def __aenter__(self) -> Self:
@@ -139,7 +141,7 @@ class FaultyNode:
         return web.json_response(told if isinstance(asked, list) else (told or [None])[0])
 
     async def _broken(self, breakage: Breakage, request: web.Request) -> web.Response | None:
-        """Give an answer that is none; None where it has to be made of the true one."""
+        """Return a broken response, or None if it must be derived from the true response."""
         if breakage is Breakage.HANG:
             await self._closing.wait()
         if breakage in {Breakage.HANG, Breakage.CUT}:
@@ -164,7 +166,7 @@ class FaultyNode:
         return web.Response()
 
     async def _told(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Give what this node says: its upstream's answers to the calls as it understands them."""
+        """Return this node's responses, derived from the upstream's responses to adjusted calls."""
         head, final = await self._heads()
         meant = [_as_of(call, head, final) for call in calls]
         told = await self._ask([one for one in meant if one is not None])
@@ -177,7 +179,7 @@ class FaultyNode:
         ]
 
     async def _heads(self) -> tuple[int, int]:
-        """Give the last block, and the last finalized one, that this node knows."""
+        """Return the latest and the latest finalized block that this node knows."""
         tags = ("latest", "finalized")
         asked = [
             _call(number, "eth_getBlockByNumber", tag, False) for number, tag in enumerate(tags)
@@ -208,7 +210,7 @@ class FaultyNode:
         return None
 
     def _topics_refusal(self, call: dict[str, Any]) -> dict[str, Any] | None:
-        """Refuse a search with too many topics as geth does, also the search of a single block."""
+        """Reject a search with too many topics as geth does, even for a single block."""
         topics_max = self.faults.topics_max
         if topics_max is None or call["method"] != "eth_getLogs":
             return None
@@ -220,7 +222,7 @@ class FaultyNode:
     async def _said(
         self, call: dict[str, Any], answer: dict[str, Any] | None, head: int
     ) -> dict[str, Any]:
-        """Turn an answer into what this node says of it; no answer is beyond its last block."""
+        """Adjust a response to this node's faults and latest block."""
         if answer is not None and "error" in answer:
             return answer
         result = (answer or {}).get("result")
@@ -265,7 +267,7 @@ class FaultyNode:
     async def _forged(
         self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
     ) -> dict[str, Any]:
-        """Invent a log that only its receipt gives away: in a block that is really there."""
+        """Forge a log in a real block, so that only its missing receipt reveals the forgery."""
         start, end = int(search["fromBlock"], 16), int(search["toBlock"], 16)
         number = self._chance.randint(start, min(end, head))
         asked = _call(1, "eth_getBlockByNumber", hex(number), False)
@@ -284,7 +286,7 @@ class FaultyNode:
         }
 
     async def _ask(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Ask the upstream, which has no faults."""
+        """Call the upstream, which has no faults."""
         if not calls:
             return []
         assert self._client
@@ -323,7 +325,7 @@ _PLACES = {"eth_getBlockByNumber": 0, "eth_call": 1, "eth_getBalance": 1, "eth_g
 
 
 def _as_of(call: dict[str, Any], head: int, final: int) -> dict[str, Any] | None:
-    """Say a call in the upstream's words; None where this node knows nothing so new."""
+    """Adjust a call for the upstream; return None if it concerns blocks unknown to this node."""
     method, params = call["method"], list(call["params"])
     if method == "eth_blockNumber":
         return {**call, "method": "eth_getBlockByNumber", "params": [hex(head), False]}
@@ -348,7 +350,7 @@ def _number(tag: str, head: int, final: int) -> int:
 
 
 def _matches(search: dict[str, Any], log: dict[str, Any]) -> bool:
-    """Find whether a search is for a log."""
+    """Return whether a search matches a log."""
     if "blockHash" in search:
         is_there = search["blockHash"] == log["blockHash"]
     else:
@@ -363,7 +365,7 @@ def _matches(search: dict[str, Any], log: dict[str, Any]) -> bool:
 
 
 def _invented(search: dict[str, Any]) -> dict[str, Any]:
-    """Make a log of the first kind that is searched for, out of nothing."""
+    """Return a forged log of the first kind that is searched for."""
     word = f"0x{'0' * 24}{'7' * 40}"
     return {
         "address": search["address"][0],

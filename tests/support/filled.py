@@ -1,4 +1,4 @@
-"""A database that is filled once for the tests of a file: each of them has a copy of it."""
+"""A database that is filled once for the tests of a file. Each test gets a copy."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.support.databases import WORLD_TEMPLATE, Databases, name_of
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
-#: What a copy of the template with a merchant holds, as JSON in the environment.
+#: The contents of a copy of the template with a merchant, as JSON in the environment.
 WORLD_ENV = "TESTS_WORLD"
 
 
@@ -24,7 +24,7 @@ def open_filled_template(
     settings: Settings,
     fill: Callable[[World, asyncpg.Connection], Awaitable[None]],
 ) -> Generator[str]:
-    """Fill a database that is copied while the block runs, and give its name."""
+    """Fill a template database that can be copied while the block runs; yield its name."""
     url = databases.take(WORLD_TEMPLATE)
     asyncio.run(_fill(settings.model_copy(update={"database_url": url}), fill))
     yield name_of(url)

@@ -1,4 +1,4 @@
-"""deploy/cells/haproxy.cfg as Debian's HAProxy runs it, in front of installations of the tests."""
+"""deploy/cells/haproxy.cfg in Debian's HAProxy, in front of the tests' installations."""
 
 import asyncio
 import re
@@ -17,12 +17,12 @@ _WAIT_S = 30.0
 _LOOK_S = 0.02
 _AGAIN_S = 2.0
 _LOADED = "Loading success."
-#: Ports of the API processes of each installation, by its mark.
+#: The ports of each installation's API processes, by the installation's mark.
 Installations = Mapping[str, Sequence[int]]
 
 
 class InstallationProxy:
-    """HAProxy with a backend for each installation; its own port, and the lines it has logged."""
+    """HAProxy with a backend for each installation, its port and its log."""
 
     def __init__(self, folder: Path, installations: Installations) -> None:
         self._folder = folder
@@ -39,11 +39,11 @@ class InstallationProxy:
 
     @property
     def log(self) -> str:
-        """Return everything that it has logged."""
+        """Return HAProxy's log."""
         return self._log.read_text()
 
     def configure(self, installations: Installations) -> None:
-        """Write the configuration; a running HAProxy has it after `reload`."""
+        """Write the configuration. A running HAProxy applies it after `reload`."""
         text = _relocate(page("deploy/cells/haproxy.cfg"), self._folder, self.port)
         head, routes, middle, backends, tail = _parts(text)
         route, backend = routes.splitlines(keepends=True)[0], backends.partition("\n\n")[0]
@@ -56,7 +56,7 @@ class InstallationProxy:
         self._file.write_text(head + routes + middle + "\n\n".join(written) + "\n\n" + tail)
 
     async def __aenter__(self) -> Self:
-        """Start it, and wait until it serves."""
+        """Start HAProxy, and wait until it serves."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [tool("haproxy"), "-W", "-f", str(self._file)],
@@ -69,7 +69,7 @@ class InstallationProxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End it with its workers."""
+        """Stop HAProxy and its workers."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -79,18 +79,18 @@ class InstallationProxy:
             await asyncio.to_thread(self._process.wait)
 
     async def reload(self) -> None:
-        """Let it read its configuration again, as `systemctl reload haproxy` does."""
+        """Reload the configuration, as `systemctl reload haproxy` does."""
         assert self._process is not None
         times = self.log.count(_LOADED)
         async with asyncio.timeout(_WAIT_S):
             while True:
                 self._process.send_signal(signal.SIGUSR2)
-                with suppress(TimeoutError):  # one that comes just after the start is lost
+                with suppress(TimeoutError):  # a signal that arrives just after the start is lost
                     async with asyncio.timeout(_AGAIN_S):
                         return await self._loaded(times + 1)
 
     async def _loaded(self, times: int) -> None:
-        """Wait until it has begun to serve so many times."""
+        """Wait until HAProxy has started to serve this many times."""
         assert self._process is not None
         while self.log.count(_LOADED) < times:
             assert self._process.poll() is None, self.log
@@ -98,14 +98,14 @@ class InstallationProxy:
 
 
 def shipped_with(route: str, backend: str, folder: Path) -> str:
-    """Return the shipped file with one more line of the frontend and one more backend."""
+    """Return the shipped file with an additional frontend line and backend."""
     text = _relocate(page("deploy/cells/haproxy.cfg"), folder, free_port())
     head, routes, middle, backends, tail = _parts(text)
     return head + routes + route + middle + backends + backend + "\n" + tail
 
 
 def _relocate(text: str, folder: Path, port: int) -> str:
-    """Let the shipped file need neither its user nor its certificate."""
+    """Remove the user and the certificate from the shipped file."""
     for shipped, own in (
         ("    user haproxy\n    group haproxy\n", ""),
         ("/run/haproxy/admin.sock", str(folder / "admin.sock")),
@@ -120,7 +120,7 @@ def _relocate(text: str, folder: Path, port: int) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str, str, str]:
-    """Part the file at its `use_backend` lines and its backends of installations."""
+    """Split the file at its `use_backend` lines and its installations' backends."""
     parts = re.fullmatch(
         r"(.*?)((?:    use_backend [^\n]*\n)+)(.*?)(backend a1\n.*?\n\n)"
         r"(# Requests without a key.*)",

@@ -1,4 +1,4 @@
-"""Texts that would do harm as markup: put into a database, and looked for in pages."""
+"""Texts that would be harmful as markup, for databases, and a search for them in pages."""
 
 import html
 import re
@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import asyncpg
 
-#: What leaves its attribute and its element, and what a template would compute.
+#: Texts that would escape from an attribute or element, or that a template would evaluate.
 MARKUP = "\"><img src=x onerror=alert(1)><script>alert(1)</script>{{7*7}}'"
-#: The same in little, for columns that are bounded.
+#: A short version, for columns with a length limit.
 SHORT_MARKUP = "<b onclick=x>{{7*7}}'"
-#: What a link must not lead to.
+#: A URL that must not appear in a link.
 ADDRESS = "javascript:alert(1)//"
 
 _COLUMNS = """
@@ -25,9 +25,9 @@ _JSON = """
     json_build_object('order_id', $1::text, 'product', json_build_object('name', $1, 'detail', $1,
     'image', $1, 'category', $1, 'quantity', $1, 'vendor', $1), $1, $1)
 """
-#: How a column of a type is filled; rows differ, for the sake of unique columns.
+#: The value of a column by its type. It differs by row because of unique columns.
 _VALUES = {"text": "$1 || '~' || ctid::text", "ARRAY": "ARRAY[$1::text || '~' || ctid::text]"}
-#: Columns of words that the service alone writes, out of closed sets or by which it finds rows.
+#: Columns that only the service writes, with values from closed sets or lookup keys.
 _WORDS = {
     *("action", "amount", "amount_text", "chain", "channel", "checkout_id", "class", "countries"),
     *("country", "currencies", "currency", "estimated_tax", "failure_reason", "fee_amount"),
@@ -47,7 +47,7 @@ _WORDS = {
     *("route", "slug", "symbol", "time_zone", "token", "token_public_id", "total_amount"),
     *("checkout.id", "ring_key.name", "provider.name"),
 }
-#: What decrypts a proposal names its proposer; migrations are not read by pages.
+#: Decrypting a proposal needs its proposer's name, and pages do not read migrations.
 _BOUND = {"proposal.proposed_by", "schema_migration.name", "schema_migration.checksum"}
 _MARKED = re.compile(r"(?:'|//)([a-z_]+\.[a-z_]+)~?")
 _COMPUTED = re.compile(r"49'[a-z_]+\.")
@@ -55,9 +55,9 @@ _LINKS = frozenset({"href", "src", "action", "formaction", "poster", "data", "co
 
 
 async def make_hostile(url: str, text: str) -> set[str]:
-    """Fill every text of a database with `text` and its column's name; gives what was filled.
+    """Fill every text in a database with `text` and its column's name; return the columns.
 
-    What the constraints of a column refuse stays as it is.
+    Columns whose constraints reject the text keep their values.
     """
     connection = await asyncpg.connect(url)
     await connection.execute("SET session_replication_role = replica")
@@ -86,7 +86,7 @@ async def _fill(connection: asyncpg.Connection, column: asyncpg.Record, text: st
 
 
 class _Reader(HTMLParser):
-    """Reads a page as a browser does, and notes what a hostile text has become."""
+    """Parses a page like a browser, and records how hostile texts were interpreted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,12 +106,12 @@ class _Reader(HTMLParser):
 
 
 def harm_of(page: str) -> list[str]:
-    """Tell what of a page would do as a hostile text says."""
+    """List the parts of a page that would execute a hostile text."""
     reader = _Reader()
     reader.feed(page)
     return reader.harm + [f"computed: {found}" for found in _COMPUTED.findall(html.unescape(page))]
 
 
 def columns_on(page: str) -> set[str]:
-    """Tell of which columns a page shows the hostile text."""
+    """List the columns whose hostile text appears on a page."""
     return set(_MARKED.findall(html.unescape(page)))

@@ -1,16 +1,16 @@
-"""How an HTTP server of a test ends, whatever its clients are doing."""
+"""Stop a test's HTTP server, regardless of its clients."""
 
 import asyncio
 
 from aiohttp import web
 
-_TURNS = 5  # of the loop, until an accepted connection is known to the server
+_TURNS = 5  # turns of the loop until the server knows an accepted connection
 
 
 async def clean_up(runner: web.AppRunner) -> None:
-    """Accept no more, let the server hear of what was accepted, then end it.
+    """Stop accepting, let the server register accepted connections, then stop it.
 
-    asyncio drops a connection unclosed when its server closes a turn after it was accepted.
+    If a server closes one turn after it accepted a connection, asyncio drops it without closing it.
     """
     loop = asyncio.get_running_loop()
     for site in runner.sites:

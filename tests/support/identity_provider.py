@@ -1,6 +1,6 @@
-"""A provider of identities on a socket of its own: OpenID Connect with real keys, and lies.
+"""An OpenID Connect identity provider with real keys, which can also return false data.
 
-It signs with the primitives of `cryptography`, where the service checks with a library.
+It signs with the primitives in `cryptography`, while the service verifies with a library.
 """
 
 import base64
@@ -30,7 +30,7 @@ Claims = dict[str, Any]
 
 @dataclass
 class IdentityProvider:
-    """Signs in `person` to whoever asks; what it says can be changed before it is signed."""
+    """Signs in `person` on every request. Its claims can be changed before they are signed."""
 
     issuer: str
     person: Claims = field(
@@ -41,15 +41,15 @@ class IdentityProvider:
             "groups": ["staff", "payments-admins"],
         }
     )
-    key: int = 0  # which of the keys signs; the others are not published
+    key: int = 0  # the index of the signing key; the other keys are not published
     algorithm: str = "RS256"
     bits: int = 2048  # of the RSA key
     zeros: int = 0  # bytes before its modulus
-    jwk: Claims = field(default_factory=dict)  # laid over the RSA key that it publishes
+    jwk: Claims = field(default_factory=dict)  # overrides fields of the published RSA key
     lie: Callable[[Claims], None] = lambda _: None
     head: Claims = field(default_factory=dict)
-    answer: Claims = field(default_factory=dict)  # laid over the query of the way back
-    metadata: Claims = field(default_factory=dict)  # laid over what it says of itself
+    answer: Claims = field(default_factory=dict)  # overrides the query of the redirect back
+    metadata: Claims = field(default_factory=dict)  # overrides fields of its metadata
     accepts_codes_twice: bool = False
     asked: list[str] = field(default_factory=list)
     codes: dict[str, Claims] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class IdentityProvider:
         return web.json_response({"keys": [self._published(), _ec_jwk()]})
 
     def _published(self) -> Claims:
-        """Return the RSA key; with `zeros` its modulus is written longer than it is."""
+        """Return the RSA key. With `zeros`, its modulus has leading zero bytes."""
         jwk = _rsa_jwk(self.key, self.bits)
         if self.zeros:
             modulus = base64.urlsafe_b64decode(jwk["n"] + "==")
@@ -106,7 +106,7 @@ class IdentityProvider:
         return web.json_response({"id_token": self.token(asked["nonce"]), "token_type": "Bearer"})
 
     def token(self, nonce: str) -> str:
-        """Make an ID token of the person, as true as it is told to."""
+        """Return an ID token of the person, with any configured false claims."""
         now = int(time.time())
         claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 300}
         claims |= self.person | {"nonce": nonce}
@@ -122,7 +122,7 @@ class IdentityProvider:
 
 @asynccontextmanager
 async def identity_provider(host: str = "127.0.0.1") -> AsyncIterator[IdentityProvider]:
-    """Serve a provider on loopback; `localhost` is another site than 127.0.0.1 to a browser."""
+    """Serve a provider on `localhost`, which for browsers is a different site than 127.0.0.1."""
     provider = IdentityProvider("")
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", provider.get_discovery)
@@ -140,7 +140,7 @@ async def identity_provider(host: str = "127.0.0.1") -> AsyncIterator[IdentityPr
 
 
 def query_of(url: str) -> dict[str, str]:
-    """Return the query of an address, each name once."""
+    """Return the query of a URL, with each name once."""
     return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
 
 
@@ -174,7 +174,7 @@ def _sign(algorithm: str, key: rsa.RSAPrivateKey, content: bytes) -> bytes:
     if algorithm == "ES256":
         r, s = decode_dss_signature(_ec().sign(content, ec.ECDSA(hashes.SHA256())))
         return r.to_bytes(32, "big") + s.to_bytes(32, "big")
-    if algorithm == "HS256":  # with what everybody knows
+    if algorithm == "HS256":  # with public data as the key
         pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         return hmac.digest(pem, content, "sha256")
     return b""

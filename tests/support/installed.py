@@ -1,4 +1,4 @@
-"""Methods at the gateways that every process of the service knows: the fake one lives in a test."""
+"""Methods at gateways that every process has; the fake gateway exists only in a test."""
 
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.merchants.methods_operations import AddPaymentMethod
@@ -6,7 +6,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.support.world import ACTOR
 
-NOBODY_URL = "http://127.0.0.1:9"  # the port of `discard`: nobody listens there
+NOBODY_URL = "http://127.0.0.1:9"  # the `discard` port, on which nothing listens
 
 
 async def add_simulator_account(
@@ -15,7 +15,7 @@ async def add_simulator_account(
     api_key: str = "simkey",
     signing_secret: str = "simsecret",  # noqa: S107 - nobody knows it
 ) -> int:
-    """Add an account at the simulator; gives its id."""
+    """Add an account at the simulator; return its id."""
     service = await open_service(settings)
     try:
         account = AddAccount(
@@ -29,7 +29,7 @@ async def add_simulator_account(
 
 
 async def add_simulator_method(settings: Settings, *merchants: int) -> None:
-    """Let these merchants be paid by card, in baht, at the simulator."""
+    """Offer card payments in baht at the simulator to these merchants' buyers."""
     account_id = await add_simulator_account(settings)
     service = await open_service(settings)
     try:

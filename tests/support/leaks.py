@@ -1,4 +1,4 @@
-"""Collect what a test left unclosed while that test is still the one to blame."""
+"""Collect the objects that a test left unclosed, while the test can still be identified."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ class LeakError(AssertionError):
 
 
 def freeze() -> None:
-    """Exempt what is loaded from collection, so that collecting after a test takes milliseconds.
+    """Exempt loaded objects from collection, so that a collection after a test takes milliseconds.
 
     Exempt objects are still freed by their reference counts; only their cycles stay until `thaw`.
     """
@@ -23,12 +23,12 @@ def freeze() -> None:
 
 
 def thaw() -> None:
-    """Make everything collectable again: what module and session fixtures left in cycles."""
+    """Make all objects collectable again, including cycles from module and session fixtures."""
     gc.unfreeze()
 
 
 def forget_logs(config: pytest.Config) -> None:
-    """Drop the records that pytest keeps of the test: their tracebacks hold what leaked."""
+    """Drop pytest's log records of the test, because their tracebacks reference leaked objects."""
     plugin = config.pluginmanager.get_plugin("logging-plugin")
     assert plugin is not None
     plugin.caplog_handler.reset()
@@ -36,9 +36,10 @@ def forget_logs(config: pytest.Config) -> None:
 
 
 def collect_leaks() -> list[str]:
-    """Collect garbage, and say what complained of being collected unclosed.
+    """Collect garbage, and return the warnings of objects that were collected unclosed.
 
-    What survives is frozen: else every test would pay for all that those before it left alive.
+    Surviving objects are frozen. Otherwise, each collection would also scan the objects of all
+    earlier tests.
     """
     with _unraisable() as messages:
         freeze()
@@ -47,7 +48,7 @@ def collect_leaks() -> list[str]:
 
 @contextmanager
 def _unraisable() -> Iterator[list[str]]:
-    """Record the warnings that finalisers raise; the filter `error` makes them exceptions."""
+    """Record warnings from finalisers, which the `error` filter turns into exceptions."""
     messages: list[str] = []
 
     def record(unraisable: Any) -> None:

@@ -1,7 +1,7 @@
-"""A server of ours in the loop of a test, without the fixed waits of a process that ends.
+"""Run our server in a test's event loop, without the fixed delays of a process's shutdown.
 
-`uvicorn.Server.serve` looks for its end every 0.1 s and then waits 0.1 s more, which is most of the
-time of a small test. What it starts and ends is the same here.
+`uvicorn.Server.serve` checks every 0.1 s whether it should stop, and then waits another 0.1 s,
+which is most of the time of a small test. Startup and shutdown are otherwise the same.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ _LOOK_S = 0.001
 
 @asynccontextmanager
 async def listening(server: uvicorn.Server) -> AsyncIterator[None]:
-    """Serve while the block runs, then wait until no connection is left."""
+    """Serve while the block runs, then wait until all connections are closed."""
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup()
-    await server.on_tick(0)  # headers of every answer
+    await server.on_tick(0)  # headers of every response
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Payments, sessions and methods as values, each field with a plain default."""
+"""Payments, sessions and methods as values, with a default for each field."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -107,7 +107,7 @@ def a_merchant(**changes: Any) -> Merchant:
 
 
 def payable(methods: Iterable[PaymentMethod], merchant: Merchant | None = None) -> PayableMethods:
-    """What can be paid by methods of a merchant, else of one that may take everything."""
+    """Return the currencies payable with these methods, by default of an unrestricted merchant."""
     return find_payable_methods((merchant or a_merchant()).market, methods)
 
 
@@ -135,7 +135,7 @@ def a_method(**changes: Any) -> PaymentMethod:
     return PaymentMethod(**(values | changes))
 
 
-#: Addresses that are not at https://shop.example.com, however much they look like it.
+#: URLs that resemble https://shop.example.com but have a different origin.
 NO_WAY_BACK = (
     "javascript:alert(1)",
     "JavaScript:alert(1)//https://shop.example.com",

@@ -1,4 +1,4 @@
-"""What tests of on-chain payments arrange with: a chain, our contract, and a watcher's look."""
+"""Setup for on-chain tests: a chain, our contract, and passes of the watcher."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -32,7 +32,7 @@ SLUG = "native"
 
 
 class SkippingClock:
-    """A clock that runs as it should, and that can be put forward: nobody waits for a rest."""
+    """A running clock that can be advanced, so that tests do not wait for delays."""
 
     def __init__(self) -> None:
         self.skipped_s = 0.0
@@ -43,7 +43,7 @@ class SkippingClock:
 
 @dataclass
 class ChainWorld:
-    """A development chain with our contract, taken by the world's merchant."""
+    """A development chain with our contract, on which the world's merchant accepts payments."""
 
     world: World
     chain: DevChainRpc
@@ -64,12 +64,12 @@ class ChainWorld:
         return selected.payment, selected.session
 
     async def view(self, session: Session) -> dict[str, Any]:
-        """See a session as a wallet does."""
+        """Read a session as a wallet does."""
         service = self.world.service
         return await get_session_view(service.database, session.id, service.wallet_handoff)
 
     async def send(self, step: dict[str, Any], sender: str = "") -> str:
-        """Send one of a session's steps, mined or reverted; gives its hash."""
+        """Send a step of a session, and return its hash even if it is reverted."""
         tx_hash = await self.post_step(step, sender)
         await self.chain.receipt(tx_hash)
         return tx_hash
@@ -86,7 +86,7 @@ class ChainWorld:
         return await self.chain.ask("eth_sendTransaction", asked)
 
     async def pay(self, session: Session) -> str:
-        """Do what a wallet does; gives the payment's hash."""
+        """Pay like a wallet; return the hash of the payment's transaction."""
         view = await self.view(session)
         tx_hash = ""
         for step in view["steps"]:
@@ -95,7 +95,7 @@ class ChainWorld:
         return tx_hash
 
     async def _needs(self, when: str, view: dict[str, Any]) -> bool:
-        """Ask the token whether an approval is needed, as the page does."""
+        """Return whether an approval is needed, which the page checks in the same way."""
         asked = view["checks"]["allowance"]
         data = asked["data"].replace("{payer}", self.payer[2:])
         allowance = await self.chain.number("eth_call", {"to": asked["to"], "data": data}, "latest")
@@ -103,7 +103,7 @@ class ChainWorld:
         return short and (allowance > 0 or when == "allowance_lt_amount")
 
     async def allow(self, contract: str | None = None) -> None:
-        """Let a contract spend all that the payer has."""
+        """Allow a contract to spend all of the payer's tokens."""
         spender = bytes.fromhex((contract or self.deployment.contract_address)[2:])
         for token in self.deployment.tokens:
             if not token.native:
@@ -111,11 +111,11 @@ class ChainWorld:
                 await self.send({"to": token.address, "value": "0x0", "data": data})
 
     async def pay_otherwise(self, session: Session, **changes: Any) -> str:
-        """Pay a session with another amount, token, uuid, deadline, contract or sender."""
+        """Pay a session with a different amount, token, uuid, deadline, contract or sender."""
         return await self.send(self.call(session, **changes), changes.get("sender", ""))
 
     def call(self, session: Session, **changes: Any) -> dict[str, Any]:
-        """Encode a payment of a session, with whatever is to be wrong about it."""
+        """Encode a session's payment, with optional wrong values."""
         token = self.deployment.token(changes.get("token", session.quote.token))
         amount = changes.get("amount", session.quote.total_minor)
         data = abi.encode_pay(
@@ -136,23 +136,23 @@ class ChainWorld:
             assert await add_posted_hash(tx, session.id, bytes.fromhex(tx_hash[2:]), step)
 
     async def mine(self, count: int = 3) -> None:
-        """Make blocks, so that those before them become final."""
+        """Mine blocks, so that earlier blocks become final."""
         await self.chain.ask("anvil_mine", hex(count))
 
     async def reorg(self, depth: int) -> None:
-        """Take so many blocks back, and make as many empty ones."""
+        """Replace this many blocks with empty blocks."""
         await self.chain.ask("anvil_reorg", depth, [])
 
     async def height(self) -> int:
         return await self.chain.number("eth_blockNumber")
 
     async def pass_time(self, seconds: int) -> None:
-        """Let time pass, for the service's clock and the chain's."""
+        """Advance the service's and the chain's clocks."""
         await self.move_clock(seconds)
         await self.keep_time()
 
     async def keep_time(self) -> None:
-        """Make a block of the service's present; a reorg takes the time back as well."""
+        """Mine a block with the service's current time, because a reorg also reverts the time."""
         [row] = await self.world.rows("SELECT extract(epoch FROM clock())::bigint + 1 AS now")
         latest = await self.chain.ask("eth_getBlockByNumber", "latest", False)
         if int(latest["timestamp"], 16) < row["now"]:
@@ -160,12 +160,12 @@ class ChainWorld:
         await self.mine(1)
 
     async def move_clock(self, seconds: int) -> None:
-        """Let time pass for the service alone."""
+        """Advance only the service's clock."""
         self.moved_s += seconds
         await self.world.move_clock(self.moved_s)
 
     async def look(self) -> None:
-        """Look at the chain until nothing more is final."""
+        """Run the watcher until it has read all final blocks."""
         context = self.world.service.watch_context
         row = await chain_store.get_chain(context.database, self.slug)
         assert row is not None
@@ -174,7 +174,7 @@ class ChainWorld:
             pass
 
     async def decide(self) -> None:
-        """Let the expiry and the janitor do what is due."""
+        """Run all due expiries and inquiries."""
         service, patience_s = self.world.service, self.world.service.settings.closing_patience_s
         database = self.world.database
         while True:
@@ -189,12 +189,12 @@ class ChainWorld:
                 return
 
     async def turn(self) -> None:
-        """Look once, and let be decided what can be."""
+        """Run the watcher, and then everything that is due."""
         await self.look()
         await self.decide()
 
     async def final(self, blocks: int = 3) -> None:
-        """Make what was mined final, and take it in."""
+        """Make all mined blocks final, and process them."""
         await self.mine(blocks)
         await self.turn()
 
@@ -205,14 +205,14 @@ class ChainWorld:
         return (await self.world.see(payment)).payment.failure_reason
 
     async def dispositions(self) -> list[str]:
-        """List what the finalized logs were, in the order of the chain."""
+        """List the dispositions of the final logs, in chain order."""
         rows = await self.world.rows(
             "SELECT disposition FROM chain_receipt ORDER BY block, log_index"
         )
         return [row["disposition"] for row in rows]
 
     async def cases(self) -> list[str]:
-        """List the kinds of all cases, with those that are nobody's, by their names."""
+        """List the kinds of all cases in alphabetical order, including cases without a merchant."""
         rows = await self.world.rows("SELECT kind FROM money_case ORDER BY kind")
         return [row["kind"] for row in rows]
 
@@ -233,9 +233,9 @@ async def chain_world(
     endpoints: Sequence[str] = (),
     confirmations: int = 2,
 ) -> AsyncIterator[ChainWorld]:
-    """Deploy our contract on a chain and offer its tokens at the world's merchant.
+    """Deploy our contract on a chain, and offer its tokens for the world's merchant.
 
-    The watcher reads it through `endpoints`, if any are given.
+    The watcher reads the chain through `endpoints`, if given.
     """
     async with open_chain(url) as chain:
         deployment = await deploy(chain, PLANS[slug])
@@ -255,7 +255,7 @@ async def chain_world(
 
 
 def config_of(slug: str, confirmations: int = 2) -> ReaderConfig:
-    """Say when a development chain's blocks are final."""
+    """Return the finality settings of a development chain."""
     by_count = slug == SLUG
     return ReaderConfig(
         network_id=PLANS[slug].network_id,
@@ -304,7 +304,7 @@ async def offer(world: World, account_id: int, symbol: str) -> int:
 
 
 def pay_uuid(session: Session) -> bytes:
-    """Give the bytes that name a session on its chain."""
+    """Return the uuid that identifies a session on its chain."""
     return bytes.fromhex((session.reference or "")[2:])
 
 

@@ -1,4 +1,4 @@
-"""The stage of operations, arranged once for each file: its tests have copies of the database."""
+"""The stage of operations, arranged once per file, whose tests use copies of the database."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.support.world import World
 
 @dataclass(frozen=True)
 class StageTemplate:
-    """A database with the stage, and what its copies hold."""
+    """A database with the stage, and the stage's values."""
 
     name: str
     known: dict[str, Any]
@@ -24,7 +24,7 @@ class StageTemplate:
 
 
 async def stage_of(template: StageTemplate | None, world: World, service: Service) -> Stage:
-    """Give the stage that a test's database holds; one without a template is arranged now."""
+    """Return the stage in a test's database. Without a template, the stage is arranged now."""
     if template is None:
         return await make_stage(world, service)
     return Stage(world, service, dict(template.known), dict(template.tokens))
@@ -34,7 +34,7 @@ async def stage_of(template: StageTemplate | None, world: World, service: Servic
 def open_stage_template(
     databases: Databases, settings: Settings, ids: dict[str, Any]
 ) -> Iterator[StageTemplate]:
-    """Arrange the stage in a database that is copied while the block runs."""
+    """Arrange the stage in a template database that can be copied while the block runs."""
     url = databases.take(WORLD_TEMPLATE)
     known, tokens = asyncio.run(_arrange(settings.model_copy(update={"database_url": url}), ids))
     yield StageTemplate(name_of(url), known, tokens)

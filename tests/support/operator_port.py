@@ -1,4 +1,4 @@
-"""The operator port on a real socket, in the loop of a test."""
+"""The operator port on a real socket, in a test's event loop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +11,6 @@ from tests.support.world import Api, World
 
 @asynccontextmanager
 async def operator_port(settings: Settings, world: World, operated: Service) -> AsyncIterator[Api]:
-    """Serve the operator port of a service; gives a client of it."""
+    """Serve a service's operator port, and yield a client."""
     async with serving_operator(settings, operated) as base, Api(base, world) as client:
         yield client

@@ -1,6 +1,6 @@
-"""How long a test waits for something that must happen before it calls it missing.
+"""The time that a test waits for an event before it fails.
 
-A condition that comes true costs no more for a larger number; a busy machine may need it.
+A longer limit does not slow down passing tests, and a busy machine may need it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ _LOOK_S = 0.03
 
 
 async def until(ask: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """Ask until there is something, and give it."""
+    """Call a function until it returns a value, and return the value."""
     deadline = time.monotonic() + patience_s
     while True:
         found = ask()

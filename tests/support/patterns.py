@@ -1,9 +1,10 @@
-"""Tells whether a regular expression can backtrack: more than one way through the same text.
+"""Check whether a regular expression can backtrack, i.e. match the same text in several ways.
 
-The expression becomes an automaton of its characters (Glushkov's). A backtracking matcher takes as
-many steps as the automaton has paths over prefixes of the text. They are bounded, so that matching
-is linear, unless one state reaches itself by two paths over the same text (exponential), or two
-loops read the same text one after the other (a square). A search also starts at every character.
+The expression is converted to a Glushkov automaton. A backtracking matcher needs as many steps as
+the automaton has paths over prefixes of the text. The number of paths is bounded, and matching
+therefore linear, unless a state reaches itself on two paths over the same text (exponential time)
+or two consecutive loops read the same text (quadratic time). A search also starts at every
+character.
 """
 
 import re
@@ -14,7 +15,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 _ALPHABET = frozenset([*range(256), 0x661, 0x4E00, 0xD800])
-_MANY = 3  # a repetition up to more counts as one without an end, where it could be exponential
+_MANY = 3  # a repetition with a higher limit counts as unlimited
 _CATEGORIES = {
     ops.CATEGORY_DIGIT: str.isdecimal,
     ops.CATEGORY_SPACE: str.isspace,
@@ -27,7 +28,9 @@ _NEGATED = {
 }
 _REPEATS = {ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT}
 _NO_WIDTH = {ops.AT, ops.ASSERT, ops.ASSERT_NOT}
-Part = tuple[bool, frozenset[int], frozenset[int]]  # may be empty, first states, last states
+Part = tuple[
+    bool, frozenset[int], frozenset[int]
+]  # whether it may be empty, its first states, its last states
 _EMPTY: Part = (True, frozenset(), frozenset())
 
 
@@ -35,7 +38,7 @@ class _Automaton:
     def __init__(
         self, pattern: str | bytes, flags: int, *, bounded_loops: bool, search: bool
     ) -> None:
-        self.chars: list[frozenset[int]] = [_ALPHABET]  # of the state before the first character
+        self.chars: list[frozenset[int]] = [_ALPHABET]  # the state before the first character
         self.edges: set[tuple[int, int]] = set()
         self.doubled = False
         self._bounded_loops = bounded_loops
@@ -45,7 +48,7 @@ class _Automaton:
         if search and not anchored:
             self.edges.add((0, 0))
             if tree and tree[-1][0] in _REPEATS and tree[-1][1][1] is ops.MAXREPEAT:
-                low, _, body = tree[-1][1]  # nothing comes after it, so it never has to give back
+                low, _, body = tree[-1][1]  # nothing follows it, so it never backtracks
                 tree[-1] = (tree[-1][0], (low, low, body))
         _, first, _ = self._sequence(tree)
         self._connect({0}, first)
@@ -101,7 +104,7 @@ class _Automaton:
         return self._joined(whole, self._optional(min(high - low, _MANY), body))
 
     def _optional(self, times: int, body: Any) -> Part:
-        """Read a body so many times at most: none is left out before one that is read."""
+        """Repeat a body at most this many times. Only trailing repetitions may be missing."""
         if times == 0:
             return _EMPTY
         _, first, last = self._sequence(body)
@@ -135,7 +138,7 @@ class _Automaton:
         return frozenset(ord(one) for char in chars for one in (chr(char), chr(char).swapcase()[0]))
 
     def meets(self, *states: int) -> bool:
-        """Tell whether one character can lead into all of these states."""
+        """Return whether a single character can lead to all of these states."""
         return bool(frozenset.intersection(*(self.chars[state] for state in states)))
 
 
@@ -146,7 +149,7 @@ def _category(item: Any) -> Iterator[int]:
 
 
 def ways_to_backtrack(pattern: str | bytes, flags: int = 0, *, search: bool = False) -> str | None:
-    """Say how a pattern can backtrack without bound; None where it is linear."""
+    """Describe how a pattern can backtrack without a bound; return None if it is linear."""
     loops = _Automaton(pattern, flags, bounded_loops=True, search=False)
     if loops.doubled:
         return "a repetition within a repetition reads the same text"

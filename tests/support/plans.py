@@ -1,4 +1,4 @@
-"""What PostgreSQL reads for a statement of the service."""
+"""The rows and blocks that PostgreSQL reads for a statement of the service."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _PARAMETER = re.compile(r"\$(\d+)")
 
 
 class Recorder:
-    """Stands where a database would, and keeps the statement instead of running it."""
+    """Replaces the database, and records the statement instead of running it."""
 
     payer_sealing = PayerSealing(Encryption(bytes(32), {"a": bytes(32)}), is_on=False)
 
@@ -42,7 +42,7 @@ def _literal(value: object) -> str:
 
 
 async def plan(raw: asyncpg.Connection, asked: Recorder) -> Any:
-    """Run a statement as one that was prepared, and give what PostgreSQL did."""
+    """Run a statement as a prepared statement, and return PostgreSQL's plan."""
     arguments = ", ".join(_literal(one) for one in asked.args)
     await raw.execute(f"PREPARE asked AS {asked.query}")
     try:
@@ -65,7 +65,7 @@ def pages_read(node: dict[str, Any]) -> int:
 
 
 async def generic_plan(raw: asyncpg.Connection, query: str) -> Any:
-    """Give the plan of a statement that was prepared and knows none of its values."""
+    """Return the generic plan of a prepared statement, which does not depend on its values."""
     await raw.execute("SET plan_cache_mode = force_generic_plan")
     await raw.execute(f"PREPARE asked AS {query}")
     nulls = ", ".join(["NULL"] * max((int(one) for one in _PARAMETER.findall(query)), default=0))

@@ -1,6 +1,6 @@
-"""What tests need beside the developers' packages, and the command that installs it.
+"""The tests' requirements besides the development packages, and the command to install them.
 
-`make test` installs everything first. A folder that is run alone is told what is missing.
+`make test` installs everything first. A run of a single folder reports missing requirements.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,13 +22,13 @@ examples = cache(has_examples)
 
 @cache
 def chromium() -> bool:
-    """Tell whether there is a browser."""
+    """Return whether a browser is installed."""
     return browser.find_light() is not None
 
 
 Need = Callable[[], bool]
 
-#: What the tests of a folder or a file need.
+#: The requirements of the tests in a folder or file.
 NEEDS: dict[str, Need] = {
     "clients": openapi_tools,
     "sdks": openapi_tools,
@@ -39,7 +39,7 @@ NEEDS: dict[str, Need] = {
     "web/test_html.py": web_tools,
     "web/test_sdk_files.py": web_tools,
 }
-#: What the tests that have a fixture need.
+#: The requirements of the tests with a fixture.
 FIXTURES: dict[str, Need] = {"browser": chromium}
 _NAMES = {
     openapi_tools: "the tools of the libraries (.venv/openapi, .venv/clients, .venv/mcp)",
@@ -50,7 +50,7 @@ _NAMES = {
 
 
 def missing(path: str, fixtures: Iterable[str] = ()) -> str | None:
-    """Say what a test lacks and which command installs it; None if it lacks nothing."""
+    """Describe a test's missing requirements and their installation; None if none are missing."""
     needs = [
         need for prefix, need in NEEDS.items() if path == prefix or path.startswith(f"{prefix}/")
     ]
@@ -62,7 +62,7 @@ def missing(path: str, fixtures: Iterable[str] = ()) -> str | None:
 
 
 def stop_if_nothing_can_run(items: list[pytest.Item], root: Path) -> dict[str, str]:
-    """Give what is missing by test; `UsageError` if every test lacks something."""
+    """Return the missing requirements by test. Raises `UsageError` if no test can run."""
     told = {
         item.nodeid: text
         for item in items

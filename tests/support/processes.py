@@ -1,4 +1,4 @@
-"""Processes of the service for tests, started warm: see `warm_python`."""
+"""Warm-started processes of the service for tests; see `warm_python`."""
 
 import atexit
 import functools
@@ -19,7 +19,7 @@ _SERVER_DIED = -signal.SIGKILL
 
 
 class Process:
-    """A process that was started warm; what `subprocess.Popen` offers, as far as tests ask."""
+    """A warm-started process, with the parts of `subprocess.Popen` that tests use."""
 
     def __init__(self, words: list[str], connection: socket.socket) -> None:
         self._words = words
@@ -29,14 +29,14 @@ class Process:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Give its exit status, None while it runs."""
+        """Return the exit status, or None while the process is running."""
         try:
             return self.wait(0.0)
         except subprocess.TimeoutExpired:
             return None
 
     def wait(self, timeout: float = PATIENCE_S) -> int:
-        """Wait until it has ended; gives its exit status, a negative one for a signal."""
+        """Wait until the process ends, and return its exit status, negative for a signal."""
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
@@ -65,7 +65,7 @@ def start(
     errors: IO[bytes] | None = None,
     folder: Path | None = None,
 ) -> Process:
-    """Start what `python -m` does with these words; without `errors`, all goes to `output`."""
+    """Start `python -m` with these arguments. Without `errors`, all output goes to `output`."""
     with Path(os.devnull).open("rb") as nothing:
         streams = [stream.fileno() for stream in (nothing, output, errors or output)]
         connection = warm_python.request(server(), words, env, folder or Path.cwd(), streams)
@@ -75,7 +75,7 @@ def start(
 def run(
     *words: str, env: Mapping[str, str], folder: Path | None = None, timeout: float = PATIENCE_S
 ) -> "subprocess.CompletedProcess[str]":
-    """Run what `python -m` does with these words; gives what it wrote and its exit status."""
+    """Run `python -m` with these arguments; return its output and exit status."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = start(*words, output=output, errors=errors, env=env, folder=folder)
         try:
@@ -95,9 +95,9 @@ def _read(stream: IO[bytes]) -> str:
 
 @functools.cache
 def server() -> str:
-    """Start the process that forks the others; gives the path where it listens.
+    """Start the process that forks the others; return the path of its socket.
 
-    It ends with this one. Who asks before it has imported the service waits until it has.
+    It ends with this process. Requests wait until it has imported the service.
     """
     folder = tempfile.TemporaryDirectory(prefix="payintent-warm-")
     path = str(Path(folder.name, "socket"))

@@ -1,4 +1,4 @@
-"""A real Prometheus with our configuration, which collects from processes of a test."""
+"""A real Prometheus with our configuration, which scrapes a test's processes."""
 
 import subprocess
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ _FOLDER = ROOT / "deploy/prometheus"
 
 
 class Prometheus:
-    """A running one; answers queries as it answers Grafana."""
+    """A running Prometheus, with the query API that Grafana uses."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -32,15 +32,15 @@ class Prometheus:
         return told["data"]
 
     async def query(self, query: str) -> list[Any]:
-        """Give the series that a query has now."""
+        """Return the current series of a query."""
         return (await self.ask("query", query=query))["result"]
 
     async def collecting(self) -> bool:
-        """Tell whether everything was collected at least once."""
+        """Return whether all targets were scraped at least once."""
         try:
             targets = (await self.ask("targets", state="active"))["activeTargets"]
         except aiohttp.ClientError:
-            return False  # it still starts
+            return False  # it is still starting
         return all(target["health"] == "up" for target in targets)
 
 
@@ -48,7 +48,7 @@ class Prometheus:
 async def running_prometheus(
     http: aiohttp.ClientSession, folder: Path, urls: dict[str, str]
 ) -> AsyncIterator[Prometheus]:
-    """Run our configuration with these addresses by job, every second instead of every 15."""
+    """Run our configuration with these targets by job, scraped every second instead of every 15."""
     configuration = yaml.safe_load((_FOLDER / "prometheus.yaml").read_text())
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     configuration["rule_files"] = [str(_FOLDER / one) for one in configuration["rule_files"]]

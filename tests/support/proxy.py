@@ -1,4 +1,4 @@
-"""deploy/nginx.conf as Debian's nginx runs it, in front of a service of the tests."""
+"""deploy/nginx.conf in Debian's nginx, in front of a test's service."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ http {{
 
 @asynccontextmanager
 async def proxied(*ports: int, folder: Path) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
-    """Put nginx in front of processes at these ports; gives its address, and what trusts it."""
+    """Run nginx in front of these ports; yield its URL and a context that trusts it."""
     _certify(folder)
     ours, plain = free_port(), free_port()
     conf = page("deploy/nginx.conf")

@@ -1,4 +1,4 @@
-"""What tests of refunds on a chain arrange with: a signer that can fail, and a refunder's turn."""
+"""Setup for on-chain refund tests: a signer that can fail, and passes of the refund sender."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,21 +24,21 @@ COIN = 10**18
 
 
 class Mood(StrEnum):
-    """What a signer does when it is asked to send."""
+    """The behaviour of a signer for a send request."""
 
     SENDS = "sends"
-    LOSES = "loses"  # it sends, and its answer is lost
-    SILENT = "silent"  # it reads the question and does nothing
-    REFUSES = "refuses"  # it says no, and sends nothing
+    LOSES = "loses"  # it sends, and its response is lost
+    SILENT = "silent"  # it reads the request and does nothing
+    REFUSES = "refuses"  # it refuses and does not send
 
 
 @dataclass
 class Signer:
-    """A signer in front of a development chain, which has the keys of its own accounts."""
+    """A signer in front of a development chain, which has its accounts' keys."""
 
     upstream: str
     mood: Mood = Mood.SENDS
-    away: bool = False  # no question is answered at all
+    away: bool = False  # no request gets a response
     sent: list[str] = field(default_factory=list[str])  # hashes
     url: str = ""
 
@@ -66,7 +66,7 @@ def _cut(request: web.Request) -> web.Response:
 
 @dataclass
 class RefundWorld:
-    """A chain with our contract, a signer for it, and what sends refunds there."""
+    """A chain with our contract, a signer, and the refund senders."""
 
     ground: ChainWorld
     signer: Signer
@@ -74,11 +74,11 @@ class RefundWorld:
 
     @property
     def refunder(self) -> str:
-        """Whose account sends refunds; it has money, and the contract may spend it."""
+        """The account that sends refunds. The contract may spend its money."""
         return self.ground.deployment.refunder
 
     async def paid(self, symbol: str = "NATIVED") -> tuple[Payment, Session]:
-        """Have a payment of 25.50 USD made, by a payer who has all the money there is."""
+        """Create a payment of 25.50 USD, and pay it from the account that has all the money."""
         payment, session = await self.ground.bill(symbol)
         await self.ground.pay(session)
         await self.ground.final()
@@ -86,7 +86,7 @@ class RefundWorld:
         return payment, session
 
     async def ask(self, payment: Payment, amount: str | None = None, **more: Any) -> Refund:
-        """Ask for a refund as the merchant would."""
+        """Request a refund as the merchant."""
         asked = CreateRefundRequest(
             merchant_id=payment.merchant_id,
             payment_id=payment.id,
@@ -97,9 +97,9 @@ class RefundWorld:
         return (await self.ground.world.service.refund_creator.create(asked)).refund
 
     async def turn(self) -> None:
-        """Look after every refund that has not ended, once."""
+        """Process every unfinished refund once."""
         service = self.ground.world.service
-        self.ground.clock.skipped_s += 60  # nobody waits for a signer's rest
+        self.ground.clock.skipped_s += 60  # tests do not wait for a signer's back-off
         await self.ground.world.rows(
             "UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL"
         )
@@ -112,12 +112,12 @@ class RefundWorld:
         return found
 
     async def stands(self, refund: Refund) -> tuple[str, str]:
-        """Give a refund's status, and how far it is."""
+        """Return a refund's status and step."""
         seen = await self.see(refund)
         return seen.status.value, seen.step.value
 
     async def balance(self, token: str, owner: str) -> int:
-        """Ask the chain how much somebody has."""
+        """Read an account's balance from the chain."""
         place = self.ground.deployment.token(token)
         if place.native:
             return await self.ground.chain.number("eth_getBalance", owner, "latest")
@@ -126,14 +126,14 @@ class RefundWorld:
         return await self.ground.chain.number("eth_call", asked, "latest")
 
     async def logs(self) -> list[str]:
-        """List what the finalized refund logs were, in the order of the chain."""
+        """List the dispositions of the final refund logs, in chain order."""
         rows = await self.ground.world.rows(
             "SELECT disposition FROM chain_refund ORDER BY block, log_index"
         )
         return [row["disposition"] for row in rows]
 
     async def by_hand(self, refund_id: UUID, amount: int, **changes: Any) -> str:
-        """Call the contract's `refund` without us; gives the hash."""
+        """Call the contract's `refund` without the service; return the hash."""
         place = self.ground.deployment.token(changes.get("token", "NATIVED"))
         data = abi.encode_refund(
             changes.get("uuid", bytes(16)),
@@ -150,7 +150,7 @@ class RefundWorld:
         return await self.ground.send(step, changes.get("sender", self.refunder))
 
     async def revert(self, session: Session) -> None:
-        """Have a refund's transaction reverted, and that be final."""
+        """Revert a refund's transaction, and make the revert final."""
         self.signer.mood = Mood.SILENT
         await self.turn()
         self.signer.mood = Mood.SENDS
@@ -167,7 +167,7 @@ class RefundWorld:
 
 @asynccontextmanager
 async def signing(upstream: str) -> AsyncIterator[Signer]:
-    """Put a signer before a development chain."""
+    """Run a signer in front of a development chain."""
     signer = Signer(upstream)
     app = web.Application()
     app.router.add_post("/{path:.*}", signer.answer)
@@ -186,7 +186,7 @@ async def signing(upstream: str) -> AsyncIterator[Signer]:
 async def refunding(
     ground: ChainWorld, refund_senders: dict[str, RpcRefundSender], urls: Sequence[str] = ()
 ) -> AsyncIterator[RefundWorld]:
-    """Let refunds be sent on a chain; `refund_senders` are those that the service works with."""
+    """Set up refunds on a chain. `refund_senders` are the service's senders."""
     async with signing(ground.chain.url) as signer:
         endpoints = {ground.slug: list(urls) or [ground.chain.url]}
         opened = open_refund_senders({ground.slug: signer.url}, endpoints, ground.clock)

@@ -1,4 +1,4 @@
-"""A server that ends TLS and hands every connection on, as a proxy before a process does."""
+"""A server that terminates TLS and forwards every connection, like a proxy."""
 
 import asyncio
 import ssl
@@ -10,7 +10,7 @@ _READ_MAX = 64 * 1024
 
 
 class TlsRelay(TcpServer):
-    """Ends TLS; hands the bytes of each connection to a port of this machine."""
+    """Terminates TLS, and forwards each connection to a local port."""
 
     def __init__(self, tls: ssl.SSLContext, target_port: int) -> None:
         super().__init__(self._relay, tls)
@@ -18,7 +18,7 @@ class TlsRelay(TcpServer):
 
     @property
     def place(self) -> str:
-        """Where it listens, as host and port."""
+        """The listen address, as host and port."""
         return f"127.0.0.1:{self.port}"
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,7 +32,7 @@ class TlsRelay(TcpServer):
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:  # also where the server is stopped meanwhile
+        finally:  # even if the server is stopped in the meantime
             for end in (back, writer):
                 end.transport.abort()
             for pump in pumps:

@@ -1,4 +1,4 @@
-"""The database roles of docs/operate/install.md, made and granted by the files that it leads to."""
+"""The database roles in docs/operate/install.md, created by the files that the page names."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,17 +17,17 @@ _LOCK = 0x526F6C65  # roles belong to the server, which all test processes share
 
 
 def statements(title: str) -> str:
-    """Give the statements of a file of deploy/database."""
+    """Return the statements in a file in deploy/database."""
     return page(f"deploy/database/{title}.sql")
 
 
 def making_roles() -> list[str]:
-    """Give the statements that make roles and database, one by one."""
+    """Return the individual statements that create the roles and the database."""
     return [one for one in statements("roles").split(";\n") if one.strip()]
 
 
 def url_of(role: str, server_url: str, database: str) -> str:
-    """Give the address of a database for a role."""
+    """Return the URL of a database for a role."""
     parts = urlsplit(server_url)
     place = f"{role}:{PASSWORD}@{parts.hostname}:{parts.port}"
     return urlunsplit(parts._replace(netloc=place, path=f"/{database}"))
@@ -35,7 +35,7 @@ def url_of(role: str, server_url: str, database: str) -> str:
 
 @asynccontextmanager
 async def database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
-    """Make a database as the files say; gives its address for each role, and the server's own."""
+    """Create a database with the files; return its URL for each role and for the superuser."""
     async with empty_database_with_roles(server_url) as urls:
         await migrate(urls[OWNER], statements("grants"))
         yield urls
@@ -43,7 +43,7 @@ async def database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
 
 @asynccontextmanager
 async def empty_database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
-    """Make a database that is not migrated yet; gives its addresses as `database_with_roles`."""
+    """Create a database without migrations; return the same URLs as `database_with_roles`."""
     name = f"test_{uuid4().hex}"
     urls = {role: url_of(role, server_url, name) for role in (OWNER, *RUNNING)}
     urls["superuser"] = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
@@ -55,7 +55,7 @@ async def empty_database_with_roles(server_url: str) -> AsyncIterator[dict[str, 
 
 
 async def run(url: str, statements: str) -> None:
-    """Run statements on a connection of their own."""
+    """Run statements on a separate connection."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(statements)

@@ -1,4 +1,4 @@
-"""The complete route tables, as an application has them once its service is open."""
+"""The complete route tables of an application with an open service."""
 
 from unittest.mock import Mock
 
@@ -10,7 +10,7 @@ from payintent.merchants.access import MerchantApi
 from payintent.portal.routes import PORTAL_ROUTES
 
 _ROUTE_CONTEXT = Mock(merchant_api=MerchantApi(Mock(), Mock()))
-#: Of the public port, without the merchant portal.
+#: The routes of the public port, without the merchant portal.
 ROUTES: list[Route] = [
     *routes.make_api_routes(_ROUTE_CONTEXT),
     *(route for route in routes.PUBLIC_ROUTES if route not in PORTAL_ROUTES),

@@ -1,4 +1,4 @@
-"""Payments by the thousand, written past the service: with any status, in any order."""
+"""Thousands of payments, written without the service, with any status and in any order."""
 
 from tests.support.world import World
 
@@ -53,7 +53,9 @@ async def write_payments(
     """Write payments, `at_once` of them in each millisecond from 2026-11-21T08:00:00Z on."""
     selected = await world.create()
     session_id = (await world.select(selected)).session.id
-    await world.rows("UPDATE payment SET merchant_id = 0 WHERE id = $1", selected.id)  # nobody's
+    await world.rows(
+        "UPDATE payment SET merchant_id = 0 WHERE id = $1", selected.id
+    )  # without an owner
     await world.rows(
         _INSERT,
         merchant_id or world.merchant_id,

@@ -1,4 +1,4 @@
-"""The service of a test on real sockets, in the loop of the test."""
+"""A test's service on real sockets, in the test's event loop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ _HOST = "127.0.0.1"
 
 
 def app_of(settings: Settings, service: Service, operator: Starlette | None = None) -> Application:
-    """Build the application of a service that is open already."""
+    """Build the application of an open service."""
 
     async def opened(_: Settings) -> Service:
         return service
@@ -27,16 +27,16 @@ def app_of(settings: Settings, service: Service, operator: Starlette | None = No
 
 @asynccontextmanager
 async def serving(settings: Settings, service: Service, port: int) -> AsyncIterator[Application]:
-    """Serve page and API on a port of this machine; gives the application."""
+    """Serve the pages and the API on a local port, and yield the application."""
     app = app_of(settings, service)
     async with listening(make_server(app, settings, _HOST, port)):
         yield app
-        app.on_stop()  # or streams would be waited for
+        app.on_stop()  # the shutdown would otherwise wait for streams
 
 
 @asynccontextmanager
 async def serving_api(settings: Settings, world: World) -> AsyncIterator[Api]:
-    """Serve the API of a world; gives a client with its merchant's key."""
+    """Serve a world's API, and yield a client with its merchant's key."""
     port = free_port()
     async with (
         serving(settings, world.service, port) as app,
@@ -47,7 +47,7 @@ async def serving_api(settings: Settings, world: World) -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def serving_operator(settings: Settings, service: Service) -> AsyncIterator[str]:
-    """Serve the operator port of a service, beside the API that opens it; gives its address."""
+    """Serve a service's operator port in addition to its API, and yield its URL."""
     operator, ports = build_operator_app(), (free_port(), free_port())
     app = app_of(settings, service, operator)
     api = make_server(app, settings, _HOST, ports[0])

@@ -1,4 +1,4 @@
-"""A mail server on a socket of its own, in threads: SMTP with STARTTLS, TLS and signing in."""
+"""A threaded mail server: SMTP with STARTTLS, TLS and authentication."""
 
 import base64
 import socketserver
@@ -16,20 +16,22 @@ USER, PASSWORD = "payintent", "a-passw0rd"
 
 @dataclass
 class SmtpServer:
-    """What it received, and how it behaves."""
+    """The received mails, and the server's behaviour."""
 
     port: int = 0
     tls: ssl.SSLContext | None = None  # for STARTTLS
-    said: dict[str, str] = field(default_factory=dict)  # an answer in place of its own, by command
-    hang_up_after: int | None = None  # so many mails on one connection
-    received: list[tuple[str, bytes]] = field(default_factory=list)  # recipient and what was sent
-    offers: list[str] = field(default_factory=list)  # extensions beside its own
+    said: dict[str, str] = field(
+        default_factory=dict
+    )  # responses by command, in place of the normal responses
+    hang_up_after: int | None = None  # maximum number of mails per connection
+    received: list[tuple[str, bytes]] = field(default_factory=list)  # recipient and content
+    offers: list[str] = field(default_factory=list)  # additional extensions
     commands: list[str] = field(default_factory=list)
     was_encrypted: list[bool] = field(default_factory=list)
 
     @property
     def mails(self) -> list[EmailMessage]:
-        """The mails, parsed."""
+        """The parsed mails."""
         return [_parsed(raw) for _, raw in self.received]
 
 
@@ -38,7 +40,7 @@ def _parsed(raw: bytes) -> Any:
 
 
 class _Session(socketserver.StreamRequestHandler):
-    """One connection: a line is a command, its first four letters say which."""
+    """A connection. Each line is a command, identified by its first four letters."""
 
     server: "_Listening"
 
@@ -51,7 +53,7 @@ class _Session(socketserver.StreamRequestHandler):
                 return
 
     def finish(self) -> None:
-        """Close what encrypts the connection too."""
+        """Also close the TLS layer of the connection."""
         super().finish()
         self.request.close()
 
@@ -120,14 +122,14 @@ class _Listening(socketserver.ThreadingTCPServer):
         return connection, address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that distrusts a certificate hangs up."""
+        """Ignore the error: a client that distrusts the certificate disconnects."""
 
 
 @contextmanager
 def smtp_server(
     *, starttls: ssl.SSLContext | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[SmtpServer]:
-    """Listen on loopback until the test is over."""
+    """Listen on loopback until the test ends."""
     with _Listening(("127.0.0.1", 0), _Session) as listening:
         listening.implicit = tls
         listening.known = SmtpServer(port=listening.server_address[1], tls=starttls)

@@ -1,4 +1,4 @@
-"""One good example of every operation, in an order in which each of them can be done."""
+"""A valid example of every operation, in an order in which all of them can run."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,11 +42,11 @@ from tests.support.fakes import captured
 from tests.support.world import World
 
 ADA, ALAN = Actor("Ada", "ticket 7", Role.ADMIN), Actor("Alan", "agreed", Role.ADMIN)
-HOOKS = "https://93.184.216.34/hooks"  # public, and no name that would have to be resolved
+HOOKS = "https://93.184.216.34/hooks"  # a public address, which needs no name resolution
 _CALLBACK = {"callback_url": HOOKS, "allow_http": False}
 SECRET = "a-credential-of-the-gateway"
 
-#: Fields by action, in the table's order; `$name` stands for what the stage knows.
+#: Fields by action, in the table's order. `$name` stands for a value of the stage.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "merchant.create": {"name": "Third Shop", "methods": "all", **_CALLBACK},
     "merchant.list": {"name": "o", "limit": 10},
@@ -318,7 +318,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "webhooks.replay-missed": {"merchant_id": "$old_merchant", "since": "2020-01-01T00:00:00Z"},
 }
 
-#: What another person must approve whoever proposes it, and what only over HTTP.
+#: Operations that always need another person's approval, and those that need it only over HTTP.
 TWO_PEOPLE = frozenset(
     {
         "operator.issue",
@@ -347,7 +347,7 @@ TWO_OVER_HTTP = TWO_PEOPLE | {
     "merchant.rotate-secret",
     "merchant.invite",
 }
-#: Where a change is about a merchant that its fields do not name.
+#: Changes that concern a merchant whose id is not among their fields.
 ABOUT = {
     "key.revoke": "$merchant",
     "account.change": "$merchant",
@@ -375,15 +375,15 @@ ABOUT = {
 
 @dataclass
 class Stage:
-    """An installation outside the sandbox, with a merchant that is NEW and one that has events."""
+    """An installation outside the sandbox, with a NEW merchant and a merchant with events."""
 
     world: World
     service: Service
     known: dict[str, Any]
-    tokens: dict[str, str]  # of Ada, Alan, Bob and Eve, who are admins
+    tokens: dict[str, str]  # of the admins Ada, Alan, Bob and Eve
 
     def fields(self, action: str) -> dict[str, Any]:
-        """Give an example's fields, as JSON would hold them."""
+        """Return an example's fields as JSON values."""
         return {name: self.meant(value) for name, value in EXAMPLES[action].items()}
 
     def meant(self, value: Any) -> Any:
@@ -392,11 +392,11 @@ class Stage:
         return value
 
     def example(self, action: str) -> AnyOperation[Any]:
-        """Give an operation that can be done once those before it in the table were."""
+        """Return an operation that can run after the earlier operations in the table."""
         return msgspec.convert(self.fields(action), OPERATIONS[action])
 
     async def perform(self, operation: AnyOperation[Any], actor: Actor = ADA) -> Any:
-        """Do it; what needs another person is approved by Alan, and given as it was shown."""
+        """Run an operation, with Alan's approval if needed, and return its displayed result."""
         return await agreed(self.service, operation, actor)
 
 
@@ -411,7 +411,7 @@ async def agreed(service: Service, operation: AnyOperation[Any], actor: Actor = 
 
 @asynccontextmanager
 async def out_of_the_sandbox(world: World, **gateways: Gateway) -> AsyncIterator[Service]:
-    """Open the world's installation once more, as one that is no sandbox."""
+    """Open the world's installation again, outside sandbox mode."""
     settings = world.service.settings.model_copy(update={"sandbox": False})
     with contract_node() as url:
         service = await open_service(with_node(settings, url), gateways | {"fake": world.gateway})
@@ -422,7 +422,7 @@ async def out_of_the_sandbox(world: World, **gateways: Gateway) -> AsyncIterator
 
 
 async def make_stage(world: World, service: Service) -> Stage:
-    """Arrange whatever the examples name."""
+    """Create everything that the examples reference."""
     tokens = {name: await world.operator_token(name) for name in ("Ada", "Alan", "Bob", "Eve")}
     new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ADA)
     merchant_id = new.merchant.id
@@ -481,7 +481,7 @@ async def make_stage(world: World, service: Service) -> Stage:
 
 
 async def add_statement(world: World) -> UUID:
-    """Close a day of the first merchant with whatever is owed to it."""
+    """Close a day of the first merchant with its current balance."""
     statement_id = world.id_generator.new_id()
     await world.rows(
         """
@@ -500,7 +500,7 @@ async def add_statement(world: World) -> UUID:
 
 
 async def _failed_run(world: World, account_id: int) -> UUID:
-    """Let a worker have failed at a file of an account."""
+    """Record that a worker failed to process an account's file."""
     run_id = world.id_generator.new_id()
     await world.rows(
         """
@@ -515,7 +515,7 @@ async def _failed_run(world: World, account_id: int) -> UUID:
 
 
 async def _payout(world: World, service: Service) -> UUID:
-    """Record that a little of the paid payment went to the first merchant."""
+    """Record a small payout of the paid payment to the first merchant."""
     record = RecordPayout(
         merchant_id=world.merchant_id, amount="1.00", currency="THB", reference="transfer 1"
     )
@@ -523,14 +523,14 @@ async def _payout(world: World, service: Service) -> UUID:
 
 
 async def _gateway_payout(service: Service, account_id: int) -> UUID:
-    """Record that a gateway paid something out of an account."""
+    """Record a gateway's payout of an account."""
     record = RecordGatewayPayout(
         account_id=account_id, amount="9.00", currency="THB", reference="po_1"
     )
     return (await service.run_operation(record, ADA)).id
 
 
-#: As if a deposit had paid what the newest pending refund returns.
+#: Makes the newest pending refund look like the refund of a deposit.
 PAID_BY_DEPOSIT = """
     WITH chosen AS (
         SELECT id, capture_id
@@ -566,7 +566,7 @@ PAID_BY_DEPOSIT = """
 
 
 async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
-    """Let a payment of the first merchant be paid, and two refunds of it wait for a person."""
+    """Pay a payment of the first merchant, and leave two of its refunds waiting for approval."""
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
@@ -596,21 +596,21 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
 
 
 async def resting_refund(world: World) -> UUID:
-    """Let a refund of the first merchant rest that no gateway was told of."""
+    """Leave a refund of the first merchant on hold before any request to the gateway."""
     _, refund_id, _ = await waiting_refunds(world)
     await world.rows("UPDATE refund SET step = 'queued', next_at = NULL WHERE id = $1", refund_id)
     return refund_id
 
 
 async def deposit_refund(world: World) -> UUID:
-    """Let a refund of the first merchant wait for its buyer's address."""
+    """Leave a refund of the first merchant waiting for the buyer's address."""
     await waiting_refunds(world)
     [row] = await world.rows(PAID_BY_DEPOSIT)
     return row["id"]
 
 
 async def _identity(service: Service) -> str:
-    """Let somebody have signed in by OpenID Connect."""
+    """Record a sign-in with OpenID Connect."""
     new = NewSignIn(
         id=service.database.id_generator.new_id(),
         issuer="https://login.example.com",
@@ -624,13 +624,13 @@ async def _identity(service: Service) -> str:
 
 
 async def _contract(service: Service) -> int:
-    """Add a contract of the platform's."""
+    """Add a contract of the platform."""
     new = AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=7)
     return (await agreed(service, new)).account_id
 
 
 async def _proposed(service: Service, above: str) -> str:
-    """Let Bob propose something that Ada may decide."""
+    """Let Bob propose an operation that Ada may decide."""
     change = SetChain(chain="native", refund_approval_above=above)
     proposal = await service.submit(change, replace(ADA, name="Bob"))
     assert isinstance(proposal, Proposal)
@@ -638,7 +638,7 @@ async def _proposed(service: Service, above: str) -> str:
 
 
 async def _case(world: World) -> str:
-    """Leave a case about a selection of the first merchant's."""
+    """Open a case about a selection of the first merchant."""
     payment = await world.create()
     session = (await world.select(payment)).session
     row = (world.id_generator.new_id(), world.merchant_id, payment.id, session.id)
@@ -653,7 +653,7 @@ async def _case(world: World) -> str:
 
 
 async def _event(world: World) -> Any:
-    """Let something happen at the first merchant, which has no callback URL."""
+    """Record an event of the first merchant, which has no callback URL."""
     payment = await world.create()
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)

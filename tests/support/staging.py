@@ -1,4 +1,4 @@
-"""Staging of races: a first transaction that holds what it did, and a second that must wait."""
+"""Staging of races: a first transaction that holds its locks, and a second that must wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ class _RolledBack(Exception):  # noqa: N818
 
 
 class Held:
-    """A transaction that has done its work and waits for the word to commit or roll back."""
+    """A transaction that has done its work, and waits for a commit or rollback."""
 
     def __init__(self, world: World, work: Callable[[Tx], Awaitable[Any]]) -> None:
         self._worked = asyncio.Event()
@@ -57,7 +57,7 @@ class Held:
 
 @asynccontextmanager
 async def held(world: World, work: Callable[[Tx], Awaitable[Any]]) -> AsyncIterator[Held]:
-    """Do some work in a transaction that stays open; it rolls back if nobody commits it."""
+    """Do work in a transaction that stays open. It is rolled back unless it is committed."""
     first = Held(world, work)
     await first.worked()
     try:
@@ -67,7 +67,7 @@ async def held(world: World, work: Callable[[Tx], Awaitable[Any]]) -> AsyncItera
 
 
 async def until_waiting(world: World, *tasks: asyncio.Task[Any]) -> None:
-    """Wait until so many backends are blocked by another; a task that ended did not wait."""
+    """Wait until this many backends are blocked. Fail if a task ends without being blocked."""
     watcher = await world.other_connection()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -81,7 +81,7 @@ async def until_waiting(world: World, *tasks: asyncio.Task[Any]) -> None:
 
 @asynccontextmanager
 async def impatient(world: World) -> AsyncIterator[Service]:
-    """Run another process' service that waits for locks a tenth of a second only."""
+    """Open another process's service with a lock timeout of 0.1 s."""
     settings = world.service.settings.model_copy(update={"database_lock_timeout_ms": 100})
     service = await open_service(settings, {"fake": world.gateway})
     try:

@@ -1,4 +1,4 @@
-"""A primary and a streaming standby of its own, for tests that pause and stop it."""
+"""A primary with a streaming standby, for tests that pause and stop the standby."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ _WAIT_S = 60
 
 @dataclass
 class StandbyPair:
-    """Both servers; the standby's port stays the same."""
+    """Both servers. The standby's port never changes."""
 
     primary: Postgres
     standby: Postgres
@@ -35,7 +35,7 @@ class StandbyPair:
 
 @contextmanager
 def standby_pair(folder: Path) -> Generator[StandbyPair]:
-    """Start a primary, copy it, and let the copy follow it."""
+    """Start a primary and a standby that streams from it."""
     for name in ("primary", "standby"):
         (folder / name).mkdir()
     primary = Postgres(folder / "primary" / "data", durable=False)

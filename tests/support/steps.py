@@ -1,4 +1,4 @@
-"""Cost counted in executed lines of Python, and the hostile bytes whose cost must be linear."""
+"""Costs in executed lines of Python, and hostile input whose cost must be linear."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ def filled(start: bytes, part: bytes, size: int) -> bytes:
     return start + part * ((size - len(start)) // len(part))
 
 
-#: Bodies of about a size, by what is wrong with them.
+#: Bodies of approximately a given size, by their defect.
 HOSTILE: dict[str, Callable[[int], bytes]] = {
     "a string without an end": lambda size: filled(b"{" * 201 + b'"', b'\\"', size),
     "brackets": lambda size: filled(b"", b"[{", size),
@@ -36,13 +36,13 @@ _ENDED = [b"", b'"', b'"}', b'"}}', b"}", b"]", b"\\"]
 
 
 def hostile() -> st.SearchStrategy[tuple[bytes, bytes, bytes]]:
-    """Bodies nobody thought of: how one begins, what is then repeated, and how it ends."""
+    """Generated bodies: a beginning, a repeated part, and an end."""
     repeated = st.lists(st.sampled_from(_REPEATED), min_size=1, max_size=5).map(b"".join)
     return st.tuples(st.sampled_from(_BEGUN), repeated, st.sampled_from(_ENDED))
 
 
 class Steps:
-    """Counts lines of this thread that are executed in files whose path begins with `prefix`."""
+    """Counts the lines that this thread executes in files whose path starts with `prefix`."""
 
     def __init__(self, prefix: str) -> None:
         self.count = 0
@@ -60,7 +60,7 @@ class Steps:
 
 @contextmanager
 def counted(prefix: str = "") -> Iterator[Steps]:
-    """Count the lines that run inside of the block; without a prefix, those of every library."""
+    """Count the lines executed in the block, by default in all libraries."""
     steps, before = Steps(prefix), sys.gettrace()
     sys.settrace(steps.begin)
     try:
@@ -69,12 +69,12 @@ def counted(prefix: str = "") -> Iterator[Steps]:
         sys.settrace(before)
 
 
-#: Methods that look at a few characters only, whatever the text's length.
+#: Methods that read only a few characters, regardless of the text's length.
 _SHORT = frozenset({"startswith", "endswith", "encode", "append", "group", "start", "end", "span"})
 
 
 class Scans:
-    """Counts executed lines of this thread, and the characters that each call into C can scan."""
+    """Counts this thread's executed lines, and the characters that each C call can scan."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -89,7 +89,7 @@ class Scans:
         return self.step
 
     def call(self, frame: FrameType, event: str, function: Any) -> None:
-        """Add a method's text, or for an expression the longest text of the calling frame."""
+        """Add the length of a method's text or, for an expression, of the frame's longest text."""
         if event != "c_call" or function.__name__ in _SHORT:
             return
         text = getattr(function, "__self__", None)
@@ -102,7 +102,7 @@ class Scans:
 
 @contextmanager
 def counted_scans() -> Iterator[Scans]:
-    """Count the steps of this thread inside of the block, in every library."""
+    """Count this thread's steps in the block, in all libraries."""
     scans, before, profile_before = Scans(), sys.gettrace(), sys.getprofile()
     sys.settrace(scans.begin)
     sys.setprofile(scans.call)

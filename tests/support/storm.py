@@ -1,4 +1,4 @@
-"""Thousands of requests at once: real processes of the API, and a client with a socket for each."""
+"""Thousands of concurrent requests: real API processes, and a client with a socket for each."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
 _LOOK_S = 0.05
-#: While thousands connect, the first of them have not asked anything yet.
+#: While thousands of connections are opened, the first ones are idle.
 _PATIENT = {
     "PAYINTENT_HEADER_TIMEOUT_S": "100",
     "PAYINTENT_CONNECTIONS_MAX": "20000",
@@ -28,14 +28,14 @@ _PATIENT = {
 }
 _SPARE_FILES = 500
 _CONNECTING_AT_ONCE = 200
-#: Its own address, so that thousands of ports are not taken from those that tests listen on.
+#: A separate address, so that the thousands of client ports do not collide with listening ports.
 _FROM = ("127.0.0.2", 0)
-_IP_BIND_ADDRESS_NO_PORT = 24  # ip(7); Python does not name it
+_IP_BIND_ADDRESS_NO_PORT = 24  # from ip(7); Python has no constant for it
 
 
 @contextmanager
 def many_files() -> Iterator[int]:
-    """Let this process and its children open as many files as they may; gives how many sockets."""
+    """Raise the limit of open files to its maximum; return the number of usable sockets."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
@@ -46,7 +46,7 @@ def many_files() -> Iterator[int]:
 
 @contextmanager
 def api_process(settings: Settings, folder: Path) -> Iterator[int]:
-    """Run one process of the API until the block is over; gives its port."""
+    """Run an API process while the block runs, and yield its port."""
     port = free_port()
     log = folder / f"api-{port}.log"
     with log.open("wb") as output:
@@ -76,7 +76,7 @@ def _wait_ready(running: processes.Process, port: int, log: Path) -> None:
 
 
 class _Caller(asyncio.Protocol):
-    """A connection that sends requests, one after the other without waiting, and keeps answers."""
+    """A connection that sends requests without waiting, and stores the responses."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -102,7 +102,7 @@ class _Caller(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._done.done():
             self._done.set_exception(ConnectionError(f"the API hung up: {exc}"))
-            self._done.exception()  # whoever has hung up does not ask
+            self._done.exception()  # a closed connection does not send requests
 
     def _next(self) -> WireAnswer | None:
         head, found, rest = self._buffer.partition(b"\r\n\r\n")
@@ -120,12 +120,12 @@ class _Caller(asyncio.Protocol):
         return WireAnswer(int(first.split(" ")[1]), headers, rest[:size])
 
     def hang_up(self) -> None:
-        """Close at once, with no regard for what is on its way."""
+        """Close the connection immediately, discarding data in transit."""
         self._transport.abort()
 
 
 async def callers(ports: Sequence[int], count: int) -> list[_Caller]:
-    """Open connections, to each port in turn."""
+    """Open connections, alternating between the ports."""
     loop, limit = asyncio.get_running_loop(), asyncio.Semaphore(_CONNECTING_AT_ONCE)
 
     async def one(number: int) -> _Caller:
@@ -140,7 +140,7 @@ async def callers(ports: Sequence[int], count: int) -> list[_Caller]:
 def _socket() -> socket.socket:
     ours = socket.socket()
     ours.setblocking(False)
-    # A port is chosen for its peer, and is free again at once.
+    # A local port is chosen per peer, and can be reused immediately.
     ours.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     ours.bind(_FROM)
@@ -150,7 +150,7 @@ def _socket() -> socket.socket:
 async def storm(
     ports: Sequence[int], requests: Sequence[bytes], sockets_max: int
 ) -> list[WireAnswer]:
-    """Send all requests at once, each on a connection of its own where there are enough."""
+    """Send all requests at once, each on a separate connection if there are enough."""
     open_ = await callers(ports, min(len(requests), sockets_max))
     async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""The sandbox's Stripe as a process of its own, and what a buyer's element says to it."""
+"""The sandbox's Stripe emulator as a process, and the requests of a buyer's element."""
 
 import os
 import time
@@ -29,7 +29,7 @@ PORTS_TRIED_MAX = 3
 
 @contextmanager
 def running_stripe(log: Path, **environment: str) -> Iterator[str]:
-    """Start it on a free port, with two accounts; gives its URL."""
+    """Run the emulator on a free port with two accounts, and yield its URL."""
     keys = f"{SECRET_KEY}:{PUBLISHABLE_KEY},{OTHER_SECRET_KEY}:{OTHER_PUBLISHABLE_KEY}"
     process, url = _started(log, os.environ | {"STRIPE_KEYS": keys} | environment)
     try:
@@ -40,7 +40,7 @@ def running_stripe(log: Path, **environment: str) -> Iterator[str]:
 
 
 def _started(log: Path, environment: dict[str, str]) -> tuple[processes.Process, str]:
-    for _ in range(PORTS_TRIED_MAX):  # a port that was free may be taken by now
+    for _ in range(PORTS_TRIED_MAX):  # the free port may have been taken in the meantime
         port = free_port()
         words = ("payintent_sandbox.emulators.stripe", "--port", str(port))
         with log.open("ab") as output:
@@ -64,7 +64,7 @@ def _becomes_healthy(url: str, process: processes.Process) -> bool:
 
 
 def credentials(url: str = "") -> dict[str, str]:
-    """Give an account's credentials; with the sandbox's own element where `url` is given."""
+    """Return an account's credentials, with the sandbox's element if `url` is given."""
     script = {"script_url": f"{url}/element/v3.js"} if url else {}
     return {
         "secret_key": SECRET_KEY,
@@ -82,7 +82,7 @@ def other_credentials() -> dict[str, str]:
 
 
 class Buyer:
-    """What the element's frame does for somebody with a card."""
+    """A buyer with a card, who uses the element's frame."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self.url = url
@@ -108,11 +108,11 @@ class Buyer:
             assert answer.status == 200, await answer.text()
 
     async def leave(self, created: SessionCreated) -> dict[str, Any]:
-        """Leave the page of the bank without paying."""
+        """Leave the bank's page without paying."""
         return await self._ask("leave", _whose(created))
 
     async def refund_in_dashboard(self, intent_id: str, amount: int | None = None) -> str:
-        """Have the account's owner refund a payment in the Dashboard; gives the refund's name."""
+        """Refund a payment in the Dashboard as the account's owner; return the refund's id."""
         part = {} if amount is None else {"amount": amount}
         return (await self._sandbox(f"intents/{intent_id}/refund", part))["id"]
 
@@ -120,7 +120,7 @@ class Buyer:
         await self._sandbox(f"intents/{intent_id}/cancel", {})
 
     async def warn_of_fraud(self, intent_id: str) -> str:
-        """Have the card's issuer warn of fraud; gives the warning's name."""
+        """Report fraud as the card's issuer; return the warning's id."""
         return (await self._sandbox("fraud_warnings", {"payment_intent": intent_id}))["id"]
 
     async def _sandbox(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Buyer:
             return await answer.json()
 
     async def dispute(self, intent_id: str) -> str:
-        """Have the buyer's bank dispute a payment; gives the dispute's name."""
+        """Dispute a payment as the buyer's bank; return the dispute's id."""
         url = f"{self.url}/_sandbox/disputes"
         async with self.http.post(url, json={"payment_intent": intent_id}) as answer:
             assert answer.status == 200, await answer.text()
@@ -141,7 +141,7 @@ class Buyer:
             assert answer.status == 200, await answer.text()
 
     async def listen(self, url: str, secret: str) -> None:
-        """Have events sent to an address from now on."""
+        """Set the URL to which events are sent."""
         asked = {"url": url, "secret": secret}
         async with self.http.put(f"{self.url}/_sandbox/webhook", json=asked) as answer:
             assert answer.status == 200, await answer.text()

@@ -1,6 +1,6 @@
-"""Stripe's own mock server, which refuses what Stripe's published contract does not know.
+"""Stripe's mock server, which rejects requests that Stripe's published contract does not allow.
 
-It is built once, from the version that is pinned here, by Go's own client.
+Go builds it once, from the version pinned here.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
 VERSION = "v0.203.0"
-#: Of the module's sources, as `go version -m` prints it.
+#: The checksum of the module's sources, as printed by `go version -m`.
 CHECKSUM = "h1:EzW7nb/fphqcAkgVRHAaC88OaAZo6SBWSl54cflDTio="
 SECRET_KEY = "sk_test_123"
 _MODULE = "github.com/stripe/stripe-mock"
@@ -26,7 +26,7 @@ _BUILD_S = 600
 
 
 def build() -> Path | None:
-    """Return the program; None without Go or a connection to the proxy of its modules."""
+    """Return the program, or None without Go or a connection to the Go module proxy."""
     go, program = shutil.which("go"), _FOLDER / "bin" / "stripe-mock"
     if go is None:
         return None
@@ -45,7 +45,7 @@ def build() -> Path | None:
 
 @contextmanager
 def running(program: Path) -> Generator[str]:
-    """Run it on a free port; gives its URL."""
+    """Run the server on a free port, and yield its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with subprocess.Popen(
@@ -64,7 +64,7 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
         assert time.monotonic() < deadline, "stripe-mock never became healthy"
         try:
             urllib.request.urlopen(url, timeout=1)  # noqa: S310 - our own
-        except urllib.error.HTTPError:  # it answers
+        except urllib.error.HTTPError:  # the server is responding
             return
         except OSError:
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A command of the service as several processes under its supervisor."""
+"""A command of the service with several processes under its supervisor."""
 
 import json
 import os
@@ -27,7 +27,7 @@ _SCRIPT += "from payintent.cli import main\nmain()\n"
 
 @dataclass(frozen=True)
 class Supervised:
-    """A supervisor, its ports, and what it and its processes have logged."""
+    """A supervisor, its ports, and its processes' log."""
 
     running: "subprocess.Popen[bytes]"
     script: Path
@@ -36,7 +36,7 @@ class Supervised:
     metrics_port: int
 
     def install(self, version: str) -> None:
-        """Put a program of another version where this one was started from; "" cannot start."""
+        """Replace the program with another version. The version "" cannot start."""
         text = _SCRIPT.format(python=sys.executable, version=version)
         new = self.script.with_suffix(".new")
         new.write_text(text if version else "#!/bin/sh\nexit 1\n")
@@ -44,18 +44,18 @@ class Supervised:
         new.replace(self.script)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Give the log's lines of an event, the oldest first."""
+        """Return an event's log lines, oldest first."""
         lines = self.log.read_text().splitlines()
         entries = [json.loads(line) for line in lines if line.startswith("{") and line[-1] == "}"]
         return [entry for entry in entries if entry["event"] == name]
 
     def pids(self) -> set[int]:
-        """Give the processes that live, as the supervisor logged it."""
+        """Return the running processes, according to the supervisor's log."""
         gone = {entry["pid"] for name in _GONE for entry in self.events(name)}
         return {entry["pid"] for entry in self.events(_STARTED)} - gone
 
     def metric(self, name: str, labels: str = "") -> float:
-        """Read a metric at the one address; -1 where nothing has been counted."""
+        """Read a metric at the supervisor's address; -1 if it does not exist yet."""
         with socket.create_connection(("127.0.0.1", self.metrics_port), PATIENCE_S) as asked:
             asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             with asked.makefile("rb") as answer:
@@ -65,7 +65,7 @@ class Supervised:
         return float(found[1]) if found else -1.0
 
     def wait_for(self, count: int) -> set[int]:
-        """Wait until so many processes serve, and give them."""
+        """Wait until this many processes are serving, and return them."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             assert self.running.poll() is None, self.log.read_text()
@@ -77,7 +77,7 @@ class Supervised:
         raise AssertionError(self.log.read_text())
 
     def wait_for_event(self, name: str, count: int = 1) -> dict[str, Any]:
-        """Wait until an event has been logged so often, and give the last one."""
+        """Wait until an event has been logged this many times, and return the last log line."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if len(found := self.events(name)) >= count:
@@ -89,12 +89,12 @@ class Supervised:
         self.running.send_signal(number)
 
     def end(self) -> int:
-        """End it as systemd does, and give its status."""
+        """Stop the supervisor as systemd does, and return its exit status."""
         self.signal(signal.SIGTERM)
         return self.running.wait(PATIENCE_S)
 
     def server_of(self, client: socket.socket) -> int:
-        """Find the process that holds the other end of a connection to the port; 0 for none."""
+        """Find the process at the other end of a connection to the port, or return 0."""
         inode = _inode(self.port, client.getsockname()[1])
         for pid in self.pids():
             with suppress(OSError):
@@ -109,7 +109,7 @@ class Supervised:
 def supervised(
     settings: Settings, folder: Path, command: str, more: Mapping[str, str]
 ) -> Iterator[Supervised]:
-    """Run `api` or `worker` as two processes until the block is over."""
+    """Run `api` or `worker` with two processes while the block runs."""
     port, metrics_port = free_port(), free_port()
     words = {
         "api": ["--port", str(port), "--operator-port", str(metrics_port)],
@@ -143,7 +143,7 @@ def supervised(
 
 
 def _inode(server_port: int, client_port: int) -> str:
-    """Find the socket of a connection between two ports of loopback, at its server's side."""
+    """Find the server's socket of a connection between two loopback ports."""
     ends = f"0100007F:{server_port:04X} 0100007F:{client_port:04X}"
     for line in Path("/proc/net/tcp").read_text().splitlines():
         fields = line.split()

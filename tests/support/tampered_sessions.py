@@ -1,4 +1,4 @@
-"""Deposit sessions as a compromised service would show them."""
+"""Deposit sessions as a compromised service would return them."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -11,7 +11,7 @@ View = dict[str, Any]
 
 
 def tamper(view: View) -> dict[str, View]:
-    """Give copies of a session, each with something else changed, by the name of the change."""
+    """Return copies of a session, each with a different change, by the name of the change."""
     copies = {name: deepcopy(view) for name in _CHANGES}
     for name, change in _CHANGES.items():
         change(copies[name])
@@ -33,7 +33,7 @@ def _replace_address(view: View) -> None:
 
 
 def _use_other_factory(view: View) -> None:
-    """Change all facts in the same way."""
+    """Change all data consistently to another factory."""
     attacker, uuid = bytes.fromhex(ATTACKER[2:]), bytes.fromhex(view["pay_uuid"][2:])
     code_hash = init_code_hash(attacker)
     view |= dict.fromkeys(("factory_address", "forwarder_address", "receiver"), ATTACKER)

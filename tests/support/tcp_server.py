@@ -1,7 +1,7 @@
-"""A server on a loopback socket whose connections are all closed when it has stopped.
+"""A server on a loopback socket that closes all of its connections when it stops.
 
-`asyncio.start_server` forgets its connections: one that arrives while a test ends is cancelled
-before its handler has begun, and nobody closes it. Here each is recorded when it is made.
+`asyncio.start_server` does not track its connections: a connection that arrives while a test ends
+is cancelled before its handler starts, and is never closed. This server records each connection.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from typing import Self
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-_ACCEPT_STEPS = 5  # turns of the loop in which an accepted connection is made
+_ACCEPT_STEPS = 5  # turns of the event loop until an accepted connection is created
 _READ_MAX = 64 * 1024
 
 
 class TcpServer:
-    """Calls `handle` for every connection; `stop` ends handlers and connections."""
+    """Calls `handle` for every connection. `stop` ends the handlers and closes the connections."""
 
     def __init__(self, handle: Handler, tls: ssl.SSLContext | None = None) -> None:
         self._handle = handle
@@ -27,7 +27,7 @@ class TcpServer:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen, on the same port as before if there was one."""
+        """Start listening, on the previous port if there was one."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self._transports, self._connected),
@@ -38,11 +38,13 @@ class TcpServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Listen no more, and wait until nothing is open; harmless twice."""
+        """Stop listening, and wait until all connections are closed. May be called twice."""
         if self._server is None:
             return
         loop = asyncio.get_running_loop()
-        for listening in self._server.sockets:  # closed at once it would drop what it accepts
+        for (
+            listening
+        ) in self._server.sockets:  # closing it immediately would drop accepted connections
             loop.remove_reader(listening.fileno())
         for _ in range(_ACCEPT_STEPS):
             await asyncio.sleep(0)
@@ -70,7 +72,7 @@ class TcpServer:
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """A stream that enters its transport into a set for as long as it is open."""
+    """A stream that registers its transport in a set while it is open."""
 
     def __init__(self, transports: set[asyncio.BaseTransport], connected: Callable[..., None]):
         super().__init__(asyncio.StreamReader(limit=_READ_MAX), connected)

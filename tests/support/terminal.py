@@ -1,4 +1,4 @@
-"""The command line in this process: a new process for each of a hundred commands takes too long."""
+"""The command line in this process, because a process per command would take too long."""
 
 import contextlib
 import io
@@ -17,25 +17,25 @@ from payintent.gateways import packages
 from payintent.runtime.settings import Settings
 from tests.support.patience import PATIENCE_S
 
-#: Variables of the tests' own, which would be no settings to `doctor`.
+#: Variables of the tests, which `doctor` would report as unknown settings.
 OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
 
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Look once for what is installed on a path: this Python has many packages to look through."""
+    """Find a path's entry points once, because this Python has many packages to search."""
     del path
     return tuple(entry_points(group=group))
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a command said, and how it ended."""
+    """A command's output and exit status."""
 
     status: int
     out: str
     err: str
-    raw: bytes = b""  # what was written that is no text
+    raw: bytes = b""  # binary output
 
     @property
     def json(self) -> Any:
@@ -44,7 +44,7 @@ class Said:
 
 
 class _Screen(io.StringIO):
-    """Standard output that is a terminal, or is not."""
+    """Standard output, which may be a terminal."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
@@ -56,14 +56,14 @@ class _Screen(io.StringIO):
 
 
 class _Keyboard(io.StringIO):
-    """Standard input at which a person answers."""
+    """Standard input with a person's answers."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Terminal:
-    """Runs commands with the settings of a test; call it outside a running loop."""
+    """Runs commands with a test's settings. Call it outside a running event loop."""
 
     def __init__(self, settings: Settings, patch: pytest.MonkeyPatch) -> None:
         self._patch = patch
@@ -73,16 +73,16 @@ class Terminal:
         patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())
         patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
         patch.setenv("PAYINTENT_GATEWAY_ORIGINS", settings.gateway_origins)
-        # A busy machine may take as long to connect as a database that is away.
+        # On a busy machine, connecting may take as long as with an unreachable database.
         patch.setattr(availability, "NOTICE_AFTER_S", PATIENCE_S)
         patch.setattr(
             packages, "entry_points", lambda *, group: _entry_points(group, tuple(sys.path))
         )
-        # Loggers are kept once they are configured, and would outlive this test's streams.
+        # Configured loggers are cached, and would outlive this test's streams.
         patch.setattr("payintent.cli.common.configure_logging", lambda _: None)
 
     def set_endpoints(self, settings: Settings) -> None:
-        """Read chains through the endpoints of these settings from now on."""
+        """Read chains through the endpoints in these settings."""
         for slug, urls in settings.endpoints.items():
             self._patch.setenv(f"PAYINTENT_RPC_{slug.upper()}", ",".join(urls))
         self._patch.setenv(
@@ -90,19 +90,19 @@ class Terminal:
         )
 
     def set_mail_server(self, host: str) -> None:
-        """Send mail through this server from now on, or, if empty, through none."""
+        """Send mail through this server, or disable mail if it is empty."""
         self._patch.setenv("PAYINTENT_SMTP_HOST", host)
         self._patch.setenv("PAYINTENT_SMTP_FROM", "payments@pay.example.com")
 
     def become(self, token: str | None) -> None:
-        """Act with an operator's token from now on, or with none."""
+        """Act with an operator's token, or without a token."""
         if token is None:
             self._patch.delenv("PAYINTENT_OPERATOR_TOKEN", raising=False)
         else:
             self._patch.setenv("PAYINTENT_OPERATOR_TOKEN", token)
 
     def bootstrap(self) -> tuple[str, str]:
-        """Issue the first two tokens, of Ada and Alan who are admins, and act as Ada."""
+        """Issue the first two tokens, for the admins Ada and Alan, and act as Ada."""
         issue = ("operator", "issue")
         more = ("--role", "admin", "--why", "the first two", "--json")
         ada, alan = (self.run(*issue, name, *more).json["token"] for name in ("Ada", "Alan"))
@@ -110,7 +110,7 @@ class Terminal:
         return ada, alan
 
     def run_agreed(self, tokens: tuple[str, str], *words: object, stdin: bytes = b"") -> "Said":
-        """Propose with the first token and approve with the second; gives what approving said."""
+        """Propose with the first token, approve with the second, and return the last output."""
         self.become(tokens[0])
         waiting = self.run(*words, "--json", stdin=stdin)
         assert waiting.status == 3, waiting
@@ -128,9 +128,9 @@ class Terminal:
         columns: int | None = None,
         typed: str | None = None,
     ) -> Said:
-        """Run `payintent` with these words; at a terminal so wide, or into a pipe.
+        """Run `payintent` with these arguments, in a terminal with `columns` or into a pipe.
 
-        With `typed` a person sits there, and answers this.
+        With `typed`, a person at the terminal enters this text.
         """
         out, err = _Screen(terminal=columns is not None), _Screen(terminal=columns is not None)
         keyboard = io.TextIOWrapper(io.BytesIO(stdin)) if typed is None else _Keyboard(typed)

@@ -1,11 +1,11 @@
-"""Programs of other people that the tests run: Java's own HTTP client, curl, nginx and others."""
+"""Third-party programs that the tests run: Java's HTTP client, curl, nginx and others."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-#: By program, the Debian package that brings it.
+#: The Debian package of each program.
 PACKAGES = {
     "javac": "openjdk-17-jdk-headless",
     "curl": "curl",
@@ -20,7 +20,7 @@ _ALSO_IN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 
 
 def tool(name: str) -> str:
-    """Find a program; a test that needs one fails without it."""
+    """Find a program. A test fails if its program is missing."""
     found = find(name)
     if not found:
         text = f"there is no {name}: run `make tools`, or install {PACKAGES[name]}"
@@ -29,7 +29,7 @@ def tool(name: str) -> str:
 
 
 def java() -> str:
-    """Find the Java that can run a source file: the one beside a compiler."""
+    """Find a Java that can run source files, which requires a compiler next to it."""
     return str(Path(tool("javac")).resolve().with_name("java"))
 
 
@@ -39,6 +39,6 @@ def missing_packages() -> list[str]:
 
 
 def find(name: str) -> str | None:
-    """Find a program on PATH or in the folders of administrators."""
+    """Find a program on PATH or in the administrators' folders."""
     beside = (str(Path(folder, name)) for folder in _ALSO_IN)
     return shutil.which(name) or next((path for path in beside if shutil.which(path)), None)

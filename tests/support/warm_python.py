@@ -1,13 +1,13 @@
-"""Commands of the service without the half second that each needs to import it.
+"""Run commands of the service without the half second that each needs for imports.
 
-One process for each process of tests has imported the service; it forks a process for each command.
-That is a process like any other: its own arguments, environment, folder and streams, a number,
-signals, an exit status. What a test says of the program itself (its interpreter, its installed
-script, what it imports) needs a process that is started in the usual way.
+Each test process has a server process that has imported the service and forks a process for each
+command. The forked process has its own arguments, environment, folder, streams, process id, signals
+and exit status. Tests of the program itself (its interpreter, its installed script or its imports)
+need a process that is started normally.
 
-`python -m tests.support.warm_python serve LISTENER KEEPER` is that process, by the numbers of two
-sockets: it takes requests at the first until the second is closed. `python warm_python.py run PATH
-payintent WORD…` has it run a command for a shell.
+`python -m tests.support.warm_python serve LISTENER KEEPER` is the server process. Its arguments are
+the file descriptors of two sockets: it accepts requests on the first until the second is closed.
+`python warm_python.py run PATH payintent WORD…` runs a command for a shell.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 REQUEST_MAX = 160 * 1024
-NUMBER_MAX = 32  # bytes of a process's number, or of its exit status
+NUMBER_MAX = 32  # the bytes of a process id or exit status
 _SERVICE = (
     "payintent.merchants.access",
     "payintent.cli.commands",
@@ -60,7 +60,7 @@ def request(
     folder: Path,
     streams: Sequence[int],
 ) -> socket.socket:
-    """Ask for a process; the connection tells its number, and then its exit status."""
+    """Request a process. The connection returns its process id, and later its exit status."""
     asked = {
         "words": list(words),
         "environment": dict(environment),
@@ -68,7 +68,7 @@ def request(
         "files": resource.getrlimit(resource.RLIMIT_NOFILE),
     }
     sent = json.dumps(asked).encode()
-    assert len(sent) <= REQUEST_MAX, "more arguments and variables than one message holds"
+    assert len(sent) <= REQUEST_MAX, "the arguments and variables exceed the size of a message"
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(path)
     socket.send_fds(connection, [sent], list(streams))
@@ -76,7 +76,7 @@ def request(
 
 
 class _Server:
-    """Forks what is asked for and tells how each ended; ends all with who keeps it."""
+    """Forks the requested processes, reports their exit statuses, and ends them with its keeper."""
 
     def __init__(self, listener: socket.socket, keeper: socket.socket) -> None:
         self._listener = listener
@@ -118,7 +118,7 @@ class _Server:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.setsid()  # Ctrl-C in a terminal reaches the tests alone
+        os.setsid()  # only the tests receive Ctrl-C from a terminal
         ours = (self._listener, self._keeper, self._woken, self._wakes)
         for opened in (*ours, *self._running.values()):
             opened.close()
@@ -137,12 +137,12 @@ class _Server:
 
 
 def _send(connection: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # whoever asked may be gone
+    with contextlib.suppress(OSError):  # the requester may have gone
         connection.send(str(number).encode())
 
 
 def _run(words: list[str], environment: dict[str, str], folder: str, files: tuple[int, int]) -> int:
-    """Do what `python -m` does with these words, and give the exit status."""
+    """Run `python -m` with these arguments, and return the exit status."""
     resource.setrlimit(resource.RLIMIT_NOFILE, files)
     os.environ.clear()
     os.environ.update(environment)
@@ -152,14 +152,14 @@ def _run(words: list[str], environment: dict[str, str], folder: str, files: tupl
     if environment.get("PYTHONWARNINGS") == "error":
         warnings.simplefilter("error")
     status = _status_of(words[0])
-    gc.collect()  # what was left open is said, as at the end of the interpreter
+    gc.collect()  # report unclosed objects, as at the end of the interpreter
     sys.stdout.flush()
     sys.stderr.flush()
     return status
 
 
 def _status_of(module: str) -> int:
-    """Run a module to its end; gives the status that the interpreter would end with."""
+    """Run a module to its end; return the exit status that the interpreter would have."""
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
@@ -174,7 +174,7 @@ def _status_of(module: str) -> int:
 
 
 def _serve(listener: int, keeper: int) -> None:
-    """Import the service, and fork it for all who ask."""
+    """Import the service, and fork it for each request."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name in _SERVICE:
@@ -188,7 +188,7 @@ def _serve(listener: int, keeper: int) -> None:
 
 def _run_for_a_shell(path: str, words: list[str]) -> int:
     with request(path, words, os.environ, Path.cwd(), range(_STREAMS)) as connection:
-        connection.recv(NUMBER_MAX)  # the process's number
+        connection.recv(NUMBER_MAX)  # the process id
         return int(connection.recv(NUMBER_MAX) or 1)
 
 

@@ -1,6 +1,7 @@
-"""`payintent dev` in a process that was started warm, and so are its children: see `warm_python`.
+"""`payintent dev` in a warm-started process with warm-started children; see `warm_python`.
 
-They are no children of its own then: who looks for them there, or kills it, starts a usual sandbox.
+The children are then not child processes of the sandbox. Tests that look for its children, or kill
+the sandbox, start a normal sandbox.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from tests.support import warm_python
 
 
 class _Child:
-    """A child; what `asyncio.subprocess.Process` offers, as far as a supervisor asks."""
+    """A child, with the parts of `asyncio.subprocess.Process` that a supervisor uses."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._pid = int(connection.recv(warm_python.NUMBER_MAX))
@@ -48,7 +49,7 @@ async def _status(connection: socket.socket) -> int:
 
 
 class _WarmSupervisor(ProcessSupervisor):
-    """Asks for its children where it was asked for itself."""
+    """Requests its children from the server process that started the sandbox."""
 
     path: str
 

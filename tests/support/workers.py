@@ -1,4 +1,4 @@
-"""A worker's loops beside a test."""
+"""A worker's loops during a test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from payintent.worker import run_loops
 
 @asynccontextmanager
 async def working(service: Service) -> AsyncIterator[None]:
-    """Run every loop of a worker in this process, until the block ends."""
+    """Run all loops of a worker in this process while the block runs."""
     stop = asyncio.Event()
     running = asyncio.create_task(run_loops(service, stop))
     try:

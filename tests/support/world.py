@@ -1,4 +1,4 @@
-"""What tests arrange with: a merchant, its payments, the clock, and an HTTP client."""
+"""The basic test setup: a merchant, its payments, the clock, and an HTTP client."""
 
 import contextlib
 import itertools
@@ -38,16 +38,16 @@ ACTOR = Actor("test", "it is arranged")
 ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 
 
-#: The sandboxes of end-to-end tests have those from 20,000 on; browsers open no page at 10,080.
+#: The sandboxes of end-to-end tests use ports from 20,000. Browsers block port 10,080.
 FREE_PORTS = range(10_081, 20_000)
 _found = set[int]()
-#: What a world is made of beside the service and the gateway of its process.
+#: A world's values besides the service and the gateway of its process.
 ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
 
 
 @dataclass
 class World:
-    """A merchant with a card and a transfer at the fake gateway."""
+    """A merchant with a card method and a transfer method at the fake gateway."""
 
     service: Service
     gateway: FakeGateway
@@ -73,11 +73,11 @@ class World:
         return self.database.id_generator
 
     async def perform(self, operation: AnyOperation[Any]) -> Any:
-        """Do what an operator would."""
+        """Run an operation as an operator."""
         return await self.service.run_operation(operation, ACTOR)
 
     async def other_merchant(self, name: str = "Other", **more: Any) -> CreatedMerchant:
-        """Register another merchant, with whatever the platform's accounts can do."""
+        """Create another merchant with all methods of the platform's accounts."""
         return await self.perform(CreateMerchant(name=name, **({"methods": "all"} | more)))
 
     async def other_account(self, base_url: str, **credentials: str) -> int:
@@ -93,7 +93,7 @@ class World:
         return (await self.perform(IssueOperatorToken(name=name, role=role))).token
 
     def request(self, **changes: Any) -> CreatePaymentRequest:
-        """Ask for a payment of 1590.00 THB that lives half an hour."""
+        """Return a request for a payment of 1590.00 THB that expires after half an hour."""
         values: dict[str, Any] = {
             "currency": "THB",
             "amount": Decimal("1590.00"),
@@ -112,12 +112,12 @@ class World:
         return CreatePaymentRequest(**values | changes)
 
     async def create(self, **changes: Any) -> Payment:
-        """Create a payment, by default of 1590.00 THB that lives half an hour."""
+        """Create a payment, by default of 1590.00 THB that expires after half an hour."""
         request = self.request(**changes)
         return (await self.service.payment_creator.create(request)).payment
 
     async def cancelled(self, **changes: Any) -> Payment:
-        """Create a payment that is over, and of whose end nobody is told."""
+        """Create a cancelled payment without an event."""
         payment = await self.create(**changes)
         await self.rows(
             "UPDATE payment SET status = 'CANCELLED', cancelled_at = clock() WHERE id = $1",
@@ -126,7 +126,7 @@ class World:
         return payment
 
     async def see(self, payment: Payment) -> PaymentSnapshot:
-        """Read a payment as it is stored, changing nothing."""
+        """Read a stored payment without changing it."""
         seen = await payment_store.get(self.database, payment.id)
         assert seen is not None
         return seen
@@ -137,7 +137,7 @@ class World:
     async def select(
         self, payment: Payment, method: int | None = None, **more: Any
     ) -> SelectedSession:
-        """Select a way to pay, as the buyer's browser would."""
+        """Select a method, as the buyer's browser does."""
         service = self.service
         seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
@@ -145,12 +145,12 @@ class World:
         return await select_quote(service.selection_context, seen, chosen, restrictions)
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
-        """Let the provider say something of a session."""
+        """Send a gateway's report about a session."""
         async with self.database.transaction() as tx:
             return await settle_session(tx, payment.id, session_id, report)
 
     async def rows(self, query: str, *args: object) -> list[Any]:
-        """Read or write with a query of the test's own."""
+        """Run a query of the test."""
         return await self.database.fetch(query, *args)  # type: ignore[arg-type]
 
     async def events(self, payment: Payment) -> list[str]:
@@ -168,25 +168,25 @@ class World:
         return row
 
     async def move_clock(self, seconds: float) -> None:
-        """Move the service's one clock forward, for every process."""
+        """Advance the service's clock for all processes."""
         await self.set_clock(
             f"date_trunc('milliseconds', statement_timestamp()) + interval '{seconds} seconds'"
         )
 
     async def set_clock(self, expression: str) -> None:
-        """Let the database's clock return another expression."""
+        """Make the database's clock return an expression."""
         await self.rows(
             "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
             f"RETURN {expression}"
         )
 
     async def other_connection(self) -> asyncpg.Connection:
-        """Open a connection to the database past the service, to stage races with."""
+        """Open a separate connection to the database, to stage races."""
         return await asyncpg.connect(self.service.settings.database_url)
 
 
 async def make_world(service: Service, gateway: FakeGateway) -> World:
-    """Provision a merchant with two payment methods at the fake gateway."""
+    """Create a merchant with two payment methods at the fake gateway."""
     account = AddAccount(
         provider="fake",
         base_url="http://gateway.test",
@@ -215,7 +215,7 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP answer, read whole."""
+    """A completely read HTTP response."""
 
     status: int
     body: bytes
@@ -227,12 +227,12 @@ class Answer:
 
 
 class Api:
-    """The service over HTTP, with the merchant's key unless another is given."""
+    """An HTTP client of the service, by default with the merchant's key."""
 
     def __init__(self, base: str, world: World, app: Application | None = None) -> None:
         self.base = base
         self.world = world
-        self._app = app  # where it runs in this process
+        self._app = app  # if it runs in this process
         self._client = aiohttp.ClientSession()
 
     async def __aenter__(self) -> Self:
@@ -243,13 +243,13 @@ class Api:
 
     @property
     def route_context(self) -> RouteContext:
-        """Look inside the process that serves."""
+        """The state of the serving process."""
         assert self._app is not None
         assert self._app.route_context is not None
         return self._app.route_context
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
-        """Send a request; `json`, `data`, `headers` as aiohttp has them."""
+        """Send a request with aiohttp's `json`, `data` and `headers` arguments."""
         options.setdefault("allow_redirects", False)
         async with self._client.request(method, self.base + path, **options) as answer:
             return Answer(answer.status, await answer.read(), answer.headers)
@@ -258,7 +258,7 @@ class Api:
         return {"Authorization": f"Bearer {key or self.world.api_key}"}
 
     async def create(self, key: str | None = None, **changes: Any) -> Answer:
-        """`POST /payments` of 1590.00 THB; a value of None leaves a field out."""
+        """`POST /payments` of 1590.00 THB. A value of None omits the field."""
         body: dict[str, Any] = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
         body = {name: value for name, value in (body | changes).items() if value is not None}
         headers = self.bearer() | {"Idempotency-Key": key or str(uuid4())}
@@ -269,7 +269,7 @@ class Api:
 
 
 def patient(settings: Settings) -> Settings:
-    """Let requests wait for each other as long as a slow machine needs."""
+    """Allow requests to wait for locks as long as a slow machine needs."""
     return settings.model_copy(
         update={
             "database_lock_timeout_ms": 30_000,
@@ -280,10 +280,10 @@ def patient(settings: Settings) -> Settings:
 
 
 def free_port() -> int:
-    """Find a port that no process has, and that this process has not found before.
+    """Find a free port that this process has not found before.
 
-    It is below those that the system hands out to connections: one of these could be taken again
-    before a process that a test starts listens there.
+    The port is below the system's ephemeral ports, because a connection could take an ephemeral
+    port before a test's process listens on it.
     """
     start = secrets.randbelow(len(FREE_PORTS))  # test processes share the seed of `random`
     for port in itertools.chain(FREE_PORTS[start:], FREE_PORTS[:start]):
