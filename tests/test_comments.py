@@ -1,4 +1,4 @@
-"""What comments and docstrings name in backticks stands in the code."""
+"""Names in backticks in comments and docstrings exist in the code."""
 
 import ast
 import io

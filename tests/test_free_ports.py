@@ -1,4 +1,4 @@
-"""Ports of the processes that tests start are not handed out to connections meanwhile."""
+"""Ports of processes that tests start are not taken by other connections."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every regular expression of the service takes time in proportion to its text."""
+"""Every regular expression of the service runs in linear time."""
 
 import ast
 import re

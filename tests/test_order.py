@@ -1,4 +1,4 @@
-"""The order in which the files of a whole run begin: a long one that begins last runs alone."""
+"""The order in which test files start: a long file that starts last runs alone."""
 
 import pytest
 

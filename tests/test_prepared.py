@@ -1,4 +1,4 @@
-"""A folder of tests that is run alone names the command that prepares it."""
+"""A test folder that runs alone reports the command that installs its requirements."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Rules that a formatter cannot check: sizes, the order within a trade, names and migrations."""
+"""Rules that a formatter cannot check: sizes, the order of a package, names and migrations."""
 
 import ast
 import io

@@ -1,4 +1,4 @@
-"""Tests start processes warm; such a process is like any other."""
+"""Warm-started processes behave like normally started processes."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A worker whose database is unreachable for a while catches up, and does nothing twice."""
+"""After a database outage, a worker catches up without doing anything twice."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Payouts of gateways: once for each reference, in the ledger, and reversed."""
+"""Gateway payouts are recorded in the ledger once for each reference, and can be reversed."""
 
 import asyncio
 from typing import Any

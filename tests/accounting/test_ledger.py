@@ -1,4 +1,4 @@
-"""The ledger: entries of every fact, once, and equal to captures, refunds, disputes and cases."""
+"""The ledger has each fact's entries once, and matches captures, refunds, disputes and cases."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The ledger's operations: balances, the check, and the back-fill of facts from before it."""
+"""The ledger operations: balances, the check, and the backfill of facts older than the ledger."""
 
 from typing import Any
 

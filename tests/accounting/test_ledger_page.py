@@ -1,4 +1,4 @@
-"""The service makes the entries of every example in docs/operate/ledger.md."""
+"""The service creates the entries of every example in docs/operate/ledger.md."""
 
 from collections.abc import Awaitable, Callable
 from decimal import Decimal

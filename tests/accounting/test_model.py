@@ -1,4 +1,4 @@
-"""The entries that each fact makes."""
+"""The ledger entries of each fact."""
 
 from collections import Counter
 from dataclasses import replace

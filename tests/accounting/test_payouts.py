@@ -1,4 +1,4 @@
-"""Payouts: recorded and reversed in the ledger, never more than a merchant is owed."""
+"""Payouts are recorded and reversed in the ledger, and never exceed a merchant's balance."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Statements: how people read a ledger fact."""
+"""The descriptions of ledger facts in statements."""
 
 from payintent.accounting.statement_model import format_fact
 

@@ -1,4 +1,4 @@
-"""Statements as PDF: what a reader finds on their pages, and where."""
+"""The pages of PDF statements: their texts and positions."""
 
 import io
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Statements: each entry of the ledger is in one, and they add up to what is owed."""
+"""Each ledger entry is in exactly one statement, and the statements add up to the balance."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""Refunds that wait for a second person: found, let go or not, once, by somebody else."""
+"""A refund that needs approval is listed, and approved or rejected once by a second person."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What can redirect money or show a secret is proposed by one person and approved by another."""
+"""Operations that redirect money or reveal a secret need a second person's approval."""
 
 import asyncio
 import json

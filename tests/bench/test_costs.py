@@ -1,4 +1,4 @@
-"""What `bench.cost` and `bench.settle_cost` say of what they measured."""
+"""The output of `bench.cost` and `bench.settle_cost`."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `bench.flat` says of what it measured."""
+"""The output of `bench.flat`."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""A database that is filled by copies is like one that the service has filled."""
+"""A database filled with copies is like a database filled by the service."""
 
 import asyncpg
 

@@ -1,4 +1,4 @@
-"""What our contracts cost: gas is the same on every machine, so a rise is a change."""
+"""The gas costs of our contracts. Gas is the same on every machine, so an increase is a change."""
 
 import asyncio
 import re

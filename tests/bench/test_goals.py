@@ -1,4 +1,4 @@
-"""Goals stand beside what was reached, and a miss is said."""
+"""The benchmark's results are shown with their goals, and missed goals are marked."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Every benchmark says which Python and how fast a core it measured."""
+"""Every benchmark reports the Python version and the speed of a core."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What `python -m bench.profile` prints is read from py-spy's pictures."""
+"""The output of `python -m bench.profile`, read from py-spy's flame graphs."""
 
 from bench.profile import Share, heaviest
 

@@ -1,4 +1,4 @@
-"""What `bench.reconcile` says of what it measured."""
+"""The output of `bench.reconcile`."""
 
 from bench.reconcile import Found, list_goals
 

@@ -1,4 +1,4 @@
-"""The arithmetic of installations: by rate and by payments kept."""
+"""The number of installations, calculated from the rate and from the stored payments."""
 
 from bench.scale import Cost, Host, kept_table, rate_table
 

@@ -1,4 +1,4 @@
-"""The figures of pages are printed, each beside what it may be; one beyond that is an error."""
+"""The figures of pages are printed with their budgets, and an exceeded budget is an error."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Callbacks that share a transaction: each has its own outcome, as if it were alone."""
+"""Callbacks that share a transaction have separate outcomes."""
 
 import asyncio
 from typing import Any

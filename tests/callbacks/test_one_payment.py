@@ -1,4 +1,4 @@
-"""One payment all the way through, and each other way it can end."""
+"""A payment from its creation to its end, for each possible end."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Callbacks: once, late, doubled, reordered, too early, and from the wrong account."""
+"""Callbacks that arrive once, late, twice, out of order, early, or from the wrong account."""
 
 import asyncio
 from dataclasses import replace

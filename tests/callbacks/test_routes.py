@@ -1,4 +1,4 @@
-"""Providers' callbacks over HTTP: verified with one account, kept once."""
+"""Gateway callbacks over HTTP are verified with one account and stored once."""
 
 import json
 from typing import Any

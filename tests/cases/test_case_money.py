@@ -1,4 +1,4 @@
-"""A case shows what was expected beside what came, in units that people read."""
+"""A case shows the expected and the received amount in units that people read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Cases on a chain: opened by final receipts, listed, shown, and closed by a person, once."""
+"""On-chain cases are opened by final receipts, listed, shown, and closed once by a person."""
 
 from collections.abc import AsyncIterator
 from typing import Any

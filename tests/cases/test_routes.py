@@ -1,4 +1,4 @@
-"""A merchant's cases: listed newest first, a page at a time, its own alone, and read only."""
+"""A merchant can list and read only its own cases, newest first."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Captures for sessions that nobody knows: a case at once, and still right if the session comes."""
+"""A capture for an unknown session opens a case, which is corrected if the session appears."""
 
 import asyncio
 from typing import Any

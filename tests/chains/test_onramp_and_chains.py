@@ -1,4 +1,4 @@
-"""On-ramp orders, which are checked and not taken, and the chains that anybody may read."""
+"""On-ramp orders, which are validated but not accepted, and the public list of chains."""
 
 import json
 from typing import Any

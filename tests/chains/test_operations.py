@@ -1,4 +1,4 @@
-"""What operations on chains bring about: what is watched, what is offered, and to whom."""
+"""The effects of chain operations on watched chains and offered tokens."""
 
 from collections.abc import AsyncIterator
 from decimal import Decimal

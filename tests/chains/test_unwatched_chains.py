@@ -1,4 +1,4 @@
-"""A chain that nobody watches is not sold: its methods leave quotes, selections and the catalog."""
+"""The methods of an unwatched chain are not in quotes, selections or the catalog."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A merchant's colour can be read and seen in both themes, whatever it is."""
+"""Every accent colour of a merchant is legible in both themes."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The card step's policy: what Stripe documents where Stripe.js is Stripe's, else one origin."""
+"""The card step's content security policy: Stripe's documented policy, or a single origin."""
 
 from typing import Any
 

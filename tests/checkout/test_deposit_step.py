@@ -1,4 +1,4 @@
-"""The page of a payment to a deposit address, as a browser without JavaScript sees it."""
+"""The page of a payment to a deposit address, in a browser without JavaScript."""
 
 import re
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The stream of a checkout's changes: who hears what, when it ends, and what it leaves behind."""
+"""The event stream of a checkout: its receivers, its end and its cleanup."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the page shows of a merchant, and how it lists the ways to pay."""
+"""The merchant's branding on the page, and the list of payment methods."""
 
 import re
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The checkout's languages: whole, alike, and well set; and which one a buyer gets."""
+"""The checkout's languages are complete and consistent, and each buyer gets the right language."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Names of payment methods in the buyer's language."""
+"""The names of payment methods in the buyer's language."""
 
 import re
 from dataclasses import replace

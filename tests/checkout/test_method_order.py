@@ -1,4 +1,4 @@
-"""Named methods, their marks and groups, and which of them comes first."""
+"""The names, marks, groups and order of payment methods."""
 
 import re
 from dataclasses import replace

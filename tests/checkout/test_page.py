@@ -1,4 +1,4 @@
-"""The hosted checkout: forms and links, whole without JavaScript."""
+"""The hosted checkout's forms and links, which work completely without JavaScript."""
 
 import re
 from dataclasses import replace

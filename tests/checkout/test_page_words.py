@@ -1,4 +1,4 @@
-"""What the hosted page says: in each language, on the receipt, in the code, and on the way back."""
+"""The texts of the hosted page: languages, the receipt, the QR code and the link back."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Pictures of shops and products: fetched by the service alone, within bounds, and made small."""
+"""Shop and product images are fetched only by the service, within limits, and made smaller."""
 
 import asyncio
 import struct

@@ -1,4 +1,4 @@
-"""The buyer's view of a checkout: what leaves, what stays, and what the buyer may do."""
+"""The buyer's view of a checkout: its public fields, and the buyer's permitted actions."""
 
 import json
 

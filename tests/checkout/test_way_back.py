@@ -1,4 +1,4 @@
-"""Which page of the shop the checkout links to, with which query, and where it offers a retry."""
+"""The URL of the checkout's link back to the shop, and the offer of a retry."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""What a person reads of chains, cases and a payment on a chain."""
+"""The command line output about chains, cases and on-chain payments."""
 
 import asyncio
 from collections.abc import Iterator

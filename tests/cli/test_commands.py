@@ -1,4 +1,4 @@
-"""What an operator does with the command line, from an empty database to a replayed webhook."""
+"""An operator's use of the command line, from an empty database to a replayed webhook."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Completion in a real bash, and the version."""
+"""Completion in a real bash, and the version option."""
 
 import os
 import subprocess

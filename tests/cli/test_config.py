@@ -1,4 +1,4 @@
-"""`payintent config`: the file on standard output, plans, exit statuses and approvals."""
+"""`payintent config`: its output, plans, exit statuses and approvals."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many processes start if `--processes` is not set: the cores, less one for PostgreSQL."""
+"""The default of `--processes`: the number of cores, minus one for PostgreSQL."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""`payintent doctor`: what cannot work is a line that says why, and never a traceback."""
+"""`payintent doctor` explains each problem in a line, without tracebacks."""
 
 import asyncio
 import re

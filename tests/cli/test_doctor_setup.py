@@ -1,4 +1,4 @@
-"""What `doctor` says of operators and accounts that cannot work as they are set up."""
+"""`payintent doctor` reports operators and accounts that are set up wrongly."""
 
 import asyncio
 from dataclasses import replace

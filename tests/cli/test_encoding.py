@@ -1,4 +1,4 @@
-"""No command ends in a traceback because the terminal's encoding lacks a character."""
+"""No command fails with a traceback because the terminal's encoding lacks a character."""
 
 import os
 import subprocess

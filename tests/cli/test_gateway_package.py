@@ -1,4 +1,4 @@
-"""A gateway of a package of its own: installed, listed, given an account; or in the way."""
+"""An installed gateway package: its list entry, its accounts, and conflicts."""
 
 import json
 from pathlib import Path

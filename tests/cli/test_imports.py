@@ -1,4 +1,4 @@
-"""What a process imports: counted in packages, because seconds depend on the machine."""
+"""The packages that a process imports, counted because seconds depend on the machine."""
 
 import os
 import subprocess

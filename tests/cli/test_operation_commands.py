@@ -1,4 +1,4 @@
-"""Commands that are made of operations, and the few that are written by hand."""
+"""The commands that are generated from operations, and the commands written by hand."""
 
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal, get_origin, get_type_hints

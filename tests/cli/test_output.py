@@ -1,4 +1,4 @@
-"""What a person reads at a terminal, and what a program reads from a pipe."""
+"""The output for a person at a terminal, and for a program that reads a pipe."""
 
 import asyncio
 import base64

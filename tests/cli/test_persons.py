@@ -1,4 +1,4 @@
-"""Who acts at a terminal, what two persons are, and what operators are told of gateways."""
+"""The acting operator at a terminal, approvals by a second person, and gateway messages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""Which addresses an installation starts with: two hosts a chain, https, no public sandbox."""
+"""The endpoints accepted at startup: two hosts per chain, HTTPS, and no public sandbox."""
 
 from typing import Any
 

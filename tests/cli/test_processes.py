@@ -1,4 +1,4 @@
-"""How `api`, `worker` and `migrate` start: what they log, wait for, and give up at once."""
+"""The startup of `api`, `worker` and `migrate`: logs, waiting, and immediate failures."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What destroys asks at a terminal; what touches many can be tried, and shows how far it is."""
+"""Destructive commands ask for confirmation; bulk commands have a dry run and show progress."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`payintent reconcile` as a script uses it: its exit status, its lines, its silence in a pipe."""
+"""`payintent reconcile` in scripts: its exit status and its output in a pipe."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A command says which database it waits for, before it gives up."""
+"""A command names the database that it is waiting for before it gives up."""
 
 from functools import partial
 

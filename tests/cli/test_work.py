@@ -1,4 +1,4 @@
-"""A worker that ends for a defect says so in the log, as an API process does."""
+"""A worker that stops due to a defect logs it, as an API process does."""
 
 import pytest
 from structlog.testing import capture_logs

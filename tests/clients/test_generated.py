@@ -1,4 +1,4 @@
-"""Clients that others' generators make of the contract compile, and work against the service."""
+"""Clients generated from the contract by third-party tools compile and work."""
 
 import asyncio
 import json

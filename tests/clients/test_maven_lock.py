@@ -1,4 +1,4 @@
-"""The list of what Maven may fetch refuses whatever is not on it."""
+"""The lock of Maven's downloads rejects artifacts that are not on the list."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Configuration as a file: exported, compared and applied, with approvals and after a crash."""
+"""Configuration files are exported, compared and applied, with approvals and after a crash."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A check of an account says in words what is wrong, moves no money and shows no secret."""
+"""An account check explains errors, moves no money and reveals no secret."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What an adapter says of itself, and that none is forgotten."""
+"""The metadata of adapters, and that every adapter is tested."""
 
 from dataclasses import fields
 from importlib import import_module

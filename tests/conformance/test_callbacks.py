@@ -1,4 +1,4 @@
-"""Callbacks: genuine ones say what an inquiry says, and all others are refused."""
+"""Genuine callbacks agree with inquiries, and all others are rejected."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Disputes: a callback names the money that a bank asks back, and how that ends."""
+"""A dispute callback reports the disputed money and the outcome of the dispute."""
 
 import pytest
 

@@ -1,9 +1,9 @@
-"""Hostile callbacks with a valid signature cost time in proportion to their length.
+"""The cost of hostile callbacks with a valid signature is proportional to their length.
 
-A signature keeps strangers from the parser, but not a gateway's own mistakes, nor whoever has
-stolen a secret. Counted in executed lines of Python, ours and every library's: twice the bytes are
-at most twice the lines. What runs in C has no lines; regular expressions are held to be linear by
-`tests/test_linear_patterns.py`.
+A signature protects the parser from strangers, but not from a gateway's mistakes or from a stolen
+secret. The cost is counted in executed lines of Python, including libraries: twice the bytes may
+execute at most twice the lines. C code has no lines; `tests/test_linear_patterns.py` checks that
+regular expressions are linear.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Refunds: money goes back once, no more than came in, and everybody agrees how it ended."""
+"""Money is refunded once, at most the captured amount, with a consistent outcome."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Buyers cancel, pay another amount, pay late or go back; merchants refund at the gateway."""
+"""Buyers cancel, pay a wrong amount, pay late or go back; merchants refund at the gateway."""
 
 import pytest
 

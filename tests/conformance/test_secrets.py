@@ -1,4 +1,4 @@
-"""A whole life, with its mishaps, leaves no secret in a log."""
+"""A complete payment, including failures, does not reveal a secret in the log."""
 
 import logging
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Sessions open, are paid, declined and closed, and always say what is true."""
+"""Sessions are opened, paid, declined and closed, and always report their true state."""
 
 import asyncio
 import json

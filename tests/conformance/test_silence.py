@@ -1,4 +1,4 @@
-"""Silence and nonsense say nothing: never that it failed, and never that it is not there."""
+"""A missing or invalid response is never taken for a failure or a missing session."""
 
 import pytest
 

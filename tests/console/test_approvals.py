@@ -1,4 +1,4 @@
-"""What needs approval: seen, approved, rejected, and by whom."""
+"""The console's approvals: who can see, approve and reject them."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""The audit log in the console: filtered, page by page, and as a file that runs nothing."""
+"""The audit log in the console: filters, pages, and an export without formulas."""
 
 import csv
 import html

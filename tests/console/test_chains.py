@@ -1,4 +1,4 @@
-"""Chains: endpoints compared, a halt with its runbook, resumed by the operation; roles."""
+"""Chains in the console: endpoints, a halt with its runbook and its resumption, and roles."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

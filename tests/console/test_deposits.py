@@ -1,4 +1,4 @@
-"""Deposits for operators: a payment's address, transfers and sweeps, and a chain's sweeps."""
+"""Deposits in the console: a payment's address, transfers and sweeps, and a chain's sweeps."""
 
 from collections.abc import AsyncIterator
 

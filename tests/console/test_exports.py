@@ -1,4 +1,4 @@
-"""Every list can be exported whole with its filters, and the audit log says who did."""
+"""Every list can be exported completely with its filters, and the export is audited."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Forms of the console: each comes from a page of its own session, at our own address."""
+"""The console's forms are accepted only from a page of the same session and origin."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Gateways: out of service and back by the operation, an outage with its reason, roles."""
+"""Gateways in the console: suspended and resumed accounts, outages, and roles."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""No cache keeps an answer of the console, nobody frames one, and none runs what is not ours."""
+"""The console's responses are not cached, not framed, and run only our scripts."""
 
 import pytest
 from starlette.routing import Route

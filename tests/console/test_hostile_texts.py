@@ -1,7 +1,7 @@
-"""Texts of buyers, merchants, gateways and operators are never markup, on no page at all.
+"""Texts of buyers, merchants, gateways and operators are never interpreted as markup.
 
-Every text of the database is made hostile where its constraints allow that; then every page of
-console, portal and checkout is read as a browser reads it.
+All texts in the database are made hostile if their constraints allow it. Every page of the console,
+the portal and the checkout is then parsed as a browser parses it.
 """
 
 import json

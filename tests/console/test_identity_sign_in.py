@@ -1,4 +1,4 @@
-"""Signing in to the console by OpenID Connect, at a provider that may lie."""
+"""Sign-in to the console with OpenID Connect, at a provider that may return false data."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Filters stay in the address: to an entry and back, in its timeline, and in a filter form."""
+"""Filters stay in the URL: on the way to an entry and back, in timelines and in filter forms."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""Merchants in the console: the way into service as a checklist, keys, secrets, settings."""
+"""Merchants in the console: the activation checklist, keys, secrets and settings."""
 
 import re
 

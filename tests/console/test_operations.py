@@ -1,4 +1,4 @@
-"""Every operation has its page: the form, a dry run, a confirmation, and what it gave."""
+"""Every operation has a page with a form, a dry run, a confirmation and the result."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""Payments in the console: found by whatever is known of one, listed in pages, told as a story."""
+"""Payments in the console are found by any of their data, listed in pages, and explained."""
 
 import re
 from typing import Any

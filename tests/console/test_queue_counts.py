@@ -1,4 +1,4 @@
-"""The navigation says how much is open in each queue."""
+"""The navigation shows the number of open items in each queue."""
 
 import re
 

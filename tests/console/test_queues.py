@@ -1,4 +1,4 @@
-"""Cases, refunds and disputes wait in queues, and are decided with a reason."""
+"""Cases, refunds and disputes are in queues, and are decided with a reason."""
 
 import html
 import re

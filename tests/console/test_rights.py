@@ -1,6 +1,6 @@
-"""Every route of the console: without a session, with a form of others, and by each role.
+"""Every console route without a session, with a foreign form, and with each role.
 
-The routes and the operations are read from the tables that serve them, so that none is forgotten.
+The routes and operations come from the tables that the console serves, so that all are tested.
 """
 
 import html

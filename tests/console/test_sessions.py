@@ -1,4 +1,4 @@
-"""Signing in to the console: who is let in, for how long, and from where."""
+"""Sign-in to the console: who may sign in, for how long, and from which addresses."""
 
 import asyncio
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Today: figures that move, whose lists are there, and that cost one statement a second."""
+"""The Today page: live figures with links to lists, at the cost of one statement per second."""
 
 import asyncio
 import html

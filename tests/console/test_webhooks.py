@@ -1,4 +1,4 @@
-"""Webhooks in the console: how each endpoint does, and sending again with a count before."""
+"""Webhooks in the console: the endpoints' health, and bulk resends with a count."""
 
 from payintent.core.access import Role
 from payintent.merchants.operations import SetCallbackUrl

@@ -1,4 +1,4 @@
-"""What is kept of callbacks has no card data, and is otherwise as it came."""
+"""Stored callbacks do not contain card data, and are otherwise unchanged."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The error codes of the specification's section 7.1, written out again."""
+"""The error codes, compared with a second copy of the specification's section 7.1."""
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.http.errors import STATUS_BY_CODE, get_http_status

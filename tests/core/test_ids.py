@@ -1,4 +1,4 @@
-"""Names of things, outside and inside, and API keys."""
+"""External and internal ids, and API keys."""
 
 import re
 import zlib

@@ -1,7 +1,7 @@
 """Ids, checkout ids and cursors of earlier releases still parse, and sort before new ones.
 
-Earlier releases had UUIDv8 with a database number of 10 bits after the time, and ended session ids
-with a mark and that number. These samples are of databases 0, 7 and 1023.
+Earlier releases used UUIDv8 with a 10-bit database number after the time, and appended a mark and
+this number to session ids. The samples are from databases 0, 7 and 1023.
 """
 
 from uuid import UUID

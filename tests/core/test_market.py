@@ -1,4 +1,4 @@
-"""The countries and currencies of the specification's section 2.5, written out again."""
+"""Countries and currencies, compared with a second copy of the specification's section 2.5."""
 
 from payintent.core.countries import COUNTRIES, COUNTRY_NAMES, TENDER_BY_COUNTRY, is_payable_in
 from payintent.core.money import CURRENCIES, TENDER, list_accepted_currencies

@@ -1,4 +1,4 @@
-"""Amounts as text, `Decimal` and smallest units."""
+"""Amounts as text, as `Decimal` and in smallest units."""
 
 from contextlib import suppress
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Origins have one form, and what is no origin never has the form of one."""
+"""Origins have a canonical form, which no other text has."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Arrays in statements: the driver has to be told what they hold, but not by each connection."""
+"""Array parameters: the driver needs their element types, but not for each connection."""
 
 from collections.abc import AsyncIterator
 

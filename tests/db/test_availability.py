@@ -1,4 +1,4 @@
-"""A command that waits for its database says so, and one that need not says nothing."""
+"""A command that waits for its database says so, and other commands are silent."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Natural batching: what shares a run, what each member gets, and what holds nothing up."""
+"""Natural batching: the members of a run, their results, and the absence of delays."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The feed of changes goes on after whatever its look at the database meets."""
+"""The change feed continues after any failure of its database query."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Why the database cannot be used: for good or for now, in PostgreSQL's words, without secrets."""
+"""Permanent and temporary connection errors, in PostgreSQL's words and without secrets."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit

@@ -1,4 +1,4 @@
-"""The database's failures in our words, and what `advance` does without a lock."""
+"""The translation of database errors, and `advance` without a lock."""
 
 import asyncio
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Several hosts in one URL, and servers that take no writes."""
+"""Several hosts in a URL, and servers that do not accept writes."""
 
 import asyncio
 from collections.abc import AsyncIterator

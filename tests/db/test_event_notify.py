@@ -1,4 +1,4 @@
-"""Notifiers and listeners log that they have lost their connection."""
+"""Notifiers and listeners log the loss of their connection."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
-"""A server that does not answer: nobody waits for long, and nothing is ever cancelled on it.
+"""With a frozen server, callers do not wait long, and no statement is cancelled.
 
-A statement that is cancelled while its commit waits for a standby stays committed on the server
-that may have lost its lead: a replay would acknowledge it.
+A statement that is cancelled while its commit waits for a standby stays committed on a server that
+may no longer be the primary. A replayed request would then be acknowledged.
 """
 
 import asyncio

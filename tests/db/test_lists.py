@@ -1,4 +1,4 @@
-"""A list's pages: every row once, in the order of its key, and none that a filter excludes."""
+"""The pages of a list contain every matching row once, in the order of the key."""
 
 from itertools import product
 from typing import Any

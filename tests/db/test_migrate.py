@@ -1,4 +1,4 @@
-"""Migrations on databases of their own, with the files as they are and with other files."""
+"""Migrations on separate databases, with the released files and with test files."""
 
 import asyncio
 from pathlib import Path

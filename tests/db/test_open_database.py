@@ -1,4 +1,4 @@
-"""Opening an installation's database: other secrets than its own are rejected."""
+"""Opening an installation's database fails with the secrets of another installation."""
 
 import pytest
 from pydantic import SecretStr

@@ -1,7 +1,7 @@
-"""No statement of a hot path reads a table through that grows with payments.
+"""No statement of a hot path scans a table that grows with payments.
 
-The statements are those that the service sends while it does its work, over a history of some ten
-thousand payments, planned as prepared ones are that know none of their values.
+The statements are recorded from the running service, with a history of about ten thousand payments,
+and get the generic plan of prepared statements.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The pool on a real server: bounded, fair, and it never lends what is broken."""
+"""The pool on a real server is bounded and fair, and never lends a broken connection."""
 
 import asyncio
 from collections.abc import AsyncIterator

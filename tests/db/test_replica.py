@@ -1,6 +1,6 @@
-"""Lists are read on a streaming standby, within a bound on how far it may be behind.
+"""Lists are read from a streaming standby, within a limit on its replication lag.
 
-The standby is a real one. Its replay is paused where something must be missing there.
+The standby is real. Its replay is paused in tests that need missing rows.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Each role of docs/operate/install.md can do its work; none can change the audit log."""
+"""Each role in docs/operate/install.md can do its work, but cannot change the audit log."""
 
 import ast
 import asyncio

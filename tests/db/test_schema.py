@@ -1,4 +1,4 @@
-"""Every invariant stands in the database too: raw SQL past all code of ours is refused."""
+"""The database also enforces every invariant: raw SQL that violates one is rejected."""
 
 import re
 from dataclasses import dataclass

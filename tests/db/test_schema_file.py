@@ -1,4 +1,4 @@
-"""The schema on one page is the schema that the migrations make."""
+"""The schema file matches the schema that the migrations create."""
 
 import asyncpg
 import pytest

@@ -1,4 +1,4 @@
-"""Secrets at rest: under which key, for which place, and whose database it is."""
+"""Encrypted secrets: their key, their context, and their database."""
 
 import base64
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A database of the last version before 1.0, with everything in it, upgraded to the new history."""
+"""A full database of the last version before 1.0 is upgraded to the new migrations."""
 
 import asyncio
 import json

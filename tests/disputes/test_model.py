@@ -1,4 +1,4 @@
-"""Disputes as values: reports come in any order, and a dispute only goes on."""
+"""Disputes as values: reports arrive in any order, and a dispute never goes back."""
 
 import itertools
 from dataclasses import replace

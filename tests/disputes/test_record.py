@@ -1,4 +1,4 @@
-"""Disputes: a case that is followed to its end, and money that cannot be refunded meanwhile."""
+"""Disputes: a case is tracked to its end, and the disputed money cannot be refunded."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

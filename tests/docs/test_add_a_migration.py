@@ -1,4 +1,4 @@
-"""The page about migrations: its examples pass the lint and run, and its table has every rule."""
+"""The page about migrations: its examples pass the lint and run, and its table is complete."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What pages say of answers: each status beside a code is one that the code has."""
+"""Each status that the pages document for a code is a status of that code."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pages about chains: their commands, metrics, events, settings are those of the code."""
+"""The pages about chains: their commands, metrics, events and settings match the code."""
 
 import re
 import shlex

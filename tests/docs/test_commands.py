@@ -1,4 +1,4 @@
-"""The examples of the page of commands, run in their order, and one for every operation."""
+"""The commands page: its examples run in order, and there is an example for every operation."""
 
 import asyncio
 import os

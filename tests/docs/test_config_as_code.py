@@ -1,4 +1,4 @@
-"""The page of configuration as code: its commands are taken, its example is a whole file."""
+"""The page about configuration as code: its commands are valid, and its example is complete."""
 
 from payintent.configuration.plan import parse_config
 from payintent.configuration.sections import SECTIONS

@@ -1,4 +1,4 @@
-"""The dashboards and the example of Prometheus: their queries are ones that can be answered."""
+"""The queries of the dashboards and of the Prometheus example use existing metrics."""
 
 import json
 import re

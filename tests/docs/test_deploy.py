@@ -1,4 +1,4 @@
-"""The page on deployment and the files it shows: units, image, example of a whole host."""
+"""The deployment page and its files: units, image, and the example of a complete host."""
 
 import asyncio
 import configparser

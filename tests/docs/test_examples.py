@@ -1,4 +1,4 @@
-"""The examples of the pages run, and do what the text around them says."""
+"""The examples on the pages run, and behave as the surrounding text describes."""
 
 import asyncio
 import inspect

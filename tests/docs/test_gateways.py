@@ -1,4 +1,4 @@
-"""Each gateway's page says what its adapter says of itself."""
+"""Each gateway's page matches its adapter's metadata."""
 
 import re
 import subprocess

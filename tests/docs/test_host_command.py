@@ -1,4 +1,4 @@
-"""`deploy/payintent.sh`, the command of a host: what the shell has set counts before the files."""
+"""`deploy/payintent.sh`: variables of the shell take precedence over the files."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The merchant's pages: their codes, cards, fields and waits are those of the code."""
+"""The merchants' pages: their codes, cards, fields and delays match the code."""
 
 import json
 import re

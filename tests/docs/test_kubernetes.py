@@ -1,6 +1,6 @@
-"""The chart for Kubernetes and its page: what they name exists in the service.
+"""The Helm chart and its page: the names that they use exist in the service.
 
-`python -m tools.chart` renders the chart; this reads its files, and needs no Helm.
+`python -m tools.chart` renders the chart. These tests read its files, and do not need Helm.
 """
 
 import json

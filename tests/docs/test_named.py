@@ -1,6 +1,6 @@
-"""What the pages name exists in the code, and what operators need of the code is on the pages.
+"""Names on the pages exist in the code, and names for operators are on the pages.
 
-Log events, metrics and settings, tables that are tables, and decisions that are in the index.
+This covers log events, metrics, settings, tables, and the index of decisions.
 """
 
 import ast

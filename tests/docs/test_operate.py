@@ -1,4 +1,4 @@
-"""The pages of settings and commands match the code."""
+"""The pages about settings and commands match the code."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The pages: their links lead somewhere, and what they name is there."""
+"""The links of the pages work, and the files that they name exist."""
 
 import re
 from pathlib import Path

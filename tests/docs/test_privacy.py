@@ -1,4 +1,4 @@
-"""The page about privacy: every column of the schema is on it, and how long each is kept."""
+"""The privacy page lists every column of the schema and its retention."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""deploy/nginx.conf: its limits are the service's, and what must not come through does not."""
+"""deploy/nginx.conf has the service's limits, and blocks requests that must not pass."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The runbook and the alerts: each leads to the other, and both name what there is."""
+"""The runbook and the alerts link to each other, and use existing names."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The page of scaling: its tables are the command's, and its commands run."""
+"""The scaling page: its tables match the command's output, and its commands run."""
 
 import asyncio
 import os

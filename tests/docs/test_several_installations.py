@@ -1,4 +1,4 @@
-"""deploy/cells/haproxy.cfg: one public API host in front of two installations, on real sockets."""
+"""deploy/cells/haproxy.cfg: a public API host in front of two installations, on real sockets."""
 
 import asyncio
 import json

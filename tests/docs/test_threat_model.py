@@ -1,4 +1,4 @@
-"""The threat model: each control is in a file that exists, and has a test that exists."""
+"""The threat model: the file and the test of each control exist."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The example for wallets runs, and chooses the steps that a wallet has to send."""
+"""The wallet example runs, and selects the steps that a wallet must send."""
 
 import asyncio
 from collections.abc import AsyncIterator

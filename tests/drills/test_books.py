@@ -1,4 +1,4 @@
-"""The judgement of `python -m drills.books`: what it is fed wrong, it counts."""
+"""The checks of `python -m drills.books` count every injected error."""
 
 from dataclasses import replace
 from pathlib import Path

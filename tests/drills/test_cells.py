@@ -1,4 +1,4 @@
-"""The drill of installations in short: keys reach their own, and others go on."""
+"""A short run of the cells drill: keys reach their installation, and the others keep working."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The drills' client keeps connections as long as it is told to."""
+"""The drills' client keeps connections for the configured time."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""The drills' own judgement: what they are fed wrong, they count."""
+"""The checks of the drills count every injected error."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""`python -m drills.ha` says what it lacks before it makes anything."""
+"""`python -m drills.ha` reports missing requirements before it creates anything."""
 
 import subprocess
 import sys

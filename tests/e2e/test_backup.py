@@ -1,4 +1,4 @@
-"""Back up and restore with the commands of docs/operate/backup.md."""
+"""Backup and restore with the commands in docs/operate/backup.md."""
 
 import base64
 import os

@@ -1,8 +1,8 @@
-"""Five callbacks for each of many payments: shuffled, doubled, reworded and late.
+"""Five callbacks for each of many payments: shuffled, duplicated, reworded and late.
 
-They come over real HTTP to two processes of the API, signed as the simulator signs, and whatever
-comes when, every payment ends where it must. `STORM_SEED` plays one order again;
-`STORM_PAYMENTS=2000` makes the long form, of ten thousand callbacks.
+They are sent over real HTTP to two API processes, signed like the simulator's callbacks. In any
+order, every payment must have the correct end. `STORM_SEED` repeats an order, and
+`STORM_PAYMENTS=2000` selects the long form with ten thousand callbacks.
 """
 
 import asyncio

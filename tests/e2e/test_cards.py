@@ -1,4 +1,4 @@
-"""Each card and each fault of the gateway's table ends in the service as it should."""
+"""Each test card and each injected gateway fault has the documented outcome."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Payments in tokens on the sandbox's own chains, and what the sandbox does when chains die."""
+"""Token payments on the sandbox's chains, and the recovery of chains that were killed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The database ends under load: callers are told to come back, and everything heals."""
+"""The database stops under load: clients are asked to retry, and everything recovers."""
 
 import asyncio
 import os

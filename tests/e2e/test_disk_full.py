@@ -1,6 +1,6 @@
-"""The drill of `docs/operate/runbook.md`: the database's disk is full, and has room again.
+"""The drill in `docs/operate/runbook.md`: the database's disk is full, and has space again.
 
-The database lies on a small disk of its own, which only root can mount.
+The database is on a small separate disk, which only root can mount.
 """
 
 import asyncio

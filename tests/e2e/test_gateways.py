@@ -1,4 +1,4 @@
-"""The sandbox's own gateways: they run, are looked after, and give back what was paid there."""
+"""The sandbox's emulators run, are restarted, and refund their payments."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""install.md and go-live.md, played by a stranger: from an empty machine to a PAID payment.
+"""install.md and go-live.md, followed on an empty machine up to a PAID payment.
 
 Every command is typed in order. The changed and omitted commands are declared here.
 """

@@ -1,6 +1,6 @@
-"""Payments in flight while API and workers are killed: nothing is lost and nothing is doubled.
+"""The API and workers are killed during payments: nothing is lost or duplicated.
 
-`KILL_PAYMENTS` and `KILL_SEEDS` (a list with commas) make the long form.
+`KILL_PAYMENTS` and `KILL_SEEDS` (separated by commas) select the long form.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The pages at /docs of an installation, played as written by a merchant who has nothing else."""
+"""The pages at /docs, followed exactly by a merchant who has no other information."""
 
 import asyncio
 import re

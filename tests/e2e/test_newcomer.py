@@ -1,4 +1,4 @@
-"""README.md, played as written by a newcomer who has nothing but a clone."""
+"""README.md, followed exactly by a newcomer with only a clone."""
 
 import asyncio
 import json

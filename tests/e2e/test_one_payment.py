@@ -1,4 +1,4 @@
-"""A sandbox from its start to its end, and one payment all the way through it."""
+"""A sandbox from start to stop, with a complete payment."""
 
 import re
 import stat

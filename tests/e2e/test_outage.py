@@ -1,8 +1,8 @@
-"""A gateway that is away for a minute while a hundred buyers select: nothing is lost or doubled.
+"""A gateway fails for a minute while a hundred buyers select: nothing is lost or duplicated.
 
-The simulator, an API and a worker are real processes, and between them and the simulator stands a
-proxy that refuses, swallows requests, and delivers some whose answers it loses. `OUTAGE_S` is how
-long the outage takes; the service's clock goes so much faster that it is always a minute of its.
+The simulator, an API and a worker are real processes. A proxy in front of the simulator refuses
+connections, drops requests, and loses some responses. `OUTAGE_S` is the real duration of the
+outage. The service's clock runs faster, so that the outage always lasts a minute on its clock.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Restore a point in time with the commands of docs/operate/backup.md: base backup and WAL."""
+"""Point-in-time recovery with the commands in docs/operate/backup.md: base backup and WAL."""
 
 import os
 import shutil

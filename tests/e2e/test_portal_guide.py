@@ -1,4 +1,4 @@
-"""docs/integrate/portal.md, played as written: from an invitation to verified webhooks."""
+"""docs/integrate/portal.md, followed exactly from an invitation to verified webhooks."""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
 """Restore an older state into a new cluster, as `docs/operate/runbook.md` describes.
 
-A gateway, a chain and a merchant know what happened after the moment; the restored database does
-not. What comes back by itself, and what an operator does first, are those of the page.
+The restored database lacks later events, which a gateway, a chain and a merchant still know. The
+data that is recovered automatically and the operator's first steps match the page.
 """
 
 import asyncio

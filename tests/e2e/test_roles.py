@@ -1,4 +1,4 @@
-"""The core of the service, its processes connected as the roles of docs/operate/install.md."""
+"""The core of the service, with processes that use the roles in docs/operate/install.md."""
 
 import json
 from collections.abc import AsyncIterator

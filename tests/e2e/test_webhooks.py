@@ -1,4 +1,4 @@
-"""Merchants who are down, slow, lost or gone: what is recorded, tried again and sent again."""
+"""Merchants that are down, slow or gone: deliveries are recorded, retried and resent."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Calls and words: equal to eth-abi's, named as the compiled contracts name them."""
+"""Calls and words are equal to eth-abi's, with names from the compiled contracts."""
 
 from collections.abc import Callable
 from typing import Any

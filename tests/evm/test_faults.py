@@ -1,4 +1,4 @@
-"""The node that misbehaves: it does exactly what it was told, so that tests can rely on it."""
+"""The faulty node injects exactly the configured faults, so that tests can rely on it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Keccak, and addresses as people write them."""
+"""Keccak, and the checksum format of addresses."""
 
 import pytest
 from eth_utils import keccak as other_keccak

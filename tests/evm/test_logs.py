@@ -1,4 +1,4 @@
-"""Logs: read as eth-abi writes them, and refused where they have any other shape."""
+"""Logs are parsed as eth-abi writes them, and rejected in any other form."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a chain says, read from a real node: heads, chunks, receipts, transactions, calls."""
+"""Reading from a real node: heads, ranges, receipts, transactions and calls."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""One endpoint that fails in every way: each is ChainUnavailableError, nothing is believed, no URL
-gets out.
-"""
+"""Every failure of an endpoint raises ChainUnavailableError and does not disclose its URL."""
 
 import json
 import traceback

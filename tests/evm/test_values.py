@@ -1,4 +1,4 @@
-"""Hex digits: exactly as many as expected, and nothing that only Python takes for a number."""
+"""Hex digits have exactly the expected length, without formats that only Python accepts."""
 
 import pytest
 from hypothesis import given

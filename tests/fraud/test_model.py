@@ -1,4 +1,4 @@
-"""What fraud rules deny: each kind by itself, and the book of all of them against a plain model."""
+"""Fraud rules: each kind separately, and all rules compared with a simple model."""
 
 from ipaddress import ip_address, ip_network
 from typing import Any

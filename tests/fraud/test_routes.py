@@ -1,4 +1,4 @@
-"""Fraud screening over HTTP: who is denied, what the answer holds, and what is kept of it."""
+"""Fraud screening over HTTP: denied payments, the response, and the stored data."""
 
 import asyncio
 from typing import Any

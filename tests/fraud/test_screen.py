@@ -1,4 +1,4 @@
-"""What processes know of restrictions and rules, and for how long denials are kept."""
+"""The restrictions and rules cached by processes, and the retention of denials."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Test credentials are refused in an account that should move money, and live ones in a test's."""
+"""Test credentials are rejected for live accounts, and live credentials for test accounts."""
 
 from typing import Any
 

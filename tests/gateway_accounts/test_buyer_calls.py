@@ -1,4 +1,4 @@
-"""What buyers can make us ask of a gateway is bounded, and holds up nobody else."""
+"""Gateway calls triggered by buyers are limited, and do not delay other requests."""
 
 from collections import Counter
 from contextlib import AsyncExitStack

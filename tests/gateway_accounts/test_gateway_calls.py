@@ -1,4 +1,4 @@
-"""Requests of gateways over real connections are kept: what was asked, what came of it, no more."""
+"""Gateway requests over real connections are recorded: the request, the result, no more."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The breaker: whoever is silent is left alone by every process, and tried again by one."""
+"""The circuit breaker: all processes avoid an unresponsive gateway, and one process retries it."""
 
 import asyncio
 from collections.abc import AsyncIterator

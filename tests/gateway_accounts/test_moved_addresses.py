@@ -1,4 +1,4 @@
-"""The service's own addresses follow its settings, also for what was created before a change."""
+"""The service's URLs follow its settings, even for objects created before a change."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

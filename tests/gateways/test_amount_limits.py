@@ -1,4 +1,4 @@
-"""Limits of a method's total: written by operators and gateways, and what breaks them."""
+"""The limits of a method's total, set by operators and gateways, and violations of them."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""ECPay's adapter: the form that the buyer brings, results by callback and by inquiry."""
+"""The ECPay adapter: the buyer's form, and results from callbacks and inquiries."""
 
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""CheckMacValue: as published, the same however it is computed, and sure about what it covers."""
+"""CheckMacValue matches published values, in every implementation, and covers all fields."""
 
 from urllib.parse import urlencode
 

@@ -1,4 +1,4 @@
-"""ECPay's official library as a counterpart: it checks our orders, and its orders are accepted."""
+"""ECPay's official library verifies our orders, and its orders are accepted."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""ECPay's refunds: what is asked fits the card's closing, and nothing is ever asked twice."""
+"""ECPay refunds: the action fits the card's closing status, and is never repeated."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator

@@ -1,4 +1,4 @@
-"""A payment by an installed package's gateway, found by its entry point, paid by its callback."""
+"""A payment with an installed package's gateway, found by its entry point."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Gateways of other packages: found by entry points, or refused with the package's name."""
+"""Gateways of other packages are found by entry points, or rejected with the package's name."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Stripe's wire: what is asked, checked against Stripe's own library, and how answers are read."""
+"""Requests to Stripe, compared with Stripe's library, and the parsing of responses."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Stripe's balance transactions: what each is taken for, and how pages are asked for."""
+"""Stripe's balance transactions: their classification and their pages."""
 
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta

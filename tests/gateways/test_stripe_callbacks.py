@@ -1,4 +1,4 @@
-"""Stripe's events: verified as Stripe's own library verifies, and read in every version."""
+"""Stripe's events are verified as in Stripe's library, and parsed in every API version."""
 
 import json
 from datetime import UTC, datetime

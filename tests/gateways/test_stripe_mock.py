@@ -1,4 +1,4 @@
-"""Stripe's own mock understands every request of the adapter."""
+"""Stripe's mock server accepts every request of the adapter."""
 
 from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What buyers do on 2C2P's page reaches their payments, and nobody else's."""
+"""The actions of buyers on 2C2P's page affect only their own payments."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Generator

@@ -1,4 +1,4 @@
-"""The viewer's address: who is believed about it, and how many requests one address has."""
+"""The client's address: the trusted sources, and the request limit per address."""
 
 from typing import Any
 

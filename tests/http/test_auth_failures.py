@@ -1,4 +1,4 @@
-"""Keys and tokens that are nobody's: counted by reason, and logged without what was sent."""
+"""Invalid keys and tokens are counted by reason, and logged without their value."""
 
 import pytest
 from prometheus_client import REGISTRY

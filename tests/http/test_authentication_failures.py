@@ -1,4 +1,4 @@
-"""An address whose authentications keep failing is slowed down, and locks nobody else out."""
+"""An address with repeated authentication failures is throttled, without affecting others."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The HTTP clients of webhooks and pictures connect to the address that was checked, or to none."""
+"""The HTTP clients for webhooks and images connect only to the verified address."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What the hosted page allows a browser, who may frame it, what is kept, and what it weighs."""
+"""The hosted page's security headers, framing, caching and size."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""Single cookies are read by name, within a limit, and never unescaped."""
+"""Cookies are read by name, within a limit, and never unescaped."""
 
 import pytest
 from starlette.requests import Request

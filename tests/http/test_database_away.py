@@ -1,4 +1,4 @@
-"""The database goes away, or its answer does: nobody guesses, and nothing is done twice."""
+"""The database or its response is lost: nothing is guessed, and nothing is done twice."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The documentation that the service publishes: pages, search index, and links that work."""
+"""The documentation published by the service: its pages, search index and links."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The end of a process: what clients have connected to or sent is answered, and then it ends."""
+"""The shutdown of a process: accepted connections and requests get a response first."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Exports: page by page, one for each person, and complete or marked as incomplete."""
+"""Exports: page by page, one at a time per person, and complete or marked as incomplete."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""What API and pages answer to each kind of failure: status, when to come back, and their words."""
+"""The responses of the API and pages to each kind of failure: status, retry time and text."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""Whatever a merchant sends: an answer of ours, never a fault of ours."""
+"""Every request of a merchant gets a valid response, and never an internal error."""
 
 import asyncio
 import json

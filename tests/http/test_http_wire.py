@@ -1,4 +1,4 @@
-"""What comes over the wire: limits of headers and time, malformed HTTP, and smuggled requests."""
+"""HTTP connections: limits of headers and time, malformed HTTP, and request smuggling."""
 
 import asyncio
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""How deep a body is nested is counted in linear time, whatever the body."""
+"""The nesting depth of any body is counted in linear time."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Rate limits as merchants meet them: on which routes, in which headers, and with which keys."""
+"""Rate limits for merchants: their routes, headers and keys."""
 
 import asyncio
 import re

@@ -1,8 +1,8 @@
-"""Hostile bodies cost time in proportion to their length, at every route that takes one.
+"""The cost of a hostile body is proportional to its length, on every route with a body.
 
-Counted in executed lines of the service, not in seconds: twice the bytes are at most twice the
-lines. What runs in C has no lines: the decoder is one pass, the count of levels has a test of its
-own (`test_levels.py`), and regular expressions are held to be linear (`test_linear_patterns.py`).
+The cost is counted in executed lines of the service, not in seconds: twice the bytes may execute at
+most twice the lines. C code has no lines: the decoder makes a single pass, and separate tests cover
+the nesting depth (`test_levels.py`) and regular expressions (`test_linear_patterns.py`).
 """
 
 import asyncio

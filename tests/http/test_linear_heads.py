@@ -1,11 +1,11 @@
-"""Hostile headers and query parameters cost time in proportion to their length, at every reader.
+"""The cost of hostile headers and parameters is proportional to their length.
 
-Counted in steps, not in seconds: a step is an executed line of Python, of any library, and each
-character that a method of a text or of a regular expression can scan. The last part matters:
-`http.cookies` of Python 3.11.7 has few lines, each of which scans the rest of the text.
+The cost is counted in steps, not in seconds. A step is an executed line of Python, including
+libraries, or a character that a string method or regular expression can scan. Characters matter:
+`http.cookies` in Python 3.11.7 has few lines, but each of them scans the rest of the text.
 
-A benign request to each route records which code reads which header and parameter. Hostile text is
-then sent to each of these readers, by way of the first route that reaches it.
+A benign request to each route records the code that reads each header and parameter. Hostile text
+is then sent to each of these readers through the first route that reaches it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a process writes down while everything goes wrong: ids, and never what must stay secret."""
+"""The log during all kinds of failures contains ids, but no secrets."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What every answer carries: a request id; on the buyer's routes no caching, and CORS."""
+"""Every response has a request id; responses to buyers are not cached and allow CORS."""
 
 import re
 

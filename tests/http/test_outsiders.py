@@ -1,6 +1,7 @@
-"""A request that waits for an outsider holds no slot that another request needs.
+"""A request that waits for an external host does not hold a slot that others need.
 
-Outsiders here accept and never answer. With two slots in each lane one that holds its slot is seen.
+The external hosts accept connections and never respond. With two slots per lane, a request that
+holds its slot is detected.
 """
 
 import asyncio

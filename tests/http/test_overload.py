@@ -1,4 +1,4 @@
-"""More than a process can do: slow bodies, too many connections, too many requests at once."""
+"""Overload: slow bodies, too many connections, and too many concurrent requests."""
 
 import asyncio
 import inspect

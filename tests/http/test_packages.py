@@ -1,4 +1,4 @@
-"""Merchants install SDKs and plugins from the installation that they use."""
+"""Merchants install SDKs and plugins from their installation."""
 
 import asyncio
 import subprocess

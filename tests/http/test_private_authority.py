@@ -1,4 +1,4 @@
-"""An authority of one's own: each client trusts it where the settings name it, and only there."""
+"""A private certificate authority: each client trusts it only as configured."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Webhooks into networks and to ports that the operator lists, and never to metadata."""
+"""Webhooks to private networks and ports that the operator allows, but never to metadata."""
 
 from typing import Any
 from uuid import uuid4

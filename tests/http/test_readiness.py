@@ -1,4 +1,4 @@
-"""`/readyz`: one look at the database a second, and never a 500 while the service opens."""
+"""`/readyz` queries the database once per second, and never returns 500 during startup."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The histogram of requests has the templates of routes for labels, whatever clients send."""
+"""The request histogram uses route templates as labels, regardless of the requests."""
 
 import pytest
 from prometheus_client import REGISTRY

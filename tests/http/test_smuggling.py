@@ -1,4 +1,4 @@
-"""A refund of a part never becomes one of all: real clients, hostile framing, nginx in front."""
+"""A partial refund never becomes a full one: real clients, hostile framing, and nginx."""
 
 import asyncio
 import json

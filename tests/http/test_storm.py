@@ -1,6 +1,6 @@
-"""Thousands of creates at once with one key, over real HTTP to real processes: one payment.
+"""Thousands of concurrent creation requests with the same key create one payment.
 
-`STORM_CREATES=10000` makes the long form.
+`STORM_CREATES=10000` selects the long form.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The decoder of creates keeps metadata as it is, whatever escapes it is written with."""
+"""The decoder of creation requests preserves metadata with any escape sequences."""
 
 import msgspec
 import pytest

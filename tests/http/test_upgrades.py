@@ -1,4 +1,4 @@
-"""Requests that ask for another protocol: they are read as if they had not, body and all."""
+"""Requests to upgrade to another protocol are handled as normal requests."""
 
 import json
 from uuid import uuid4

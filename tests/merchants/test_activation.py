@@ -1,4 +1,4 @@
-"""A merchant's way into service outside the sandbox, and what each step lets it do."""
+"""The activation of a merchant outside the sandbox, and the permissions of each step."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""A merchant's way into service, written out again, against `next_activation_status`."""
+"""`next_activation_status`, compared with a second copy of the activation rules."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may call: merchants' keys, and whose payment it is."""
+"""Merchants authenticate with keys, and can access only their own payments."""
 
 import inspect
 from uuid import uuid4

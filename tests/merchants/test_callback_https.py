@@ -1,4 +1,4 @@
-"""Outside the sandbox webhooks go by https, but to merchants that the operator excepts."""
+"""Outside the sandbox, webhooks use HTTPS, unless the operator exempts the merchant."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The catalog against the plainest model of it: every country, currency, method and viewer."""
+"""The catalog, compared with a simple model for every country, currency, method and viewer."""
 
 from itertools import product
 from typing import Any

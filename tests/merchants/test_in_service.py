@@ -1,4 +1,4 @@
-"""Who takes payments: a merchant in service, through what is switched on."""
+"""Only active merchants with enabled methods can accept payments."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""The mark of an installation, which begins the public part of its new API keys."""
+"""The installation's mark, which is the prefix of the public part of new API keys."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When a key was last used is written to the minute, apart from the requests that use it."""
+"""A key's last use is stored with a resolution of a minute, separately from its requests."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Idempotency keys over time: other API keys, crashes, crowds, and the end of their day."""
+"""Idempotency keys over time: other API keys, crashes, many requests, and their expiry."""
 
 import asyncio
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Translations of payment method labels, as operators enter, change and remove them."""
+"""Operators enter, change and remove translations of payment method labels."""
 
 from typing import Any
 

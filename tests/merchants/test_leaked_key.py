@@ -1,4 +1,4 @@
-"""A merchant's key has leaked and was used: the drill of `docs/operate/runbook.md`."""
+"""A merchant's key was leaked and used: the drill in `docs/operate/runbook.md`."""
 
 from payintent.merchants.access_operations import IssueApiKey, ListApiKeys, RevokeApiKey
 from payintent.refunds.operations import ListRefunds

@@ -1,4 +1,4 @@
-"""Merchants' buckets: GCRA as a model has it, whoever asks, and whatever becomes of the clock."""
+"""Merchants' rate limits follow a GCRA model, for any caller and any clock change."""
 
 import asyncio
 import os

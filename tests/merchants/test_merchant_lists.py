@@ -1,4 +1,4 @@
-"""Refunds of all payments and disputes, as a merchant's server lists them."""
+"""Merchants list the refunds of all payments, and disputes."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""One rule of what can be paid: the catalog, creates and quotes answer alike, whatever is off."""
+"""The catalog, creation and quotes agree on payable currencies, whatever is disabled."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The limiter by itself, on a clock that stands still until it is moved."""
+"""The rate limiter, with a clock that the test advances."""
 
 import asyncio
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Who may be offered crypto: every set of restricted countries against every buyer and viewer."""
+"""Crypto restrictions, for every set of countries and every buyer and viewer."""
 
 from datetime import UTC, datetime
 from itertools import chain, combinations, product

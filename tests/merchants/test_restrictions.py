@@ -1,4 +1,4 @@
-"""Countries under a CRYPTO restriction: tokens go, everything else stays as it was."""
+"""In countries with a CRYPTO restriction, only token methods disappear."""
 
 from typing import Any
 

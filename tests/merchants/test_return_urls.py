@@ -1,4 +1,4 @@
-"""Where a selection says that the buyer is to go afterwards: to the merchant, and nowhere else."""
+"""After a selection, the buyer returns only to the merchant's site."""
 
 import pytest
 

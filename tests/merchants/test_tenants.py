@@ -1,4 +1,4 @@
-"""Every route of merchants, with every kind of key that is not theirs, at another's objects."""
+"""Every merchant route rejects requests for another merchant's objects, with any kind of key."""
 
 import asyncio
 import time

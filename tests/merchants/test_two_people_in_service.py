@@ -1,4 +1,4 @@
-"""Once a merchant is in service, two people lead its buyers, events and money elsewhere."""
+"""Redirecting an active merchant's buyers, events or money needs two people."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A contract is added only where every endpoint of its chain shows the compiled code."""
+"""A contract is added only if every endpoint of its chain returns the compiled code."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

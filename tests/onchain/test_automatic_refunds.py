@@ -1,4 +1,4 @@
-"""Money that nobody may own goes back by itself within bounds; beyond them a person decides."""
+"""Unassigned money is refunded automatically within limits; above them, a person decides."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator

@@ -1,4 +1,4 @@
-"""Who waits for a development chain's blocks: whoever has a session there that has not ended."""
+"""A development chain needs blocks while a session on it has not ended."""
 
 from payintent.chains import store as chain_store
 from payintent_sandbox.chains.registration import ChainRegistration

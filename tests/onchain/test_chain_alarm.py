@@ -1,4 +1,4 @@
-"""A chain that is not watched: an alarm at once, a case after a day, and nothing ends meanwhile."""
+"""An unwatched chain: an alarm immediately, a case after a day, and no payment ends."""
 
 from collections.abc import AsyncIterator
 from typing import Any

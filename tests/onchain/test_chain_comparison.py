@@ -1,4 +1,4 @@
-"""Each day a contract's final logs are held against captures, the ledger and its receiver."""
+"""A contract's final logs are compared daily with captures, the ledger and its receiver."""
 
 from dataclasses import replace
 from typing import Any

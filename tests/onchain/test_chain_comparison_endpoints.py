@@ -1,4 +1,4 @@
-"""What one endpoint leaves out of a contract's logs is no case before another one lacks it too."""
+"""A log that one endpoint omits is a case only if another endpoint omits it too."""
 
 import pytest
 

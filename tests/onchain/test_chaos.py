@@ -1,6 +1,6 @@
-"""Random histories of a chain under random faults of its endpoints: nothing lost, no phantom.
+"""Random chain histories with random endpoint faults: nothing is lost or invented.
 
-`CHAIN_SEEDS=50` makes the long form, which prints what each seed has found.
+`CHAIN_SEEDS=50` selects the long form, which prints the results of each seed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Endpoints of a chain side by side: who is behind, who has another block, who does not answer."""
+"""The comparison of a chain's endpoints: lagging, differing and unresponsive endpoints."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,4 +1,4 @@
-"""Deposits under attack: dust, impossible amounts, and everyone acting at the same time."""
+"""Attacks on deposits: dust, impossible amounts, and concurrent actions."""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
-"""Random deposits under random faults of the endpoints: nothing lost, no phantom.
+"""Random deposits with random endpoint faults: nothing is lost or invented.
 
-`CHAIN_SEEDS=50` makes the long form.
+`CHAIN_SEEDS=50` selects the long form.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Each day the balance of each deposit address is compared with deposits, sweeps and the ledger."""
+"""The balance of each deposit address is compared daily with deposits, sweeps and the ledger."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Endpoints that limit the blocks and topics of a search: the watcher's searches fit them."""
+"""The watcher's searches respect the endpoints' limits of blocks and topics."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

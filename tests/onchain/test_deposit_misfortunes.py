@@ -1,4 +1,4 @@
-"""What can go wrong between a buyer's transfer and its payment, on a real chain."""
+"""Problems between a buyer's transfer and its payment, on a real chain."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

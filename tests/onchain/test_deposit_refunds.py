@@ -1,4 +1,4 @@
-"""Refunds of deposits wait for an address that the buyer enters; they never go to the sender."""
+"""A deposit's refund waits for an address that the buyer enters, and never goes to the sender."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""What the transfers to a deposit address pay, for all small cases and for random ones."""
+"""The payments from transfers to a deposit address, for all small cases and random cases."""
 
 import itertools
 from collections import Counter

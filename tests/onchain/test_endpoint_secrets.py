@@ -1,4 +1,4 @@
-"""The addresses of endpoints hold keys: no answer, no metric and no line of the log has them."""
+"""Endpoint URLs contain keys, and never appear in responses, metrics or logs."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""How an on-chain payment ends at its time: each row of the table, on a real chain."""
+"""The end of an on-chain payment at its deadline: each row of the table, on a real chain."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The watcher among endpoints that lag, drop, forge, limit and fail: nothing lost, no phantom."""
+"""The watcher with faulty endpoints: nothing is lost or invented."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager

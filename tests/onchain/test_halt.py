@@ -1,4 +1,4 @@
-"""A block that was final and is another one now: the chain stands still until a person says."""
+"""If a final block changes, the chain is halted until an operator resumes it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a finalized log does that is not the bill: each row of the table, on a real chain."""
+"""The effects of final logs that do not match the session: each row of the table."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What counts as proof: who must say a thing, and whose denial is none."""
+"""The proof of a log: the endpoints that must confirm it, and the denials that are ignored."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

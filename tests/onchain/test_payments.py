@@ -1,4 +1,4 @@
-"""A payment in a token, from its selection to PAID, on a real chain."""
+"""A token payment from its selection to PAID, on a real chain."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hashes that the page posts: what they can bring about, and what they cannot."""
+"""The effects, and the limits, of transaction hashes that the page posts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A range of blocks with many logs: proven by one search, written in one transaction."""
+"""A block range with many logs is proven by a single search and written in one transaction."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

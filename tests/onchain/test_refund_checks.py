@@ -1,4 +1,4 @@
-"""What `doctor` says of refunds on a chain: who signs, with which money, and what is missing."""
+"""`doctor` checks on-chain refunds: the signer, its money, and missing settings."""
 
 import logging
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""A refund on a chain that rests with a case: the chain is asked before it is sent again."""
+"""An on-chain refund on hold with a case is resent only after the chain was queried."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""What counts as a refund: a final log by a sender of ours, of just what was promised."""
+"""A log counts as a refund only if it is final, from our sender, and has the exact amount."""
 
 import asyncio
 from collections.abc import AsyncIterator

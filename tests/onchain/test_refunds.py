@@ -1,4 +1,4 @@
-"""Refunds on a real chain: money goes back to its payer once, whatever the signer does."""
+"""On-chain refunds reach the payer once, whatever the signer does."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The wallets' routes: what has to be sent, who may read it and for how long, and posted hashes."""
+"""The wallet routes: the transactions to send, access, expiry, and posted hashes."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

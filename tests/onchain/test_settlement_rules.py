@@ -1,4 +1,4 @@
-"""The on-chain tables: what a finalized log is, and how a session without one ends."""
+"""The on-chain tables: the meaning of final logs, and the end of sessions without a log."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A chain that is not what the operator says: nobody is billed there, and `doctor` says why."""
+"""If a chain differs from its configuration, it is not offered, and `doctor` explains why."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Tokens: which are offered, which can hold an amount, and one that only settles."""
+"""Tokens: the offered tokens, the supported amounts, and a token that is only for settlement."""
 
 from decimal import Decimal
 from typing import Any

@@ -1,4 +1,4 @@
-"""A deposit that only one endpoint reports is set aside, and stops nobody else's payment."""
+"""A deposit that only one endpoint reports is set aside, and does not delay other payments."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""A transaction that cannot be proven is set aside as a case, and stops nobody else's payment."""
+"""A transaction without proof is set aside as a case, and does not delay other payments."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

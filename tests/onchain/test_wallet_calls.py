@@ -1,4 +1,4 @@
-"""What the wallets' route says is what the contract takes: asked and sent on a real chain."""
+"""The contract accepts the calls that the wallet route returns, on a real chain."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

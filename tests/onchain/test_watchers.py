@@ -1,4 +1,4 @@
-"""More than one watcher, and one that dies in the middle: each log has its effect once."""
+"""Several watchers, and a watcher that is killed: each log has its effect exactly once."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A deployed contract has other code or another receiver: a drill of the runbook."""
+"""A contract with different code or a different receiver: a drill in the runbook."""
 
 from dataclasses import replace
 

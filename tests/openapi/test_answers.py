@@ -1,4 +1,4 @@
-"""Every route once, as it goes well: the answer is the one that the contract describes."""
+"""A successful request to every route returns a response that matches the contract."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

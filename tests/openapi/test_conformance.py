@@ -1,4 +1,4 @@
-"""The check that every answer of the tests passes through finds what it is there to find."""
+"""The conformance check of all responses finds the violations that it must find."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Each of the 28 error codes with a case of its condition, and the request that shows it.
+"""Each of the 28 error codes, with its condition and a request that causes it.
 
-The condition as callers read it stands in the contract. Two have no request: the state machine's
-own refusal is shown at the state machine, and the alias is never sent.
+The contract documents each condition. Two codes have no request: the state machine's rejection is
+tested with the state machine, and the alias is never sent.
 """
 
 import asyncio

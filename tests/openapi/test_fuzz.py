@@ -1,7 +1,7 @@
-"""Requests made from the contract, fitting it and not: never a fault, and answers as promised.
+"""Valid and invalid requests generated from the contract never cause an internal error.
 
-`HYPOTHESIS_PROFILE=long` sends ten times as many, and others each time; `make test-all` sends the
-same ones on every run, so that it tells the same of the same code.
+`HYPOTHESIS_PROFILE=long` sends ten times as many requests, which differ in each run.
+`make test-all` sends the same requests in every run, so that its result depends only on the code.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The contract's form: what makes generators of clients give every thing a name, and only one."""
+"""The contract's structure: generated clients have a unique name for every type."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Every change is written with its line in the audit log: who, why, what, and no secret."""
+"""Every change is audited with its operator, reason and details, but without secrets."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Each operation, and its effect where it matters: keys, quotes, catalogs, callbacks."""
+"""Each operation and its effects on keys, quotes, catalogs and callbacks."""
 
 import base64
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Every operation is a route of the operator port, and no field makes it stumble."""
+"""Every operation is a route of the operator port, and no field causes an internal error."""
 
 import asyncio
 import json

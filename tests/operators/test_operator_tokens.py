@@ -1,4 +1,4 @@
-"""Roles at the operator port, over every operation; and how long a token and a name last."""
+"""Roles at the operator port, for all operations, and the lifetime of tokens and names."""
 
 from typing import Any
 

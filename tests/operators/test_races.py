@@ -1,4 +1,4 @@
-"""Operations beside each other and beside payments: nothing is lost, and no payment waits."""
+"""Concurrent operations and payments: nothing is lost, and payments do not wait."""
 
 import asyncio
 import time

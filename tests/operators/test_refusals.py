@@ -1,4 +1,4 @@
-"""What each operation refuses, in which words, and that nothing is left of it."""
+"""The errors of each operation, their messages, and the absence of side effects."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,6 +1,6 @@
-"""What the operator port refuses: no token, no such operation, no object, fields of other kinds.
+"""Rejected requests: a missing token, an unknown operation or object, invalid fields.
 
-A refused call changes nothing, so these tests share one installation and one server.
+A rejected request changes nothing, so these tests share an installation and a server.
 """
 
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The operator port: named tokens, metrics without one, and nothing for merchants' keys."""
+"""The operator port: named tokens, public metrics, and rejected merchant keys."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Metrics of what waits: payments past their time, deliveries that are due, open cases."""
+"""The metrics of pending work: overdue payments, due deliveries and open cases."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Payments, captures and refunds are counted by provider: once, and only what was committed."""
+"""Committed payments, captures and refunds are counted once, by provider."""
 
 from collections.abc import Callable
 from contextlib import suppress

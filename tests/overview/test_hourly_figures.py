@@ -1,4 +1,4 @@
-"""What happened in each hour is counted once: by steps, late, anew, and never by two at a time."""
+"""Each hour's events are counted once: in steps, late, repeatedly, and never concurrently."""
 
 import random
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""The overview: right over random histories, and one statement a second for all who look."""
+"""The overview is correct for random histories, and needs one statement per second."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""A backlog of deliveries: what the dispatcher asks of it reads as little as without one."""
+"""The dispatcher's queries read no more rows if there is a backlog of deliveries."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any

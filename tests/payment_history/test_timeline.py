@@ -1,4 +1,4 @@
-"""Everything that is stored of a payment, in the order of time: what happened, and who did it."""
+"""A payment's timeline contains all stored events and their actors, in chronological order."""
 
 from collections.abc import AsyncIterator
 from typing import Any

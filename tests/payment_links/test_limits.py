@@ -1,4 +1,4 @@
-"""Everyone who has a link can create payments, so an address creates only a few at once."""
+"""Anyone with a link can create payments, so each address can create only a few at once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The page of a link: what it shows, what creates a payment, and whose payment continues."""
+"""The page of a link: its content, the creation of a payment, and resumed payments."""
 
 import re
 from datetime import UTC, datetime, timedelta

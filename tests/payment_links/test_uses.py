@@ -1,4 +1,4 @@
-"""A link has as many open or paid payments as it has uses, whatever happens at once."""
+"""A link never has more open or paid payments than uses, even with concurrent requests."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Selections that share transactions: each has its own outcome, as if it were alone."""
+"""Selections that share a transaction have separate outcomes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

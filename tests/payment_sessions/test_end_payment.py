@@ -1,4 +1,4 @@
-"""A payment whose chain nobody watches any more is ended by two people, and by nothing less."""
+"""A payment on a chain that is no longer watched can be ended only by two people."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The janitor: what it asks, when it asks again, and what it repairs."""
+"""The janitor: its inquiries, their retries, and its repairs."""
 
 from dataclasses import replace
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What a provider's word does, for every situation it can meet, stated as rules."""
+"""The effect of a provider's report in every possible state, stated as rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

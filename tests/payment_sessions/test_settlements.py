@@ -1,4 +1,4 @@
-"""What settlements lock and write: the order of locks, and the name of the money of a chain."""
+"""The locks and writes of settlements: the lock order, and the currency of on-chain money."""
 
 import asyncio
 from collections.abc import AsyncIterator

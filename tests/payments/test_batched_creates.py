@@ -1,4 +1,4 @@
-"""Creates that share a statement: each has its own outcome, as if it were alone."""
+"""Payments created by the same statement have separate outcomes."""
 
 import asyncio
 from decimal import Decimal

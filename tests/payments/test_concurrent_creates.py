@@ -1,4 +1,4 @@
-"""Requests with one key in one process: one works, the others share what came of it."""
+"""Concurrent requests with the same key in a process share the result of one request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Bodies that are no JSON object of ours, too large or too deep; and metadata, byte for byte."""
+"""Invalid, large and deeply nested bodies are rejected; metadata is preserved byte for byte."""
 
 import sys
 from uuid import uuid4

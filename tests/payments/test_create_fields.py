@@ -1,4 +1,4 @@
-"""Every rule of `CreatePaymentRequest`, at its boundary."""
+"""Every rule of `CreatePaymentRequest`, at its limits."""
 
 import json
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""One key, one payment: whatever is sent again, and whatever happened meanwhile."""
+"""A key creates one payment, whatever is repeated and whatever happens in between."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""PENDING and PROCESSING payments whose time is over."""
+"""The expiry of PENDING and PROCESSING payments."""
 
 import asyncio
 from functools import partial

@@ -1,6 +1,6 @@
-"""Whole histories: Hypothesis drives the service and the invariants hold after every step.
+"""Random histories by Hypothesis: the invariants hold after every step.
 
-`HYPOTHESIS_PROFILE=long` makes many more and longer ones.
+`HYPOTHESIS_PROFILE=long` generates more and longer histories.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Idempotency keys: how long they hold, and how they are forgotten."""
+"""Idempotency keys: their lifetime and their deletion."""
 
 from typing import Any
 from uuid import UUID, uuid4

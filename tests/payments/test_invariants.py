@@ -1,4 +1,4 @@
-"""Whatever a provider says, and however often: its effect comes once, and an end is an end."""
+"""A provider's reports have their effect once, and an ended payment stays ended."""
 
 from collections.abc import Awaitable, Callable
 from decimal import Decimal

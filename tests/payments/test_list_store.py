@@ -1,4 +1,4 @@
-"""A list reads as many rows as it shows, and never more because there are more."""
+"""A list reads only as many rows as it shows, regardless of the number of payments."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

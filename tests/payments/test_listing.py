@@ -1,4 +1,4 @@
-"""`GET /payments`: what is listed, in which order, page by page, whatever happens meanwhile."""
+"""`GET /payments`: its content, order and pages, even if payments change in between."""
 
 import asyncio
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""The query of `GET /payments`: cursors, times, bad values, and whatever else comes."""
+"""The query of `GET /payments`: cursors, times, and invalid values."""
 
 import asyncio
 import base64

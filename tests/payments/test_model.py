@@ -1,4 +1,4 @@
-"""The table of the specification's section 3, written out again, against `step`."""
+"""`step`, compared with a second copy of the table in the specification's section 3."""
 
 from datetime import timedelta
 

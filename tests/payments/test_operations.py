@@ -1,4 +1,4 @@
-"""Operators cancel and refund payments as their merchants could, in their own names."""
+"""Operators cancel and refund payments like merchants, but in their own names."""
 
 import asyncio
 import hashlib

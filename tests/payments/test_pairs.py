@@ -1,8 +1,8 @@
-"""The buyer changes from one gateway to another, and money comes by the one he has left.
+"""The buyer switches gateways, and money arrives from the gateway that was abandoned.
 
-For every ordered pair of the adapters that the service wires: gateways of their names, with their
-capabilities and their manners. Whatever comes when, a payment has one end, and of all money that
-came one capture is its own at most; the rest is a case, and goes back where the merchant wants it.
+The tests run for every ordered pair of the service's adapters, with fake gateways that have their
+names, capabilities and behaviour. In any order of events, a payment has one end and at most one
+credited capture. All other money opens a case, and is refunded if the merchant has chosen that.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Races, staged: the first holds its transaction open, the second is seen to wait for it."""
+"""Staged races: the first transaction stays open, and the second waits for it."""
 
 import asyncio
 from typing import Any

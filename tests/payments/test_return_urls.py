@@ -1,4 +1,4 @@
-"""The pages to which a payment's buyer returns: their shape, their origin and who reads them."""
+"""The URLs to which a buyer returns: their form, their origin and their readers."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The hottest route asks the database once: counted on the wire between the two."""
+"""The hottest route makes a single round trip to the database, counted on the wire."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a merchant reads of a payment in each of its states, and cancelling."""
+"""Merchants read payments in each status, and cancel them."""
 
 from decimal import Decimal
 from uuid import uuid4

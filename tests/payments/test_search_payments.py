@@ -1,4 +1,4 @@
-"""Payments are found by whatever is known of one, and listed a page at a time."""
+"""Payments are found by any of their data, and listed in pages."""
 
 from collections.abc import AsyncIterator
 from decimal import Decimal

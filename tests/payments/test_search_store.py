@@ -1,4 +1,4 @@
-"""A search and a timeline read what they show, and never a table from end to end."""
+"""Searches and timelines read only the displayed rows, and never scan a table."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator

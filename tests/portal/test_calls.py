@@ -1,4 +1,4 @@
-"""The last API calls, for developers: recorded beside the requests, bounded, and forgotten."""
+"""The recent API calls for developers: recorded asynchronously, limited, and deleted."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The portal's lists as CSV files: all rows of the page's filters, and nothing else."""
+"""The portal's lists as CSV files, with exactly the rows that match the page's filters."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""What guards signing in and every answer: slowed failures, silent logs, headers, safe cells."""
+"""Protections of sign-in and responses: throttling, logs without secrets, headers, CSV cells."""
 
 import csv
 from io import StringIO

@@ -1,4 +1,4 @@
-"""The first page: whether the endpoint works, what needs attention, and the last payments."""
+"""The first page: the endpoint's health, pending work, and the latest payments."""
 
 import re
 from datetime import UTC, datetime

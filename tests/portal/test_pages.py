@@ -1,4 +1,4 @@
-"""What members see and do: payments found and told, refunds, replays, keys, the catalog."""
+"""The portal's pages: payments, refunds, replays, keys and the catalog."""
 
 import base64
 import re

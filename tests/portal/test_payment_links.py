@@ -1,4 +1,4 @@
-"""Members create, show and deactivate payment links, on the side that they view."""
+"""Members create, view and deactivate payment links in the selected mode."""
 
 import re
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Every route of the portal: without a session, without the right, and at another's objects."""
+"""Every portal route without a session, without permission, and for another merchant's objects."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Sessions of members: cookies that last twelve hours, change, end, and are nowhere stored."""
+"""Members' sessions: cookies that last twelve hours, are renewed, end, and are not stored."""
 
 from payintent.http.pages.forms import SignInCookie
 from payintent.members.model import MemberRole

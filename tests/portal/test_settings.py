@@ -1,4 +1,4 @@
-"""The settings page: developers change the test side, and nobody changes the live side."""
+"""The settings page: developers change test settings, and nobody changes live settings."""
 
 import asyncio
 import html

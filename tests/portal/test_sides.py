@@ -1,4 +1,4 @@
-"""The switch between live and test: neither side shows or changes data of the other."""
+"""The switch between live and test mode: neither shows or changes data of the other."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Getting in: an invitation, a passkey, a session; and every way in that must not work."""
+"""Sign-in with an invitation, a passkey and a session, and all forbidden ways to sign in."""
 
 import asyncio
 from collections.abc import Callable

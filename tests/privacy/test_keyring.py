@@ -1,4 +1,4 @@
-"""The key ring is changed while everything runs, and no secret is lost on the way."""
+"""The key ring is changed during operation without losing a secret."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The erasure of a payer: nothing of the person is left, and the books are whole."""
+"""The erasure of a payer removes all personal data, and the books stay complete."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is of payers is sealed at rest: every reader opens it, and no table shows any of it."""
+"""Payer data is encrypted at rest: every reader decrypts it, and no table contains it."""
 
 import asyncio
 import base64

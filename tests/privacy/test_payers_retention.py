@@ -1,4 +1,4 @@
-"""After ten years nobody can be told from a payment, and the books are what they were."""
+"""After ten years, payments identify nobody, and the books are unchanged."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Retention: what is old enough is taken away, and never what is still needed."""
+"""Retention deletes old data, but never data that is still needed."""
 
 from typing import Any
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""With sealing on, whoever works with payments sees and finds what they do without it."""
+"""With sealing enabled, all payment features work as they do without it."""
 
 from urllib.parse import quote
 

@@ -1,4 +1,4 @@
-"""A sealed payment that does not open touches itself alone: money, time and the others go on."""
+"""A sealed payment that cannot be decrypted does not affect money, time or other payments."""
 
 import json
 from uuid import UUID

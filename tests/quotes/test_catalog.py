@@ -1,4 +1,4 @@
-"""The merchant's catalog over HTTP: what is in it, when it changes, and when it is not sent."""
+"""The merchant's catalog over HTTP: its content, its changes, and unchanged responses."""
 
 import asyncio
 import re

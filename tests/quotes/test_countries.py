@@ -1,4 +1,4 @@
-"""The public list of countries, and the flags that it leads to."""
+"""The public list of countries and their flags."""
 
 import re
 from dataclasses import replace

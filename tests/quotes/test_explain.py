@@ -1,4 +1,4 @@
-"""What operators read as offered is what buyers are offered, whatever is configured."""
+"""The methods that operators see as offered are the methods that buyers are offered."""
 
 import asyncio
 from decimal import Decimal

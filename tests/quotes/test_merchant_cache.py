@@ -1,4 +1,4 @@
-"""Merchants in memory are what the database has: no change is missed, and nothing is read twice."""
+"""Cached merchants match the database: no change is missed, and nothing is read twice."""
 
 import asyncio
 from collections.abc import AsyncIterator

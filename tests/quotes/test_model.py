@@ -1,4 +1,4 @@
-"""Which ways to pay are on offer, and for which country."""
+"""The offered payment methods for each country."""
 
 from decimal import Decimal
 from typing import Any

@@ -1,4 +1,4 @@
-"""Each rule that leaves a method out names itself, in the order in which rules are applied."""
+"""Each rule that excludes a method reports itself, in the order of the rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

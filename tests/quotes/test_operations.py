@@ -1,4 +1,4 @@
-"""Quotes outside a method's limits are left out, and an operator reads why."""
+"""Quotes outside a method's limits are omitted, and operators see the reason."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What one way to pay costs."""
+"""The price of a payment method."""
 
 from decimal import Decimal
 from fractions import Fraction

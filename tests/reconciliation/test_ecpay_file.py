@@ -1,4 +1,4 @@
-"""ECPay's settlement files are compared by the orders that their lines name."""
+"""ECPay's settlement files are compared by the orders in their lines."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Gateways' files that arrive are compared once, whoever finds them; a bad one stops no other."""
+"""Each gateway file is compared once, by any worker; an invalid file does not stop others."""
 
 import asyncio
 from collections.abc import Callable, Sequence

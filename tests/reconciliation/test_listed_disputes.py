@@ -1,4 +1,4 @@
-"""What Stripe lists of disputes is compared with ours, with the ledger, and with their cases."""
+"""Disputes listed by Stripe are compared with our disputes, the ledger and the cases."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Each day Stripe's balance transactions are compared, and its payouts are recorded once."""
+"""Stripe's balance transactions are compared daily, and its payouts are recorded once."""
 
 import asyncio
 from collections.abc import AsyncIterator

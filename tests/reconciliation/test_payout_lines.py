@@ -1,4 +1,4 @@
-"""Payouts in a gateway's file are recorded once, with their run; what a person recorded stands."""
+"""Payouts in a gateway's file are recorded once; manually recorded payouts are unchanged."""
 
 import asyncio
 from collections.abc import Sequence

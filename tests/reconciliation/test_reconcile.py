@@ -1,4 +1,4 @@
-"""A provider's own file held against ours: what differs is told, and is a case exactly once."""
+"""A provider's file is compared with our data: each difference is reported and is one case."""
 
 import asyncio
 import hashlib

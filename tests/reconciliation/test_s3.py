@@ -1,4 +1,4 @@
-"""Gateways' files in an S3-compatible store: signed as AWS says, taken from a real server."""
+"""Gateway files in an S3-compatible store: signed requests, and a real server."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Money that no payment may own goes back: by itself where its merchant wants that, and once."""
+"""Unassigned money is refunded once, automatically if the merchant has chosen that."""
 
 from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid4

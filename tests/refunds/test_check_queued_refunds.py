@@ -1,4 +1,4 @@
-"""After a restore gateways are asked about refunds that may have been sent since the moment."""
+"""After a restore, gateways are queried about refunds that may already have been sent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Refunds are promised: reserved at once, never more than is left, and once for one key."""
+"""A refund is reserved immediately, never exceeds the remainder, and is created once per key."""
 
 import asyncio
 from decimal import Decimal

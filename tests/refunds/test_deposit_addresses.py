@@ -1,4 +1,4 @@
-"""The address of a deposit's refund: its link, its mail, its limit, and a buyer who enters none."""
+"""The address for a deposit's refund: its link, mail and limit, and a missing address."""
 
 import re
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""What goes back of a capture, and what a provider's word does to a refund."""
+"""The refundable amount of a capture, and the effect of a provider's report on a refund."""
 
 from dataclasses import dataclass
 from decimal import Decimal

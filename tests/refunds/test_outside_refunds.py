@@ -1,4 +1,4 @@
-"""Refunds that were made at the gateway itself count like ours, once, and are cases."""
+"""Refunds made at the gateway count like ours, once, and open cases."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A case's money goes back: asked for by a person, once, and closed when it has gone."""
+"""A case's money is refunded once, at a person's request, and the case is then closed."""
 
 import asyncio
 from collections.abc import AsyncIterator

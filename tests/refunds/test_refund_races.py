@@ -1,4 +1,4 @@
-"""Refunds at once, over real HTTP: never more than is left goes back, and one key is one refund."""
+"""Concurrent refunds over HTTP never exceed the remainder, and a key creates one refund."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Two people resend a refund that was handed over, and only if it was not done."""
+"""Two people can resend a refund that was handed over, but only if it was not executed."""
 
 from uuid import uuid4
 

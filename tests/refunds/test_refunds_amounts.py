@@ -1,4 +1,4 @@
-"""How much goes back: every spelling of an amount, shares of what was paid, currencies, tokens."""
+"""Refund amounts: all formats, partial amounts, currencies and tokens."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A worker is killed between sending a refund and its answer: the next one asks, and pays once."""
+"""A worker is killed before a refund's response: the next worker inquires, and pays once."""
 
 import asyncio
 import os

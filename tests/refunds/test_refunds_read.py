@@ -1,4 +1,4 @@
-"""A merchant's refunds, read and listed: newest first, by their own merchant, and no case's."""
+"""A merchant reads and lists its refunds, newest first, without the refunds of cases."""
 
 from typing import Any
 from uuid import uuid4

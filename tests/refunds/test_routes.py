@@ -1,4 +1,4 @@
-"""A merchant's refunds over HTTP: asking for one, what becomes of it, and what its key replays."""
+"""A merchant's refunds over HTTP: the request, the outcome, and replays of its key."""
 
 import re
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Refunds are sent: once, asked about until they end, and ended by the provider's word alone."""
+"""Refunds are sent once, queried until they end, and ended only by the provider's report."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a merchant may refund at gateways in a day before a second person must agree."""
+"""The amount that a merchant may refund at gateways per day without a second approver."""
 
 import asyncio
 from typing import Any

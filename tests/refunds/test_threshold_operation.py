@@ -1,4 +1,4 @@
-"""An operator's refund on a chain waits for another person where a merchant's would."""
+"""An operator's on-chain refund needs approval if the merchant's refund would."""
 
 from collections.abc import AsyncIterator
 from typing import Any

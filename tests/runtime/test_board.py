@@ -1,4 +1,4 @@
-"""Memory that processes share: nothing half written is read, and no process waits for another."""
+"""Shared memory: no partial writes are read, and no process waits for another."""
 
 import os
 import signal

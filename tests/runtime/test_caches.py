@@ -1,4 +1,4 @@
-"""Values kept in memory by key. The shared refresh of one value is in tests/payments."""
+"""Values cached by key. The shared refresh of a value is tested in tests/payments."""
 
 from payintent.runtime.caches import TtlMap
 

@@ -1,4 +1,4 @@
-"""How many cores a process may use: containers and units have quotas that affinity is silent of."""
+"""The number of usable cores: containers and units have quotas besides the CPU affinity."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""CSV of any text is read back as it was, and no spreadsheet finds a formula in it."""
+"""CSV preserves any text, and spreadsheets do not find a formula in it."""
 
 import csv
 import re

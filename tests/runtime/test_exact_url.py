@@ -1,4 +1,4 @@
-"""Every client of ours calls a URL byte for byte as it was given."""
+"""All our HTTP clients call URLs byte for byte as given."""
 
 import time
 from collections.abc import Awaitable, Callable

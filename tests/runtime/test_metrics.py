@@ -1,4 +1,4 @@
-"""Metrics of several processes: sums never fall, gauges are those of the whole installation."""
+"""Metrics of several processes: sums never decrease, and gauges cover the installation."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Several processes accept from one socket, each about as many connections as the others."""
+"""Several processes accept connections evenly from a shared socket."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""`payintent api` and `worker` as several processes: real ones, under a real supervisor."""
+"""`payintent api` and `worker` with several real processes under a real supervisor."""
 
 import asyncio
 import json

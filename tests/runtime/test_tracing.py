@@ -1,4 +1,4 @@
-"""Traces where they are off, sampled, unavailable, or where their collector is away."""
+"""Traces: disabled, sampled, not installed, and with an unreachable collector."""
 
 import asyncio
 import json

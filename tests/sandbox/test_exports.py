@@ -1,4 +1,4 @@
-"""`payintent env` prints the running sandbox for a shell."""
+"""`payintent env` prints the running sandbox's settings for a shell."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a sandbox is provisioned with, at its first start and at later ones."""
+"""The provisioning of a sandbox at its first start and at later starts."""
 
 import json
 import stat

@@ -1,4 +1,4 @@
-"""The sandbox of a checkout builds the SDKs' wheels, and starts even if it cannot."""
+"""The sandbox of a source checkout builds the SDKs' wheels, but starts even if that fails."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `payintent seed` writes is what the service itself would have written."""
+"""`payintent seed` writes the same data as the service would."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The command line for merchants' engineers: its processes, against the service and a real shop."""
+"""The CLI for merchants' engineers: its processes, with the service and a real shop."""
 
 import asyncio
 import json

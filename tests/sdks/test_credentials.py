@@ -1,4 +1,4 @@
-"""Keys and secrets from files: white space is ignored, what is not valid is refused at once."""
+"""Keys and secrets from files: white space is ignored, and invalid values are rejected."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Deposit addresses as both SDKs, the page's script, viem and the contract derive them."""
+"""Both SDKs, the page's script, viem and the contract derive the same deposit addresses."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Each shop of `examples/` runs as its README says, and passes every check of the grader."""
+"""Each shop in `examples/` runs as its README describes, and passes all grader checks."""
 
 import asyncio
 from collections.abc import AsyncGenerator

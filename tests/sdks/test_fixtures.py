@@ -1,4 +1,4 @@
-"""What the SDKs give merchants' own tests: their READMEs' examples run as printed."""
+"""The SDKs' test helpers for merchants: the examples in their READMEs run as printed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A client outlives forks and event loops, and takes no answer to another request."""
+"""A client works after forks and in new event loops, and never mixes up responses."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The grader passes our demo shop, and finds each fault of a broken one, for its own reason."""
+"""The grader passes our demo shop, and finds each fault of a broken shop for its own reason."""
 
 import asyncio
 import base64

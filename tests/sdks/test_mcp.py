@@ -1,4 +1,4 @@
-"""The server for agents, used by the official client of the Model Context Protocol."""
+"""The MCP server for agents, used with the official Model Context Protocol client."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The Python SDK does what a merchant does, knows the whole contract, and tries again safely."""
+"""The Python SDK supports all merchant actions and the whole contract, and retries safely."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The TypeScript SDK in other runtimes than Node.js: its bundles, and a real workerd."""
+"""The TypeScript SDK in runtimes other than Node.js: its bundles, and a real workerd."""
 
 import asyncio
 import re

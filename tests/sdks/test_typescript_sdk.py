@@ -1,4 +1,4 @@
-"""The TypeScript SDK does what a merchant does, knows the contract, and tries again safely."""
+"""The TypeScript SDK supports all merchant actions and the contract, and retries safely."""
 
 import asyncio
 import json

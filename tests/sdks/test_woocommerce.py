@@ -1,4 +1,4 @@
-"""The WooCommerce plugin in PHP, against a stand-in for WordPress, pays orders at the service."""
+"""The WooCommerce plugin in PHP pays orders with the service and a stand-in for WordPress."""
 
 import asyncio
 import html

@@ -1,4 +1,4 @@
-"""Test mode: a test merchant, and that no route leads from one mode into the other."""
+"""Test mode: the test merchant, and the separation of test and live routes."""
 
 import re
 from collections.abc import AsyncIterator

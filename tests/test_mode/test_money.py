@@ -1,4 +1,4 @@
-"""Money of the test gateway is no money: no books, no figure and no list of a gateway has it."""
+"""Test money does not appear in the books, the figures or a gateway's lists."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The test gateway: what a test key makes happen to its payments, by the way of any gateway."""
+"""The test gateway: the actions of a test key on its payments, handled as at any gateway."""
 
 from dataclasses import replace
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Test payments to an address: no chain, the rules of real deposits, and nothing of theirs."""
+"""Test payments to an address follow the rules of real deposits, without a chain."""
 
 from typing import Any
 from uuid import uuid4

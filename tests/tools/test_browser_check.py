@@ -1,4 +1,4 @@
-"""`make check` finds what a supported browser lacks, and lets pass what has a fallback."""
+"""`make check` reports features that a supported browser lacks, unless they have a fallback."""
 
 import json
 import re

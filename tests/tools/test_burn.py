@@ -1,4 +1,4 @@
-"""The suite run again and again: what is printed, what is kept, and that a red run is not lost."""
+"""The repeated test runs: their output, their logs, and the report of failed runs."""
 
 import os
 import subprocess

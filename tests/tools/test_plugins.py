@@ -1,4 +1,4 @@
-"""The plugins of shops are in languages of their own: what of that is tried in every run."""
+"""The checks of the shop plugins that every test run can do in their languages."""
 
 import shutil
 import subprocess

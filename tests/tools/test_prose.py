@@ -1,4 +1,4 @@
-"""The prose check counts marker words in prose alone, and fails above a limit."""
+"""The prose check counts marker words only in prose, and fails above a limit."""
 
 from pathlib import Path
 

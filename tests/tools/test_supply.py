@@ -1,4 +1,4 @@
-"""The known vulnerabilities of what is pinned, and the bill of materials of what is installed."""
+"""The audit of pinned packages, and the bill of materials of installed packages."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The two distributions as they are built: the service runs without its sandbox."""
+"""The two built distributions: the service runs without its sandbox."""
 
 import re
 import subprocess

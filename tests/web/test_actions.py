@@ -1,4 +1,4 @@
-"""What a buyer can do on a page: one button stands out, and the others are quiet."""
+"""The buyer's actions on a page: one primary button, and secondary actions."""
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect

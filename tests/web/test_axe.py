@@ -1,4 +1,4 @@
-"""Every page and state can be used by everybody: axe finds nothing, and neither do our own eyes."""
+"""Every page and state is accessible: axe and our own checks find no violations."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""What a page weighs and asks for: exact, since it is counted and not timed."""
+"""The size and requests of a page, which are counted exactly and not timed."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A buyer pays by card in the provider's own element, which stands in a frame on our page."""
+"""A buyer pays by card in the provider's element, in a frame on our page."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

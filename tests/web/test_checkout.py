@@ -1,4 +1,4 @@
-"""A buyer at the hosted page, from the choice to the end, with whatever happens on the way."""
+"""A buyer on the hosted page, from the selection to the end, with all interruptions."""
 
 from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal

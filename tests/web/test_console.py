@@ -1,4 +1,4 @@
-"""The operator's console in a browser: everybody can use every page, and two people do."""
+"""The operator console in a browser: accessible pages, and the work of two people."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

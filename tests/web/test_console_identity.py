@@ -1,4 +1,4 @@
-"""Signing in by OpenID Connect in a browser: over another site, and back with the strict cookie."""
+"""Sign-in with OpenID Connect in a browser: via another site, with the strict cookie."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace

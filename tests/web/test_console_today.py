@@ -1,4 +1,4 @@
-"""Today, Gateways and Chains in a browser: live, drawn, changed, and for everybody to use."""
+"""Today, Gateways and Chains in a browser: live updates, charts, changes, accessibility."""
 
 import asyncio
 import re

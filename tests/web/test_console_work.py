@@ -1,4 +1,4 @@
-"""An operator's work in a browser: find, read, decide, send again, put a merchant into service."""
+"""An operator's work in a browser: find, read, decide, resend, and activate a merchant."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A buyer whose wallet only sends pays to an address on every chain, and gets money back."""
+"""A buyer with a simple wallet pays to an address on every chain, and receives a refund."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""A buyer pays to an address, and the page follows; it refuses an address that is not its own."""
+"""A buyer pays to an address, and the page updates; a wrong address is rejected."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A buyer is sent to ECPay by a form that the page shows, with JavaScript and without."""
+"""A form on the page sends the buyer to ECPay, with and without JavaScript."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

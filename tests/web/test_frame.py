@@ -1,4 +1,4 @@
-"""The hosted page in a frame of the shop's page: whom it talks to, and what leads out of it."""
+"""The hosted page in a frame: the pages that it talks to, and the links that leave it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

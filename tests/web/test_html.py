@@ -1,4 +1,4 @@
-"""Every page and state is valid HTML in every language, and says what the state is."""
+"""Every page and state is valid HTML in every language, and names its state."""
 
 import asyncio
 import html

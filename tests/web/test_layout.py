@@ -1,4 +1,4 @@
-"""The hosted page in columns, with large text, by keyboard alone, at rest, and on paper."""
+"""The hosted page in columns, with large text, by keyboard, without motion, and on paper."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The oldest browsers that we support; and a page names its own faults as such."""
+"""The oldest supported browsers, and error reports of the page's own faults."""
 
 import pytest
 from playwright.async_api import BrowserContext, Route, expect

@@ -1,4 +1,4 @@
-"""A gateway's page is at another host than its API, as 2C2P's is: buyers get there all the same."""
+"""A gateway's page on a different host than its API, as with 2C2P."""
 
 import re
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""A buyer pays from a wallet in a real browser, and the page shows it when it is final."""
+"""A buyer pays from a wallet in a real browser, and the page shows the final payment."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The merchant portal in a browser: from an invitation to a refund, and pages for everybody."""
+"""The merchant portal in a browser: from an invitation to a refund, with accessible pages."""
 
 import csv
 from collections.abc import AsyncIterator

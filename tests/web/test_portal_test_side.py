@@ -1,4 +1,4 @@
-"""The test side of the portal in a browser: its pages are for everybody, and say what happened."""
+"""The portal's test mode in a browser: accessible pages that show the results of actions."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A wallet replaces what it has sent, to speed it up or to cancel it: the hash is in no block."""
+"""A wallet replaces its transaction, to speed it up or cancel it, so its hash is not mined."""
 
 from collections.abc import AsyncIterator
 

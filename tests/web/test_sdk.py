@@ -1,4 +1,4 @@
-"""The 28 codes of the browser SDK, each on its condition, in a real browser."""
+"""The 28 codes of the browser SDK, each under its condition, in a real browser."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The browser SDK pays to an address, and refuses an address that no stored chain leads to."""
+"""The browser SDK pays to an address, and rejects an address that it cannot derive."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The browser SDK's files: as they are served, loaded, typed and packed."""
+"""The browser SDK's files as they are served, loaded, typed and packed."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The demo shop's pages: a buyer pays by each way of the browser SDK."""
+"""The demo shop's pages: a buyer pays in each way that the browser SDK supports."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Ways to the checkout by the browser SDK: by redirect, in a window, in a frame, by a wallet."""
+"""The browser SDK opens the checkout by redirect, in a window, in a frame, or with a wallet."""
 
 import asyncio
 import re

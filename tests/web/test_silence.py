@@ -1,4 +1,4 @@
-"""The SDK pays nothing that was paid meanwhile, and a silent wallet does not hold it up."""
+"""The SDK never pays twice, and an unresponsive wallet does not block it."""
 
 import pytest
 from playwright.async_api import BrowserContext

@@ -1,6 +1,6 @@
-"""A payment by keyboard alone, as a screen reader reads it; the documentation keeps the text.
+"""A payment by keyboard, as a screen reader reads it, compared with the documentation.
 
-`REWRITE_TRANSCRIPT=1` writes it anew. Read every sentence before you commit it.
+`REWRITE_TRANSCRIPT=1` rewrites the documentation. Read every sentence before you commit it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What can go wrong between a page and a wallet: said in words, and the buyer can go on."""
+"""Problems between a page and a wallet are explained, and the buyer can continue."""
 
 import pytest
 from playwright.async_api import BrowserContext, Route, expect

@@ -1,4 +1,4 @@
-"""How a buyer comes back to the shop from each status, with and without JavaScript."""
+"""The buyer's return to the shop from each status, with and without JavaScript."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The dispatcher on the real outbox in PostgreSQL, with real receivers."""
+"""The dispatcher with the real outbox in PostgreSQL and real receivers."""
 
 import asyncio
 import json

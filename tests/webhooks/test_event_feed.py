@@ -1,4 +1,4 @@
-"""The feed of a merchant's events: in one order, without a gap, and as the webhooks were."""
+"""The feed of a merchant's events: ordered, without gaps, and identical to the webhooks."""
 
 import asyncio
 import json

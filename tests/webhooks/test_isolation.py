@@ -1,4 +1,4 @@
-"""A dispatcher in virtual time: what healthy merchants wait while others hang."""
+"""A dispatcher in virtual time: the delay of healthy merchants while others hang."""
 
 import heapq
 import itertools

@@ -1,4 +1,4 @@
-"""Events that did not arrive are made due again in transactions of a bounded size."""
+"""Missed events are made due again, in transactions of a limited size."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The committed ABI and byte code are what the sources compile to, byte for byte."""
+"""The committed ABI and bytecode match the compiled sources byte for byte."""
 
 from pathlib import Path
 

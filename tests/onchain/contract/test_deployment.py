@@ -1,4 +1,4 @@
-"""Deployment: what is fixed for good, and what a mistake in it is refused for."""
+"""Deployment: the immutable values, and the rejected mistakes."""
 
 import tempfile
 from pathlib import Path

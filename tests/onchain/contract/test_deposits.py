@@ -1,4 +1,4 @@
-"""Deposit addresses: money leaves them only to the receiver, or by the receiver's own call."""
+"""Money leaves a deposit address only to the receiver, or by the receiver's own call."""
 
 import os
 from collections import Counter

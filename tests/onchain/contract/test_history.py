@@ -1,6 +1,6 @@
-"""Whole histories of a gateway: after every step its books and everybody's money agree.
+"""Random histories of a gateway: its books and all balances agree after every step.
 
-`HYPOTHESIS_PROFILE=long` makes many more and longer ones.
+`HYPOTHESIS_PROFILE=long` generates more and longer histories.
 """
 
 import os

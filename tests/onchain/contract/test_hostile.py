@@ -1,4 +1,4 @@
-"""Tokens and accounts that misbehave: no money is lost, and nothing untrue is written down."""
+"""Misbehaving tokens and accounts: no money is lost, and nothing false is recorded."""
 
 import pytest
 

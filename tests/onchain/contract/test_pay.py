@@ -1,4 +1,4 @@
-"""Paying: exactly once, exactly this much, until the deadline, and only in what is listed."""
+"""Payments: exactly once, with the exact amount, before the deadline, and in listed tokens."""
 
 import pytest
 from eth_abi import encode

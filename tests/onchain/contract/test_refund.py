@@ -1,4 +1,4 @@
-"""Refunds: only out of the caller's pocket, once per sender and id, and exactly."""
+"""Refunds: only with the caller's money, once per sender and id, and with the exact amount."""
 
 import pytest
 from eth_abi import encode

@@ -1,4 +1,4 @@
-"""Sweeping: what got to the gateway by mistake goes to the receiver, whoever asks."""
+"""Sweeps: money sent to the gateway by mistake goes to the receiver, whoever calls."""
 
 import pytest
 

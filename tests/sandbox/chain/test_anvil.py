@@ -1,4 +1,4 @@
-"""A development chain as a child process, with real chains on real folders."""
+"""A development chain as a child process, with real chains in real folders."""
 
 import asyncio
 import contextlib

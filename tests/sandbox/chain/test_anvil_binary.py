@@ -1,4 +1,4 @@
-"""Finding anvil and fetching it: PATH first, nothing but the pinned bytes, one line of trouble."""
+"""Finding and fetching anvil: PATH first, only pinned bytes, and errors in a single line."""
 
 import fcntl
 import hashlib

@@ -1,4 +1,4 @@
-"""A development chain made ready: contract, tokens, a buyer who can really pay."""
+"""The setup of a development chain: contract, tokens, and a buyer who can pay."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Chains of a sandbox and what its service is told of them, also when they have lost their past."""
+"""The sandbox's chains and their registration, even after they have lost their history."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The data of calls and deployments, as the compiled contracts' ABI has it."""
+"""The data of calls and deployments matches the compiled contracts' ABI."""
 
 import eth_abi
 import pytest

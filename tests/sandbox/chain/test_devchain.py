@@ -1,4 +1,4 @@
-"""`payintent devchain`: the chains alone, and what a tester does to them."""
+"""`payintent devchain`: the chains without the sandbox, and the commands for testers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The miner: a block where somebody waits for one, none where nobody does."""
+"""The miner mines a block only if it is needed."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

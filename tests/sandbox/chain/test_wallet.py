@@ -1,4 +1,4 @@
-"""The sandbox's wallet: signed transactions are the key's owner's, and as EIP-155 writes them."""
+"""The sandbox's wallet signs transactions with the key, as EIP-155 specifies."""
 
 import secrets
 

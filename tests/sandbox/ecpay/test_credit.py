@@ -1,4 +1,4 @@
-"""After a card payment: what may be asked depends on how far its closing has come."""
+"""The actions after a card payment depend on its closing status."""
 
 import pytest
 

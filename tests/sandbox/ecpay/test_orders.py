@@ -1,4 +1,4 @@
-"""The emulator takes what ECPay takes, and refuses what ECPay refuses."""
+"""The emulator accepts and rejects the same orders as ECPay."""
 
 import pytest
 

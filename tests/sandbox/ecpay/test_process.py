@@ -1,4 +1,4 @@
-"""The emulator as a process of its own, which knows nothing of the service."""
+"""The emulator as a separate process, which does not import the service."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Results: told until they are acknowledged, in ECPay's words, and found by an inquiry."""
+"""Results are sent until they are acknowledged, in ECPay's format, and found by inquiries."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The sandbox's Stripe as a process: for this machine, in memory, and true to Stripe's client."""
+"""The Stripe emulator as a process: only local, in memory, and usable with Stripe's client."""
 
 import subprocess
 import sys

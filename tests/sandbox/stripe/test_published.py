@@ -1,4 +1,4 @@
-"""The sandbox's Stripe does what Stripe publishes, as Stripe's own library sees it."""
+"""The Stripe emulator behaves as Stripe documents, when used with Stripe's library."""
 
 import json
 from collections.abc import AsyncGenerator, Iterator
