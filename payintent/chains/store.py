@@ -40,7 +40,7 @@ class ChainRecord:
     refund_approval_above: Decimal  # in tokens; refunds above it need approval
     auto_refund_gas: int  # per UTC day
     sweeper: bytes | None  # sends sweeps of deposits
-    sweep_count: int  # number of unswept deposits that triggers a sweep, regardless of age
+    sweep_count: int  # number of unswept addresses that triggers a sweep, regardless of age
     sweep_after_s: int  # the age at which a deposit is swept
     sweep_gas_price_max: Decimal  # in gwei; 0: no limit
     sweep_now_at: datetime | None  # deposits that were final at this time are swept immediately
