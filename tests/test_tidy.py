@@ -137,7 +137,7 @@ def _pure_modules() -> set[Path]:
     [modules] = [
         contract["source_modules"]
         for contract in contracts["contracts"]
-        if contract["name"].startswith("Rules know")
+        if contract["name"].startswith("Business rules")
     ]
     files = [ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in modules]
     return {PACKAGE / name for name in PURE_MODULES} | {file for file in files if file.is_file()}
