@@ -28,7 +28,7 @@ _NAME = re.compile(r"`([A-Za-z_]\w{2,})`")
 
 @cache
 def _tokens(path: Path) -> tuple[list[tokenize.TokenInfo], list[tokenize.TokenInfo]]:
-    """Give what a module says in comments and docstrings, and the rest of it."""
+    """Return a module's comments and docstrings, and its remaining text."""
     text = path.read_text()
     documented = {
         node.value.lineno

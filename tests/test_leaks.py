@@ -27,7 +27,7 @@ def test_what_was_closed_is_no_leak() -> None:
 
 
 def test_a_stopped_server_leaves_nothing_open_whatever_its_callers_do() -> None:
-    """Connections that say nothing, that were just accepted, and whose handler never ends."""
+    """Idle connections, connections that were just accepted, and a handler that never ends."""
 
     async def handle(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()

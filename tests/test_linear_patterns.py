@@ -32,7 +32,7 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _patterns() -> Iterator[tuple[str, str | bytes, int, bool]]:
-    """Give each expression: where it is, its text and flags, and whether it is searched for."""
+    """Return each expression: its location, text and flags, and whether it is used in a search."""
     for path in sorted(_ROOT.glob("payintent*/**/*.py")):
         calls = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.Call)]
         for call in calls:
@@ -106,7 +106,7 @@ def test_an_expression_that_backtracks_is_seen(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"a+b", r"\s*x", r"a.*b", r'"(?:[^"\\]|\\.)*"'])
 def test_one_that_starts_anew_at_every_character_is_seen(pattern: str) -> None:
-    """The last one froze the service on a string without an end."""
+    """The last one blocked the service on an unterminated string."""
     assert ways_to_backtrack(pattern, search=True)
     assert not ways_to_backtrack(pattern)
 

@@ -4,5 +4,5 @@ import pytest
 
 
 def test_test_processes_take_files_in_the_order_of_collection(pytestconfig: pytest.Config) -> None:
-    """By default xdist takes files with many tests first, and so the longest of one test last."""
+    """By default, xdist starts with files that have many tests, so the longest test starts last."""
     assert pytestconfig.getoption("loadscopereorder") is False

@@ -24,7 +24,7 @@ _RUN_NONE = {"test_prepared.py", "tools/test_supply.py"}
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with the developers' packages alone."""
+    """A Python with only the development packages."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, symlinks=True)
     [packages] = folder.glob("lib/python3*/site-packages")

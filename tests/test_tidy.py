@@ -66,7 +66,7 @@ def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def _tracked() -> list[Path]:
-    """List what git would publish; without git or a repository, every text of the tree."""
+    """List the files that git would publish or, without a repository, every text file."""
     paths: list[Path] = []
     if shutil.which("git"):
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
@@ -101,7 +101,7 @@ def test_the_package_is_looked_at() -> None:
 
 
 def test_a_folder_has_few_entries() -> None:
-    """The package itself has an entry for each trade."""
+    """The package itself has an entry for each subpackage."""
     folders = {path.parent for path in FILES} - {PACKAGE}
     entries = {
         _name(folder): len([path for path in folder.iterdir() if path.name != "__pycache__"])
@@ -111,7 +111,7 @@ def test_a_folder_has_few_entries() -> None:
 
 
 def _imported_modules(path: Path) -> Iterator[Path]:
-    """Yield the files of our own modules that a module imports, also late or for types only."""
+    """Yield our own modules that a module imports, even late or only for types."""
     for node in _nodes(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -144,7 +144,7 @@ def _pure_modules() -> set[Path]:
 
 
 def _level(path: Path) -> int:
-    """Return the level of a module in its trade, by its name."""
+    """Return the level of a module in its package, by its name."""
     if path.name in {"model.py", "port.py"} or path in _pure_modules():
         return 0
     if path.name.endswith("store.py"):
@@ -174,7 +174,7 @@ def test_only_the_application_imports_routes() -> None:
 
 
 def _float_uses(path: Path) -> Iterator[str]:
-    """Find floats that are not a time in seconds, by the name they go by."""
+    """Find floats that are not times in seconds, by their names."""
     for node in _nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             yield f"{_name(path)}:{node.lineno} {node.value}"
@@ -189,7 +189,7 @@ def _float_uses(path: Path) -> Iterator[str]:
 
 
 def test_the_rules_know_no_float_but_seconds() -> None:
-    """Webhooks have no amounts, but the jitter of their retries is a share."""
+    """Webhooks have no amounts, but the jitter of their retries is a fraction."""
     paths = (
         *sorted((PACKAGE / "core").glob("*.py")),
         *sorted(set(PACKAGE.glob("*/model.py")) - {PACKAGE / "webhooks" / "model.py"}),
@@ -226,7 +226,7 @@ def test_each_migration_has_a_number_of_its_own() -> None:
 
 
 def test_a_status_is_written_in_one_place() -> None:
-    """Every change goes through `apply_transitions`, which alone calls `write_changes`."""
+    """Every change uses `apply_transitions`, which is the only caller of `write_changes`."""
     call = re.compile(r"\.write_changes\(")
     writers = [_name(path) for path in FILES if call.search(path.read_text())]
     assert writers == ["payintent/payments/transitions.py"]
@@ -242,7 +242,7 @@ def test_a_case_is_written_in_one_place() -> None:
 
 
 def _definitions() -> Iterator[tuple[Path, ast.stmt]]:
-    """Give what the service's modules define at their top, but for names of their own."""
+    """Return the top-level definitions of the service's modules, except for private names."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in _tree(path).body:
             if not getattr(node, "name", "_").startswith("_"):
@@ -262,7 +262,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
 
 
 def test_a_function_has_a_name_of_its_own_where_it_is_read_without_its_module() -> None:
-    """Functions of stores and of commands are called with their module."""
+    """Functions of stores and commands are called with their module."""
     found = (
         (path, node)
         for path, node in _definitions()
@@ -285,7 +285,7 @@ def test_an_exception_ends_in_error_and_nothing_else_does() -> None:
 
 
 def test_only_these_tests_may_be_skipped_and_the_summary_says_why() -> None:
-    """What needs the chain or the browser fails where they cannot run."""
+    """Tests that need a chain or a browser fail if it is missing."""
     paths = sorted((ROOT / "tests").rglob("*.py"))
     skipping = {
         _name(path)
@@ -312,7 +312,7 @@ OF_OTHERS = {("payintent_sandbox/chains/deploy.py", "mint")}
 
 
 def _bindings(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, str, int]]:
-    """Give every name that is bound, with the class whose body binds it, and its line."""
+    """Return every bound name, with the class whose body binds it, and its line."""
     for node in ast.iter_child_nodes(tree):
         inner = owner
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -342,7 +342,7 @@ def test_a_name_says_what_it_names() -> None:
 
 
 def _documented(path: Path) -> Iterator[tuple[ast.AST, str]]:
-    """Give the docstrings of a module, with what each describes."""
+    """Return the docstrings of a module, with the described objects."""
     for node in _nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)

@@ -45,7 +45,7 @@ async def proxy(world: World) -> AsyncIterator[DatabaseProxy]:
 
 @pytest.fixture
 async def worker(world: World, proxy: DatabaseProxy) -> AsyncIterator[Service]:
-    """The service of a worker, which reaches its database through the proxy."""
+    """The service of a worker that reaches its database through the proxy."""
     settings = world.service.settings.model_copy(
         update=dict.fromkeys(_STEPS, _OFTEN_S)
         | {
@@ -79,7 +79,7 @@ async def shop(world: World) -> AsyncIterator[Shop]:
 
 
 async def _arrange_work(world: World) -> list[Payment]:
-    """Create a payment to expire, a session to inquire about and a refund; nothing is due yet."""
+    """Create a payment to expire, a session to inquire about and a refund, none of them due."""
     expiring, inquired = await world.create(), await world.create()
     refunded = await paid(world)
     await asked(world, refunded)

@@ -38,7 +38,7 @@ def gateway() -> FakeGateway:
 
 
 async def entries(world: World) -> list[tuple[str, str, str, int]]:
-    """Read all entries; accounts without the ids of this database."""
+    """Read all entries; account names omit the ids of this database."""
     rows = await world.rows("SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY ctid")
     return [(r["fact"], _kind(r["debit"]), _kind(r["credit"]), int(r["amount"])) for r in rows]
 
@@ -145,7 +145,7 @@ async def test_disputed_money_of_a_case_follows_it_to_its_merchant(world: World)
 
 
 async def balances(world: World) -> dict[str, int]:
-    """Sum debits less credits by kind of account, without those that are even."""
+    """Sum debits minus credits by kind of account, without balanced accounts."""
     found: dict[str, int] = {}
     for _, debit, credit, amount in await entries(world):
         found[debit] = found.get(debit, 0) + amount
@@ -168,7 +168,7 @@ async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balan
 
 @pytest.fixture
 async def accepted(world: World) -> UUID:
-    """The session that money at a merchant's own account named, which was accepted for it."""
+    """The session that was named by money in a merchant's own account and was credited with it."""
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)

@@ -35,7 +35,7 @@ def gateway() -> FakeGateway:
 
 
 async def forget(world: World, where: str = "true") -> None:
-    """Delete entries, as the tables' owner alone can."""
+    """Delete entries, which only the owner of the tables can do."""
     connection: asyncpg.Connection = await world.other_connection()
     await connection.execute(
         f"""
@@ -60,7 +60,7 @@ async def stray(world: World, reference: str) -> None:
 
 
 async def everything(world: World) -> None:
-    """Let one of everything that the ledger enters happen."""
+    """Create one of each fact that the ledger records."""
     payment = await paid(world)
     refund = await asked(world, payment, "590.00")
     await work(world)
@@ -102,7 +102,7 @@ async def test_what_is_entered_later_is_what_was_entered_at_once(world: World) -
 
 
 def net(found: list[Any]) -> dict[str, str]:
-    """Give the balances, without accounts whose entries have come to nothing."""
+    """Return the balances, without accounts whose balance is zero."""
     return {one.account: one.balance_minor for one in found if one.balance_minor != "0"}
 
 

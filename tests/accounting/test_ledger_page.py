@@ -131,7 +131,7 @@ FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
 
 
 async def _tables(world: World) -> list[str]:
-    """Write the entries, and the accounts with both their sides, as the page has them."""
+    """Return the entries, and both sides of the accounts, in the page's format."""
     rows = await world.rows(
         "SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY created_at, ctid"
     )
@@ -151,7 +151,7 @@ async def _tables(world: World) -> list[str]:
 
 
 def _named(account: str) -> str:
-    """Name an account by the kind and a 1, whatever its id is here."""
+    """Name an account by its kind and 1, whatever its id is in this database."""
     kind, colon, _ = account.partition(":")
     return f"{kind}:1" if colon else kind
 

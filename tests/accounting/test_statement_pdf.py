@@ -124,7 +124,7 @@ NAMES = {
 
 
 def _embedded(pdf: bytes) -> set[str]:
-    """List the fonts of the first page that are in the file, as subsets."""
+    """List the fonts of the first page that are embedded as subsets."""
     page: Any = pages_of(pdf)[0]
     fonts = page["/Resources"]["/Font"]
     described = [one.get_object().get("/FontDescriptor") for one in fonts.values()]
@@ -151,7 +151,7 @@ def test_a_name_of_any_script_is_drawn_with_an_embedded_font(
 
 
 def _shaped(name: str) -> list[str]:
-    """Return the glyphs of a name from left to right, each by its outline's name and font."""
+    """Return the glyphs of a name from left to right, each with its outline's name and font."""
     with open_name_fonts() as fonts:
         return [glyph for _, text in shape_runs(fonts, name, 10) for glyph in text]
 

@@ -48,7 +48,7 @@ def gateway() -> FakeGateway:
 
 @pytest.fixture
 async def writer(world: World) -> AsyncIterator[asyncpg.Connection]:
-    """Another process that writes entries."""
+    """A separate process that writes entries."""
     connection = await world.other_connection()
     yield connection
     await connection.close()
@@ -68,7 +68,7 @@ async def close(world: World) -> None:
 
 
 async def listed(world: World, currency: str = "THB") -> list[StatementView]:
-    """List the statements, the oldest first."""
+    """List the statements, oldest first."""
     return (await world.perform(ListStatements(currency=currency, limit=1000)))[::-1]
 
 

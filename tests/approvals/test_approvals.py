@@ -139,7 +139,7 @@ async def test_of_approving_and_rejecting_at_once_the_rejection_holds(world: Wor
 
 
 async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: World) -> None:
-    """Staged: the refund ends in a transaction that is not committed when the other one comes."""
+    """Staged: the refund ends in a transaction that is uncommitted when the other one starts."""
     refund_id, _ = await _waiting(world)
     connection = await world.other_connection()
     try:
@@ -168,7 +168,7 @@ WHERE NOT l.granted AND a.datname = current_database()
 
 
 async def _asked_by(world: World, who: str) -> str:
-    """Let a refund wait that somebody else has asked for; what it is never changes otherwise."""
+    """Let a refund requested by another person wait. Its other fields never change."""
     first, _ = await _waiting(world)
     await world.rows("ALTER TABLE refund DISABLE TRIGGER refund_frozen")
     await world.rows(

@@ -57,7 +57,7 @@ _TERMINAL = Actor("cli:ada", "ticket 7")
 
 
 async def _propose(stage: Stage, action: str, actor: Actor = ADA) -> Any:
-    """Ask for something that waits for another person; gives how it is shown."""
+    """Request an operation that needs approval; return its displayed form."""
     proposal = await stage.service.submit(stage.example(action), actor)
     assert isinstance(proposal, Proposal), action
     return make_proposal_view(proposal)
@@ -272,7 +272,7 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
 
 
 async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
-    """Both have found it waiting, and wait for the account that it would change."""
+    """Both have read it as pending, and wait for the account that it changes."""
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
     async with held(
@@ -292,7 +292,7 @@ async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
 
 
 async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Stage) -> None:
-    """It was no raise when it was asked for; nobody else has to agree to that."""
+    """The change was not an increase when it was requested, so it needs no approval."""
     eve = stage.known["token"]
     lower = SetRole(public_id=eve, role=Role.SUPPORT)
 
@@ -341,7 +341,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
 
 
 async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage: Stage) -> None:
-    """Neither merchant nor key is made until another admin approves, who alone is shown the key."""
+    """Merchant and key are created only after approval, and only the approver sees the key."""
     count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM api_key) AS k"
     [before] = await stage.world.rows(count)
     waiting = await _propose(stage, "merchant.create", replace(ADA, uses_http=True))
@@ -370,7 +370,7 @@ async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> No
 
 
 async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> None:
-    """Whoever can write to the database cannot make a second person of the first."""
+    """A person with write access to the database cannot act as a second person."""
     waiting = await _propose(stage, "account.change")
     approval_id = ids.parse_id(ids.APPROVAL, waiting.id)
     await stage.world.rows("UPDATE proposal SET proposed_by = 'Eve' WHERE id = $1", approval_id)

@@ -34,7 +34,7 @@ Tasks = list[asyncio.Task[CallbackResult]]
 
 
 def paid(session_id: UUID, minor: int = 159000, name: str | None = None) -> VerifiedCallback:
-    """Word a callback about a capture of its session's own."""
+    """Return a callback about a capture of its own session."""
     report = captured(minor, reference=f"cap-{session_id}")
     return VerifiedCallback(id=name or uuid4().hex, session_id=session_id, report=report)
 
@@ -44,7 +44,7 @@ def told(session_id: UUID, report: SessionReport) -> VerifiedCallback:
 
 
 def start(world: World, receiver: CallbackReceiver, *callbacks: VerifiedCallback) -> Tasks:
-    """Start callbacks in one batch: they gather behind one that is run alone."""
+    """Start callbacks in one batch: they gather behind a callback that runs alone."""
     nobodys = world.id_generator.new_session_id()
     leading = VerifiedCallback(id=f"leads {uuid4()}", session_id=nobodys)
     return [
@@ -54,7 +54,7 @@ def start(world: World, receiver: CallbackReceiver, *callbacks: VerifiedCallback
 
 
 async def receive(world: World, *callbacks: VerifiedCallback) -> list[Any]:
-    """Have callbacks in one batch, and wait for what came of each."""
+    """Process callbacks in one batch, and return the outcome of each."""
     leading, *tasks = start(world, world.service.callback_receiver, *callbacks)
     await leading
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -92,7 +92,7 @@ async def test_a_batch_settles_in_one_transaction_what_each_would_alone(world: W
 
 
 async def test_each_callback_of_a_batch_has_its_own_end(world: World) -> None:
-    """A mismatch, a decline and money of nobody's touch no other payment."""
+    """A mismatch, a decline and unassigned money do not affect other payments."""
     (right, a), (wrong, b), (refused, c) = [await selected(world) for _ in range(3)]
     callbacks = [
         paid(a),
@@ -160,7 +160,7 @@ async def test_two_sessions_of_one_payment_in_a_batch_see_what_each_other_does(
 
 
 async def test_money_that_two_sessions_claim_pays_one_of_them_alone(world: World) -> None:
-    """It came for a session that was unknown; each of two in a batch would adopt it."""
+    """The money arrived for an unknown session, and each of two in a batch would adopt it."""
     (first, one), (second, two) = [await selected(world) for _ in range(2)]
     report = captured(159000, reference="claimed twice")
     await receive(world, told(world.id_generator.new_session_id(), report))
@@ -194,7 +194,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
 async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each could wait for a key of the other, until the database ends one of them."""
+    """Otherwise, each could wait for a key of the other, until the database detects a deadlock."""
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id, name=f"{n}") for n, (_, session_id) in enumerate(chosen)]

@@ -45,7 +45,7 @@ async def tell(
     name: str | None = None,
     account_id: int | None = None,
 ) -> CallbackResult:
-    """Let a callback come in; without a name it has one of its own."""
+    """Receive a callback, by default with a new id."""
     callback = VerifiedCallback(id=name or uuid4().hex, session_id=session_id, report=report)
     service = world.service
     account_id = account_id or world.account_id
@@ -63,7 +63,7 @@ async def add_account(world: World) -> int:
 
 
 async def copy_session(world: World, existing: UUID, session_id: UUID, payment: Payment) -> None:
-    """Store a session that is just opening, as another one but for its id and payment."""
+    """Store a session in `opening`, as a copy of another with a different id and payment."""
     [row] = await world.rows(f"SELECT {', '.join(_COPIED)} FROM session WHERE id = $1", existing)
     values = ", ".join(f"${n}" for n in range(1, len(_COPIED) + 3))
     await world.rows(
@@ -73,7 +73,7 @@ async def copy_session(world: World, existing: UUID, session_id: UUID, payment: 
 
 
 async def add_session(world: World, session_id: UUID) -> Payment:
-    """Let a session appear under an id that a provider has spoken of already."""
+    """Create a session with an id that a provider has already reported."""
     payment, existing = await selected(world)
     await copy_session(world, existing, session_id, payment)
     return payment

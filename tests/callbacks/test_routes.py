@@ -97,7 +97,7 @@ async def test_a_callback_has_at_most_what_its_adapter_takes(api: Api) -> None:
 
 
 async def test_a_callback_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None:
-    """Its signature is right, and nobody looks at it: not a byte of it is hashed."""
+    """Its signature is valid, but is not checked: no byte of it is hashed."""
     path = f"/v1/callbacks/fake/{api.world.account_id}"
     for headers in ({"fake-signature": api.world.signing_secret}, {"fake-signature": "wrong"}):
         answer = await api.send("POST", path, data=b"{" * (16 * 1024 + 1), headers=headers)

@@ -21,7 +21,7 @@ async def listed(api: Api, query: str = "", key: str | None = None) -> Answer:
 
 
 async def paid_again(api: Api, amount_minor: int = 159000, currency: str = "THB") -> str:
-    """Have a payment paid twice; gives its id."""
+    """Let a payment be paid twice; return its id."""
     created = await paid(api)
     payment = await payment_of(api, created)
     assert payment.session_id is not None

@@ -86,7 +86,7 @@ async def test_a_merchants_own_account_has_its_own_case(world: World) -> None:
 async def test_the_case_of_money_that_names_a_session_of_another_account_says_so(
     world: World,
 ) -> None:
-    """Two accounts with one secret key: the gateway tells each of the payments of both."""
+    """Two accounts with one secret key: the gateway reports all payments to both."""
     _, session_id = await selected(world)
     await tell(world, session_id)
     await tell(world, session_id, account_id=await add_account(world))
@@ -250,7 +250,7 @@ async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) 
 
 
 async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: World) -> None:
-    """The lock order is payment, session, capture: a payment that is held holds up only itself."""
+    """The lock order is payment, session, capture: a locked payment delays only itself."""
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)

@@ -42,7 +42,7 @@ async def _catalog(api: Api) -> Any:
 
 
 async def _tokens(api: Api, payment: Payment) -> set[str]:
-    """Name the tokens that the checkout offers."""
+    """Return the names of the tokens that the checkout offers."""
     answer = await api.send("GET", f"/v1/checkout/{payment.checkout_id}/quotes")
     return {one["token"] for one in answer.json["quotes"] if one.get("token")}
 
@@ -56,7 +56,7 @@ async def _select(api: Api, payment: Payment, method: int) -> Answer:
 
 
 async def _is_sold(api: Api, methods: dict[str, int]) -> bool:
-    """Tell whether the chain is offered; everything that offers it says the same."""
+    """Return whether the chain is offered, on which all of its offers must agree."""
     payment = await api.world.create(currency="USD")
     offered = await _tokens(api, payment)
     selected = await _select(api, payment, methods["NATIVED"])

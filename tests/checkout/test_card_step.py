@@ -22,7 +22,7 @@ def step(script_url: str) -> CardStep:
 
 
 def policy(script_url: str) -> dict[str, str]:
-    """Write the policy of a page with the step; gives its directives."""
+    """Build the content security policy of a page with the step; return its directives."""
     told = content_security_policy(scripts=step(script_url).sources)
     return dict(part.partition(" ")[::2] for part in told.split("; "))
 

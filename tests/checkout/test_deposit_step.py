@@ -68,7 +68,7 @@ class Deposit:
         return f"0x{derive_deposit_address(factory, init_code_hash(forwarder), uuid).hex()}"
 
     async def arrives(self, amount: float, token: str = USDT) -> None:
-        """Let a transfer be in a block that is not final."""
+        """Include a transfer in a block that is not final."""
         await self.api.world.rows(
             """
             INSERT INTO chain_sighting
@@ -96,7 +96,7 @@ class Deposit:
         return await get_session_view(service.database, self.session.id, service.wallet_handoff)
 
     async def said(self, query: str = "") -> str:
-        """Read what the page says of the payment's progress."""
+        """Return the page's text about the payment's progress."""
         [said] = re.findall(r"data-status>(.*?)</p>", await self.page(query), re.DOTALL)
         return unescape(said).replace("\xa0", " ")
 
@@ -105,7 +105,7 @@ class Deposit:
         return state
 
     async def offers_address(self) -> bool:
-        """Tell whether the page, and both of its QR codes, lead to the address."""
+        """Return whether the page and both of its QR codes contain the address."""
         shown = self.address in (await self.page()).lower()
         codes = [await self.get(name) for name in ("/address.svg", "/wallet.svg")]
         assert [code.status for code in codes] == [200 if shown else 404] * 2

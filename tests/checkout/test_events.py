@@ -32,19 +32,19 @@ LOOK_S = 0.02
 
 @dataclass
 class Running:
-    """The API, and a look inside."""
+    """The API, and access to its state."""
 
     app: CommonHeaders
     port: int
 
     @property
     def watching(self) -> int:
-        """Count the streams that are held."""
+        """Count the open streams."""
         here: CheckoutContext = self.app._app.state.checkout  # type: ignore[attr-defined]
         return here.change_feed.count
 
     async def watched_by(self, count: int) -> None:
-        """Wait until so many streams are held."""
+        """Wait until this many streams are open."""
         async with asyncio.timeout(PATIENCE_S):
             while self.watching != count:
                 await asyncio.sleep(LOOK_S)
@@ -71,12 +71,12 @@ async def api(running: Running, world: World) -> AsyncIterator[Api]:
 
 @dataclass
 class Stream:
-    """One who listens."""
+    """A client of an event stream."""
 
     answer: aiohttp.ClientResponse
 
     async def next(self) -> dict[str, str]:
-        """Give the fields of what comes next: an event, or a comment under an empty name."""
+        """Return the fields of the next event, or a comment under an empty name."""
         fields: dict[str, str] = {}
         async with asyncio.timeout(PATIENCE_S):
             while line := (await self.answer.content.readline()).decode().rstrip("\n"):
@@ -85,7 +85,7 @@ class Stream:
         return fields
 
     async def told(self, name: str = "status") -> dict[str, Any]:
-        """Give the data of the next event, which must be of this kind."""
+        """Return the data of the next event, which must be of this kind."""
         fields = await self.next()
         assert fields["event"] == name, fields
         return json.loads(fields["data"])
@@ -101,7 +101,7 @@ def _path(created: Answer) -> str:
 
 @asynccontextmanager
 async def listening(api: Api, created: Answer, **headers: str) -> AsyncIterator[Stream]:
-    """Open a stream, past what every stream begins with."""
+    """Open a stream, and read past its initial lines."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with api._client.get(api.base + _path(created), headers=named) as answer:
         assert answer.status == 200
@@ -241,7 +241,7 @@ async def test_who_vanishes_leaves_nothing_behind(api: Api, running: Running) ->
 
 
 async def _are_free(api: Api, running: Running, created: Answer) -> bool:
-    """Tell whether all five streams can be had; leaves before any of them is read."""
+    """Return whether all five streams can be opened, and close them before reading."""
     answers = [
         await api._client.get(api.base + _path(created)) for _ in range(CHECKOUT_STREAMS_MAX)
     ]

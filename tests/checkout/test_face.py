@@ -36,7 +36,7 @@ async def _profile(api: Api, **fields: Any) -> None:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Policies are read with every page, so that all pages ask the same."""
+    """Load the policies for every page, so that all pages run the same queries."""
     return settings.model_copy(update={"policy_cache_s": 0.0})
 
 
@@ -84,7 +84,7 @@ async def test_a_merchant_is_read_with_its_face_by_no_statement_more(api: Api) -
 
 
 async def _statements(api: Api, created: Answer) -> list[str]:
-    """List what a page reads from the database. Background tasks write, once a second."""
+    """List the database reads of a page. Background tasks only write, once per second."""
     database = api.world.database
     asked: list[str] = []
     ask_row, ask_rows = database.row, database.fetch
@@ -225,7 +225,7 @@ def test_a_sign_of_what_is_not_known_is_its_letter_and_no_markup() -> None:
 
 
 def _primary(page: str) -> list[str]:
-    """List the buttons that stand out, of what is not folded away."""
+    """List the primary buttons that are not folded away."""
     shown = re.sub(r"<details(?! open).*?</details>", "", page, flags=re.DOTALL)
     shown = re.sub(r"<form class=\"methods\".*?<button", "<button", shown, flags=re.DOTALL)
     return re.findall(r'<button type="submit">|<a class="button" ', shown)

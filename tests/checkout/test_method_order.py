@@ -63,7 +63,7 @@ def network(number: int, chain: str, typical_s: int, fee: str, **fields: Any) ->
 
 
 def listed(quotes: list[dict[str, Any]], **preferences: Any) -> list[list[str]]:
-    """List the names on the page in their groups."""
+    """List the names on the page by group."""
     chosen = MethodPreferences(**preferences)
     groups = group_methods(order_quotes(quotes, chosen), ENGLISH, chosen)
     return [[option.name for option in group.options] for group in groups]

@@ -54,7 +54,7 @@ async def _show(api: Api, created: Answer, query: str = "", **options: object) -
 
 
 def _form(page: Answer, number: int = 0) -> dict[str, str]:
-    """Read the form as a browser would send it with one of its ways to pay chosen."""
+    """Return the form as a browser would send it with a selected method."""
     form = re.search(r'<form class="methods"(.*?)</form>', page.body.decode(), re.DOTALL)
     assert form is not None
     ways = re.findall(r'<input type="radio" name="method" value="([^"]*)"', form[1])

@@ -39,7 +39,7 @@ _SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>
 
 @dataclass
 class Shop:
-    """A shop's server: what it gives at each path, and what was asked of it."""
+    """A shop's server: its responses by path, and the requests that it received."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class Shop:
         return f"http://{self.host}:{self.port}{path}"
 
     def give(self, path: str, content: bytes, kind: str = "image/png", **headers: str) -> str:
-        """Give these bytes at a path; returns the whole address."""
+        """Serve these bytes at a path; return the full URL."""
 
         async def given(_: web.Request) -> web.Response:
             return web.Response(body=content, content_type=kind, headers=headers)
@@ -61,7 +61,7 @@ class Shop:
         return self.url(path)
 
     def send(self, path: str, location: str) -> str:
-        """Redirect from a path to elsewhere."""
+        """Redirect a path to another URL."""
 
         async def sent(_: web.Request) -> web.Response:
             return web.Response(status=302, headers={"Location": location})
@@ -93,7 +93,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 @pytest.fixture
 async def allowed_shop() -> AsyncIterator[Shop]:
-    """A shop at an address that the rules of a test allow by itself."""
+    """A shop at an address that the test's rules allow."""
     shop, runner = await _opened("127.0.0.2")
     yield shop
     await clean_up(runner)
@@ -323,7 +323,7 @@ def test_a_jpeg_of_endless_scans_is_refused_before_it_is_decoded() -> None:
 
 @pytest.mark.parametrize(("kind", "bytes_each"), [("PNG", 10), ("WEBP", 19)])
 def test_a_large_picture_takes_little_memory(tmp_path: Path, kind: str, bytes_each: int) -> None:
-    """In a process of its own, whose highest use of memory is the picture's."""
+    """In a separate process, whose peak memory is the image's."""
     side = 2_000
     large = picture(side, side, kind, mode="RGBA", colour=(255, 0, 0, 128), lossless=True)
     (tmp_path / "large").write_bytes(large)

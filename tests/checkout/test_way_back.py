@@ -36,7 +36,7 @@ _LINK = re.compile(r'<a(?: class="button")? href="(https://shop\.example\.com/[^
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Policies are read with every page."""
+    """Load the policies for every page."""
     return settings.model_copy(update={"policy_cache_s": 0.0})
 
 

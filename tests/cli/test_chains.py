@@ -33,7 +33,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 
 @pytest.fixture
 def paid(settings: Settings) -> tuple[Payment, Session]:
-    """A payment on a chain that was paid twice, and money for nobody."""
+    """An on-chain payment that was paid twice, and unassigned money."""
 
     async def happen() -> tuple[Payment, Session]:
         gateway = FakeGateway()

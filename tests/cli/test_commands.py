@@ -202,7 +202,7 @@ async def test_a_role_without_rights_is_named_in_one_line(run: Run, database_url
 
 
 async def _off(run: Run, *arguments: object, **changes: str | None) -> Any:
-    """Run beside this loop, which the service's own connections live in."""
+    """Run outside this event loop, which the service's connections belong to."""
     return await asyncio.to_thread(run, *arguments, **changes)
 
 

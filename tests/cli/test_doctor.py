@@ -33,7 +33,7 @@ _SECRET = "VmVyeS1zZWNyZXQ"
 
 
 class _Doctor:
-    """Runs `doctor` outside a sandbox, with changes of the environment."""
+    """Runs `doctor` outside a sandbox, with changes to the environment."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -56,7 +56,7 @@ class _Doctor:
         return said
 
     def refusals(self, **changes: str | None) -> list[tuple[str, str]]:
-        """What is refused, by subject; there is at least one."""
+        """Return the errors by subject; there is at least one."""
         said = self(**changes)
         assert said.status == 1, said
         lines = _lines(said, "FAIL")
@@ -72,13 +72,13 @@ def _lines(said: Said, level: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def examine(any_settings: Settings) -> _Doctor:
-    """For what is refused before a database is looked at; the server's own is not migrated."""
+    """For errors before the database is read; the server's default database is not migrated."""
     return _Doctor(any_settings)
 
 
 @pytest.fixture
 def examine_all(settings: Settings) -> _Doctor:
-    """With a database of the test's own."""
+    """With a separate database."""
     return _Doctor(settings)
 
 
@@ -119,7 +119,7 @@ def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(
 
 
 async def _connections_allowed(url: str) -> int:
-    """Count what a role may open that is no superuser's."""
+    """Count the connections that a role may open without superuser reservations."""
     connection = await asyncpg.connect(url)
     names = ("superuser_reserved_connections", "reserved_connections")
     kept = [  # the second one came with PostgreSQL 16

@@ -28,7 +28,7 @@ _ALL_WELL = SetupFinding("accounts", True, "1, with all required credentials")
 
 @pytest.fixture
 def context(world: World) -> OperationContext:
-    """What operations work with outside the sandbox, with an adapter that needs a time zone."""
+    """The context of operations outside the sandbox, with an adapter that needs a time zone."""
     service, adapter = world.service, FakeGateway()
     adapter.capabilities = replace(adapter.capabilities, credentials=frozenset({"utc_offset"}))
     adapters = {"fake": FakeGateway(), "2c2p": adapter}
@@ -40,7 +40,7 @@ def context(world: World) -> OperationContext:
 
 
 async def _add_account(world: World, credentials: dict[str, str]) -> int:
-    """Add an account at 2C2P as it was kept before its credentials were checked."""
+    """Add a 2C2P account as it was stored before its credentials were checked."""
     await world.rows("INSERT INTO provider (name, wire_name) VALUES ('2c2p', '2c2p') "
                      "ON CONFLICT DO NOTHING")  # fmt: skip
     [row] = await world.rows(
@@ -116,7 +116,7 @@ async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothi
 async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody(
     world: World,
 ) -> None:
-    """As after an upgrade into an environment without the gateway's package."""
+    """As after an upgrade to an environment without the gateway's package."""
     away = [await _add_account(world, {"utc_offset": "+08:00"}) for _ in range(3)]
     await world.perform(DisableAccount(account_id=away.pop()))
     text = (

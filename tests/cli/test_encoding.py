@@ -36,7 +36,7 @@ def terminal(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture
 def run(settings: Settings, tmp_path: Path) -> Run:
-    """Run `payintent` cold: a warm process has opened its streams before it has this terminal."""
+    """Run `payintent` cold, because a warm process has already opened its streams."""
     own = {
         "PATH": os.environ["PATH"],
         "DATABASE_URL": settings.database_url,

@@ -52,7 +52,7 @@ def _loaded_by(module: str) -> set[str]:
 
 
 def _loaded_when_typed(*words: str, **variables: str) -> set[str]:
-    """Run a command line to its end; gives the modules and packages that it has then imported."""
+    """Run a command line to its end; return the modules and packages that it imported."""
     done = subprocess.run(
         [sys.executable, "-c", _SPOKEN, *words],
         env=os.environ | variables,
@@ -71,7 +71,7 @@ def test_a_command_starts_without_what_only_servers_need() -> None:
 def test_a_command_that_reads_imports_no_server_and_no_library_that_few_use(
     settings: Settings,
 ) -> None:
-    """With the gateways' adapters, whose refunds and chains need what it goes without."""
+    """With the gateways' adapters, whose refunds and chains need the omitted modules."""
     loaded = _loaded_when_typed(
         *("merchant", "list", "--json"),
         DATABASE_URL=settings.database_url,
@@ -130,7 +130,7 @@ def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
 def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_nothing_that_few_use(
     process: str, used: set[str], unused: set[str]
 ) -> None:
-    """What everybody uses nobody waits for; what few use nobody else pays for at each start."""
+    """Common modules are imported early, and rare modules only when they are needed."""
     loaded = _modules_of(process)
     assert {f"payintent.{name}" for name in used} <= loaded
     assert "aiohttp" in loaded

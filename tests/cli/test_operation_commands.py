@@ -22,7 +22,7 @@ _RESERVED = {"why", "as_json", "json", "help"}
 
 
 def _commands(opened: str | None = None) -> dict[str, Any]:
-    """The commands by the name that an operation would have, but for the sandbox's."""
+    """Return the generated commands by operation name, without the sandbox's commands."""
     root: Any = typer.main.get_command(build(opened))
     found = {name: root.commands[name] for name in root.commands if name not in _SANDBOX}
     return {
@@ -46,7 +46,7 @@ def test_a_field_that_no_command_takes_has_a_default() -> None:
 
 
 def test_a_list_has_columns_that_its_records_have() -> None:
-    """A table of no columns would say nothing, and an unknown one would be empty."""
+    """A table without columns would be useless, and an unknown column would be empty."""
     for action, operation in OPERATIONS.items():
         [base] = operation.__orig_bases__  # type: ignore[attr-defined]
         [result] = base.__args__
@@ -107,7 +107,7 @@ def test_the_group_is_the_first_word_that_is_no_option(words: str, group: str) -
 
 
 class _Example(ReadOperation[None], frozen=True, kw_only=True):
-    """Show what can be typed.
+    """Show the possible input. This text is for readers of the code.
 
     This is for readers of the code.
     """
@@ -127,7 +127,7 @@ class _Example(ReadOperation[None], frozen=True, kw_only=True):
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the example's command; gives the fields of the operation, without their defaults."""
+    """Runs the example's command; return the operation's fields without defaults."""
     performed: list[_Example] = []
     monkeypatch.setattr(operation_commands, "OPERATIONS", {"example.show": _Example})
     monkeypatch.setattr(

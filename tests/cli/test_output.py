@@ -34,7 +34,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 
 @pytest.fixture
 def shop(terminal: Terminal, tmp_path: Any) -> Terminal:
-    """A terminal of an installation with something in every list."""
+    """A terminal of an installation with entries in every list."""
     file = tmp_path / "credentials.json"
     file.write_text('{"api_key": "k", "signing_secret": "x"}')
     for words in (

@@ -31,13 +31,13 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture
 def terminal(settings: Settings, patch: pytest.MonkeyPatch) -> Terminal:
-    """A terminal of an installation that is no sandbox."""
+    """A terminal of an installation outside the sandbox."""
     return Terminal(settings.model_copy(update={"sandbox": False}), patch)
 
 
 @pytest.fixture
 def beside(settings: Settings) -> Beside[object]:
-    """Do something in a world that commands find; they run in loops of their own."""
+    """Change the world of the commands, which run in separate event loops."""
 
     async def opened(work: Callable[[World], Awaitable[object]]) -> object:
         gateway = FakeGateway()
@@ -111,7 +111,7 @@ def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> Non
 
 
 async def _waiting(world: World) -> str:
-    """Let a refund of coins that name nobody wait, that Ada has asked for."""
+    """Let a refund of unassigned coins, requested by Ada, wait for approval."""
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     await world.perform(contract)
     await finalized(world, log_of(None))

@@ -29,7 +29,7 @@ _STOPPED = '"event": "process_stopped"'  # a process that ended as it was told t
 
 
 class _Process:
-    """A process of the service, and the lines that it writes on standard error."""
+    """A process of the service, and its lines on standard error."""
 
     def __init__(self, running: asyncio.subprocess.Process) -> None:
         self.running = running
@@ -40,7 +40,7 @@ class _Process:
             return (await self.running.stderr.readline()).decode().strip()
 
     async def event(self, name: str) -> dict[str, Any]:
-        """Read on until this event, and give it."""
+        """Read until this event, and return it."""
         while line := await self.line():
             entry = json.loads(line)
             if entry["event"] == name:
@@ -48,7 +48,7 @@ class _Process:
         raise AssertionError(f"it ended without {name}")
 
     async def end(self) -> tuple[int | None, list[str]]:
-        """Wait for its end; gives the status and what it still wrote, but for how it ended."""
+        """Wait for the end; return the status and the remaining output before the final event."""
         async with asyncio.timeout(PATIENCE_S):
             _, written = await self.running.communicate()
         lines = written.decode().splitlines()

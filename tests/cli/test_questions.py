@@ -53,7 +53,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 
 @pytest.fixture
 def missed(terminal: Terminal, settings: Settings) -> Terminal:
-    """A terminal of an installation where many events did not arrive."""
+    """A terminal of an installation with many undelivered events."""
     statements = (
         """
         INSERT INTO payment (id, merchant_id, checkout_id, status, currency, amount, amount_text,

@@ -29,7 +29,7 @@ _LINE = f"payment,cap-{{:040}},,1590.00,THB,{_AT}"
 
 @pytest.fixture
 def terminal(settings: Settings) -> Iterator[Terminal]:
-    """A terminal of an installation that has one capture, `cap-1` of 1590.00 THB."""
+    """A terminal of an installation with a single capture, `cap-1`, of 1590.00 THB."""
     asyncio.run(_pay(settings))
     with pytest.MonkeyPatch.context() as patch:
         yield Terminal(settings, patch)
@@ -37,7 +37,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 
 @pytest.fixture
 def of_ecpay(settings: Settings, terminal: Terminal) -> Terminal:
-    """The same, at ECPay, in its currency."""
+    """The same at ECPay, in its currency."""
 
     async def change() -> None:
         connection = await asyncpg.connect(settings.database_url)
@@ -77,7 +77,7 @@ def _cases(terminal: Terminal) -> int:
 def test_a_file_of_a_gateway_is_read_as_it_is(
     of_ecpay: Terminal, tmp_path: Path, encoding: str
 ) -> None:
-    """The worker reads the same: `tests/reconciliation/test_ecpay_file.py`."""
+    """The worker reads the same file: `tests/reconciliation/test_ecpay_file.py`."""
     row = "1,12341,777777,{},2026/11/21 16:00:00,2026/11/21 16:00:00,1590,-44,1546"
     path = tmp_path / "settled.csv"
     command = ("reconcile", "--provider", "ecpay", "--file", path, *_PERIOD)
@@ -169,7 +169,7 @@ def test_a_terminal_is_shown_how_far_a_long_file_was_read_and_a_pipe_nothing(
 
 
 def _at_a_terminal(settings: Settings, path: Path) -> str:
-    """Run the command with a terminal as its standard error; gives what was seen there."""
+    """Run the command with a terminal as standard error; return its output there."""
     ours, theirs = pty.openpty()
     command = [Path(sys.executable).with_name("payintent"), "reconcile", "--provider", "fake"]
     with subprocess.Popen(

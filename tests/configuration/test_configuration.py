@@ -87,7 +87,7 @@ def here(world: World) -> Installation:
 
 @pytest.fixture
 async def empty(settings: Settings, databases: Databases) -> AsyncIterator[Installation]:
-    """Another installation, in which nothing was set up yet."""
+    """Another installation without any setup."""
     url = databases.take()
     service = await open_service(
         settings.model_copy(update={"database_url": url}), {"fake": FakeGateway()}

@@ -115,7 +115,7 @@ async def test_a_server_without_tls_is_said_to_have_none(harness: Harness) -> No
 async def test_a_certificate_that_cannot_be_verified_is_said_in_words(
     harness: Harness, tmp_path: Path
 ) -> None:
-    """The server is real, and its authority is one that nothing trusts."""
+    """The server is real, but its certificate authority is not trusted."""
     secured = Authority(tmp_path).server()
     server = await asyncio.start_server(_hang_up, "127.0.0.1", 0, ssl=secured)
     async with server:
@@ -133,5 +133,5 @@ async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 
 
 def _shape(path: str) -> str:
-    """Leave out what stands for one session: the third part of a path, if any."""
+    """Remove the session from a path: its third part, if any."""
     return "/".join(path.split("/")[:3])

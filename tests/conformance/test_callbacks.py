@@ -133,7 +133,7 @@ async def test_money_captured_with_more_decimals_than_its_currency_has_is_told_a
 
 
 async def _restated(harness: Harness, *, amount: str = "", currency: str = "") -> Capture:
-    """Have a capture told in other words; whatever it is, it can be asked back."""
+    """Report a capture in different words; it can be refunded in any case."""
     session = await paid(harness)
     genuine, _ = await told_of_session(harness, session, GatewaySessionState.CAPTURED)
     facts = harness.restated(harness.payload(genuine), amount=amount, currency=currency)
@@ -230,7 +230,7 @@ def _refused_or_can_be_kept(harness: Harness, request: CallbackRequest) -> None:
 
 
 def _can_be_kept(callback: VerifiedCallback) -> bool:
-    """Tell whether the database can hold it, and the core read it."""
+    """Return whether the database can store it, and the core can read it."""
     assert _is_name(callback.id)
     report = callback.report
     if report is not None:

@@ -59,7 +59,7 @@ async def test_no_genuine_callback_that_is_blown_up_costs_more_than_its_length(
 
 
 async def test_a_parser_that_starts_anew_at_every_byte_is_seen(harness: Harness) -> None:
-    """The count itself: a loop behind the signature over all that is left is caught."""
+    """The count detects a loop behind the signature over the remaining bytes."""
 
     def parse(account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         for place in range(len(request.body)):
@@ -72,7 +72,7 @@ async def test_a_parser_that_starts_anew_at_every_byte_is_seen(harness: Harness)
 
 
 def _blown_up(facts: bytes) -> Iterator[tuple[str, Make]]:
-    """Give bodies that are genuine facts, but for one word that has become very long."""
+    """Return genuine bodies in which one text is extremely long."""
     words = list(_WORD.finditer(facts))
     for number, word in enumerate(words[:: len(words) // _WORDS_MAX + 1]):
         part = _PARTS[number % len(_PARTS)]
@@ -86,7 +86,7 @@ def _blown_up(facts: bytes) -> Iterator[tuple[str, Make]]:
 def _hold_linear(
     harness: Harness, parse: Parse, name: str, make: Make, size: int | None = None
 ) -> bool:
-    """Hold a shape to its length; gives whether the whole one was accepted."""
+    """Check that the cost is linear; return whether the full body was accepted."""
     size = size or min(_BYTES_MAX, harness.gateway.capabilities.callback_bytes_max)
     half, _ = _cost(harness, parse, make(size // 2))
     whole, accepted = _cost(harness, parse, make(size))
@@ -95,7 +95,7 @@ def _hold_linear(
 
 
 def _cost(harness: Harness, parse: Parse, payload: bytes) -> tuple[int, bool]:
-    """Count the lines of a parser, and of what follows it before anything is kept."""
+    """Count the lines of a parser and of the code before the body is stored."""
     request = harness.signed(payload, harness.account)
     with counted() as steps:
         try:

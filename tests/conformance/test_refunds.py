@@ -182,7 +182,7 @@ async def test_a_declined_refund_gives_nothing_back_and_stays_declined(harness: 
 async def _stands_unreferenced(
     harness: Harness, request: GatewayRefundRequest, state: GatewayRefundState
 ) -> None:
-    """See that a refund whose first answer was lost is found, if need be by sending it again."""
+    """Check that a refund with a lost response is found, by sending it again if necessary."""
     lost, given = replace(request, reference=None), await harness.given_back(request.capture)
     if harness.finds_unreferenced_refunds:
         assert await refund_stands(harness, lost) is state
@@ -195,7 +195,7 @@ async def _stands_unreferenced(
 
 
 async def pending(harness: Harness) -> GatewayRefundRequest:
-    """Ask for a refund that waits for the counterpart's decision."""
+    """Request a refund that waits for the counterpart's decision."""
     async with refunds_are(harness, RefundOutcome.PENDING):
         money = await paid(harness)
     return await refunded(harness, refund_of(harness, money), PENDING)

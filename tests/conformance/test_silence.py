@@ -33,7 +33,7 @@ def _goes_out(adapter: Traits, call: Call, **_: object) -> bool:
 
 
 class Staged:
-    """A call whose every preparation is done, so that only itself can be disturbed."""
+    """A call whose preparations are done, so that only the call itself can be disturbed."""
 
     def __init__(self, harness: Harness, call: Call) -> None:
         self.harness = harness
@@ -66,12 +66,12 @@ class Staged:
         return await self.harness.gateway.inquire_refund(self.harness.account, self.refund)
 
     async def was_only_asked_about(self) -> None:
-        """See that nothing was given back: a look before the order is no order."""
+        """Check that nothing was refunded: a check before the order is not an order."""
         assert self.call is Call.REFUND
         assert await self.harness.given_back(self.money.capture) == 0
 
     async def recovers(self) -> None:
-        """See that whatever was lost can be found out, and has happened once at most."""
+        """Check that the lost outcome can be found, and happened at most once."""
         if self.call is Call.CREATE:
             session = await create(self.harness, self.request)
             assert await inquired(self.harness, session.ref) == SessionReport(

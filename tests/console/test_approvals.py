@@ -55,7 +55,7 @@ async def alan(operator: Api, stage: Stage) -> Visitor:
 
 
 async def propose(visitor: Visitor) -> str:
-    """Propose that Grace becomes an operator; gives the approval's page."""
+    """Propose Grace as an operator; return the approval's page."""
     form = {"name": "Grace", "role": "viewer", "days": "30", "why": WHY}
     answer = await visitor.post("/operations/operator/issue", **form)
     assert answer.status == 202, words(answer)

@@ -20,7 +20,7 @@ FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)"]
 
 
 async def fill(world: World, count: int) -> None:
-    """Add so many entries to the audit log."""
+    """Add this many entries to the audit log."""
     await world.rows(
         "INSERT INTO audit (id, who, why, action, details) "
         "SELECT ('01000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'robot', "

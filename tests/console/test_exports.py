@@ -35,7 +35,7 @@ def lines(answer: Answer) -> list[dict[str, str]]:
 
 
 async def exported(world: World) -> list[dict[str, Any]]:
-    """Give what the audit log says of exports."""
+    """Return the audit log's entries about exports."""
     rows = await world.rows(
         "SELECT who, merchant_id, details FROM audit WHERE action = 'list.export' ORDER BY id"
     )

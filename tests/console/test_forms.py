@@ -126,7 +126,7 @@ async def test_every_page_carries_the_headers_that_keep_others_out(operator: Api
 
 
 class TestBehindTls:
-    """With the address of a proxy that ends TLS."""
+    """With the address of a proxy that terminates TLS."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

@@ -23,7 +23,7 @@ WHY = "it takes money twice"
 
 
 async def _switch(visitor: Visitor, path: str, **fields: str) -> None:
-    """Change something by its form, and confirm it where that is asked."""
+    """Make a change with its form, and confirm it if requested."""
     answer = await visitor.post(path, why=WHY, **fields)
     assert answer.status == 200, words(answer)
     if b'value="confirmed"' in answer.body:

@@ -20,7 +20,7 @@ def operated(production: Service) -> Service:
 
 
 def _paths(stage: Stage) -> dict[str, str]:
-    """Give an address of each route that is read."""
+    """Return a URL of each readable route."""
     known = {
         "payment_id": stage.known["payment"],
         "case_id": stage.known["case"],

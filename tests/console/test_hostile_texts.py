@@ -154,7 +154,7 @@ def _console_addresses(stage: Stage) -> list[str]:
 
 
 def _operation_addresses(stage: Stage, text: str) -> list[str]:
-    """Give each operation's page: what a read gives, and a form that was filled in with harm."""
+    """Return each operation's page: the result of a read, or a form with hostile values."""
     reads = [
         f"{page_of(action)}?{urlencode(typed(stage.fields(action)))}"
         for action in OPERATIONS
@@ -185,7 +185,7 @@ async def _portal_pages(person: Person, stage: Stage, link: PaymentLink) -> dict
 
 
 async def _checkout_pages(api: Api) -> dict[str, Answer]:
-    """Open the checkout of every payment, at whatever point it is."""
+    """Open the checkout of every payment, in any state."""
     rows = await api.world.rows("SELECT checkout_id FROM payment")
     paths = [
         f"/c/{row['checkout_id']}{rest}"

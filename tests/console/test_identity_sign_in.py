@@ -56,7 +56,7 @@ def settings(settings: Settings, provider: IdentityProvider) -> Settings:
 
 
 async def _back(visitor: Visitor, page: str = "/") -> str:
-    """Go to the provider; returns the way that it sends the browser back."""
+    """Go to the provider; return the URL to which it redirects the browser."""
     begun = await visitor.get(f"/sign-in/oidc?next={page}")
     assert begun.status == 303, words(begun)
     async with visitor.api._client.get(begun.headers["Location"], allow_redirects=False) as sent:
@@ -403,7 +403,7 @@ async def test_a_provider_that_says_what_it_must_not_is_not_used(
 
 
 class TestWithoutProvider:
-    """No issuer is set."""
+    """An installation without an issuer."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
@@ -416,7 +416,7 @@ class TestWithoutProvider:
 
 
 class TestSlowedDown:
-    """With a limit of failed authentications, which tests otherwise have not."""
+    """With a limit of failed authentications, which tests normally do not have."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

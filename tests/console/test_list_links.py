@@ -27,7 +27,7 @@ async def links(visitor: Visitor, path: str) -> list[str]:
 
 
 async def trail(visitor: Visitor, path: str) -> list[str]:
-    """Give the links by which a page leads back."""
+    """Return the links that lead back from a page."""
     found = _TRAIL.search((await visitor.get(path)).body.decode())
     assert found is not None, path
     return [html.unescape(href) for href in _LINKS.findall(found[0])]

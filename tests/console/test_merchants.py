@@ -87,7 +87,7 @@ async def test_only_an_admin_is_offered_to_change_a_merchant(
 
 
 class TestOutsideTheSandbox:
-    """Where a merchant takes no payments before it is active."""
+    """Outside the sandbox, a merchant accepts no payments before it is active."""
 
     @pytest.fixture
     def operated(self, production: Service) -> Service:

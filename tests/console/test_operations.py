@@ -46,7 +46,7 @@ def is_read(action: str) -> bool:
 
 
 def typed(given: dict[str, Any]) -> dict[str, str]:
-    """Type the fields of an operation into its form."""
+    """Enter an operation's fields in its form."""
     form: dict[str, str] = {}
     for name, value in given.items():
         if isinstance(value, dict):
@@ -62,7 +62,7 @@ def typed(given: dict[str, Any]) -> dict[str, str]:
 
 
 async def run(visitor: Visitor, action: str, form: dict[str, str]) -> Answer:
-    """Run an operation by its page, and confirm it where that is asked."""
+    """Run an operation on its page, and confirm it if requested."""
     path = page_of(action)
     if is_read(action):
         query = "&".join(f"{name}={quote(value)}" for name, value in form.items())

@@ -44,7 +44,7 @@ async def event_of(world: World, payment: Payment) -> UUID:
 
 
 async def attempts(world: World, event_id: UUID, count: int, **changed: Any) -> None:
-    """Store attempts of an event, as the sender does."""
+    """Store attempts to deliver an event, like the sender."""
     fields: dict[str, Any] = {
         "url": "https://shop.example.com/hooks",
         "outcome": "http_error",

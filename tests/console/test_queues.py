@@ -29,7 +29,7 @@ _DECIDE = re.compile(r'href="(/operations/(?:case|refund)/[^"]+)"')
 
 
 async def open_case(world: World, reference: str = "cap-1") -> str:
-    """Let money come for a payment that is smaller than its price."""
+    """Pay a payment with less than its amount."""
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(1_000, reference=reference))
@@ -224,7 +224,7 @@ async def test_refunds_show_the_order_and_are_found_by_it(operator: Api, world: 
 
 
 async def add_dispute(world: World, reference: str, state: str, case_id: UUID) -> None:
-    """Enter a dispute of a case's money, with a time to answer that is over."""
+    """Record a dispute of a case's money, with a deadline in the past."""
     await world.rows(
         """
         INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds,

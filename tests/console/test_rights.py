@@ -62,7 +62,7 @@ def operated(production: Service) -> Service:
 
 @fixture
 async def people(operator: Api, stage: Stage) -> AsyncIterator[dict[Role, Visitor]]:
-    """One operator of each role."""
+    """An operator for each role."""
     visitors = {role: Visitor(operator) for role in Role}
     for role, visitor in visitors.items():
         token = await stage.world.operator_token(f"the {role}", role)
@@ -71,7 +71,7 @@ async def people(operator: Api, stage: Stage) -> AsyncIterator[dict[Role, Visito
 
 
 def _addresses(stage: Stage, route: str) -> list[str]:
-    """Give the addresses of a route: of an operation all that there are."""
+    """Return the URLs of a route, and all URLs of an operation."""
     if route == _OPERATION:
         return [page_of(action) for action in OPERATIONS]
     known = {
@@ -94,7 +94,7 @@ def _addresses(stage: Stage, route: str) -> list[str]:
 
 
 def _forms(stage: Stage) -> list[tuple[str, dict[str, str]]]:
-    """Give each form that changes something, filled in so that it would be done."""
+    """Return each form that changes data, with valid values."""
     done = {"why": "all the same", "note": "all the same", "step": "confirmed"}
     changes = [
         (page_of(action), typed(stage.fields(action)) | done)
@@ -170,7 +170,7 @@ async def test_no_page_leads_a_role_to_what_it_may_not_do(
 
 
 async def _led_astray(visitor: Visitor, role: Role, addresses: list[str]) -> dict[str, set[str]]:
-    """Give what pages lead to, or send a form to, that this role may not do."""
+    """Return the links and forms on pages that this role must not use."""
     allowed = {
         page_of(action) for action, kind in OPERATIONS.items() if role.includes(kind.needs_role)
     }
@@ -190,7 +190,7 @@ async def _led_astray(visitor: Visitor, role: Role, addresses: list[str]) -> dic
 
 
 async def _empty(world: World) -> None:
-    """Leave nothing but the operators and their sessions."""
+    """Delete everything except the operators and their sessions."""
     names = await contents(world, but=_KEPT)
     statements = [f'DELETE FROM "{name}"' for name in names]
     connection = await world.other_connection()

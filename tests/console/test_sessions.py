@@ -75,7 +75,7 @@ async def test_what_is_no_operators_token_opens_nothing(
 
 
 class TestSlowedDown:
-    """With a limit of failed authentications, which tests otherwise have not."""
+    """With a limit of failed authentications, which tests normally do not have."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

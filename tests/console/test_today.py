@@ -36,7 +36,7 @@ _HREF = re.compile(r'href="([^"#]+)[^"]*"')
 
 
 async def count(world: World) -> None:
-    """Count as a worker does, when what happened has settled."""
+    """Count like a worker, after the events have settled."""
     await world.move_clock(10)
     while await hourly_figures.count_outcomes(world.database):
         pass
@@ -82,7 +82,7 @@ async def test_every_figure_leads_to_a_list(operator: Api, world: World) -> None
 async def test_a_figure_counts_the_rows_of_the_list_that_it_leads_to(
     operator: Api, world: World
 ) -> None:
-    """What is older than the period is in neither: one of each, 40 days before."""
+    """Neither contains events before the period: one of each kind is 40 days older."""
     for days, times in ((0, 1), (40, 2)):
         await world.move_clock(days * 86_400)
         for _ in range(times):
@@ -106,7 +106,7 @@ _MONEY = re.compile(r'href="([^"]+)">[0-9,.]+</a> <span class="soft">\(([0-9]+)\
 
 
 async def _one_of_each(world: World) -> None:
-    """Have a payment paid, refunded in part and disputed, one cancelled, and one expired."""
+    """Create payments: paid, partly refunded and disputed, cancelled, and expired."""
     payment = await paid(world)
     refund = await asked(world, payment, "90.50")
     await hear(world, refund.id, DONE)
@@ -157,7 +157,7 @@ async def test_who_is_not_signed_in_sees_nothing(operator: Api, path: str) -> No
 
 
 async def _events(visitor: Visitor, path: str) -> AsyncIterator[str]:
-    """Give the HTML of each event of a stream."""
+    """Return the HTML of each event in a stream."""
     cookie = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     async with (
         aiohttp.ClientSession(read_bufsize=2**20) as client,
@@ -193,7 +193,7 @@ async def test_the_chart_is_drawn_by_the_library_as_it_was_released(
 
 
 class CountedReads(ReadDatabase):
-    """Reads that are counted, with the time of each."""
+    """Counted reads, with the time of each."""
 
     def __init__(self, read_database: Executor) -> None:
         self._read_database = read_database

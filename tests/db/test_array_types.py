@@ -12,7 +12,7 @@ COLOURS = "SELECT ARRAY['red', 'blue']::colour[] AS colours"
 
 @pytest.fixture(params=[False, True], ids=["prepared", "behind a pooler"])
 async def two(request: pytest.FixtureRequest, database_url: str) -> AsyncIterator[list[Connection]]:
-    """Two connections, one opened after the other was used."""
+    """Two connections, of which one is opened after the other was used."""
     first, second = [await connect_as(database_url, {}, pooled=request.param) for _ in "ab"]
     yield [first, second]
     await second.close()

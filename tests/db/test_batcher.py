@@ -11,7 +11,7 @@ from tests.support.patience import PATIENCE_S
 
 
 class Work:
-    """Doubles numbers, and records which were run together; what is held waits for `release`."""
+    """Doubles numbers, and records each run. Held numbers wait for `release`."""
 
     def __init__(self, size_max: int = 100) -> None:
         self.runs: list[list[int]] = []

@@ -24,7 +24,7 @@ _PASSWORD = "of-a-role-that-may-do-nothing"
 
 @pytest.fixture
 async def role(server_url: str) -> AsyncIterator[str]:
-    """A role that may log in and has no other right."""
+    """A role that may log in but has no other permission."""
     name = f"role_{uuid4().hex}"
     await _execute(server_url, f"CREATE ROLE {name} LOGIN PASSWORD '{_PASSWORD}'")
     yield name
@@ -45,7 +45,7 @@ def _as(url: str, user: str, password: str = _PASSWORD) -> str:
 
 
 async def _refusal(settings: Settings, url: str) -> str:
-    """Both ways to connect refuse for good, with the same words; gives them."""
+    """Both ways to connect fail permanently with the same message; return it."""
     with pytest.raises(RefusedConnectionError) as alone:
         await connect(url)
     database = Database(settings.model_copy(update={"database_url": url}))

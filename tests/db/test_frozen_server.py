@@ -39,7 +39,7 @@ async def proxy(database_url: str) -> AsyncIterator[DatabaseProxy]:
 
 @pytest.fixture
 async def pool(proxy: DatabaseProxy) -> AsyncIterator[ConnectionPool]:
-    """One connection at most, so that one that is not given back is missed."""
+    """A pool with a single connection, so that an unreturned connection is noticed."""
     pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 1, PATIENCE_S * 10)
     yield pool
     proxy.thaw()
@@ -52,20 +52,20 @@ def database(world: World, pool: ConnectionPool) -> Database:
 
 
 def look(pool: ConnectionPool, times: int = _LOOKS) -> None:
-    """Let the time of a statement pass."""
+    """Let the statement timeout pass."""
     for _ in range(times):
         pool.check()
 
 
 async def withheld(proxy: DatabaseProxy, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Begin work, and wait until the proxy keeps something of it back."""
+    """Start work, and wait until the proxy holds back a message."""
     task = asyncio.create_task(work)
     await proxy.holding()
     return task
 
 
 async def is_well_again(proxy: DatabaseProxy, database: Database, connections: int) -> None:
-    """The place in the pool is free, and the server was sent no request to cancel anything."""
+    """The pool's slot is free, and the server received no cancel request."""
     proxy.thaw()
     assert len(await database.fetch("SELECT 1")) == 1
     assert (proxy.connections, proxy.cancels) == (connections, 0)

@@ -15,7 +15,7 @@ NAMES = [migration.name for migration in migrations_runner.list_migrations()]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one small migration, in place of ours."""
+    """A folder with a single small migration instead of ours."""
     (tmp_path / "0001_first.sql").write_text("CREATE TABLE first (id int)")
     monkeypatch.setattr(migrations_runner, "FOLDER", tmp_path)
     return tmp_path

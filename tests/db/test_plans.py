@@ -73,7 +73,7 @@ _PLANNED = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")
 
 @contextmanager
 def _statements(into: set[str]) -> Iterator[None]:
-    """Keep every statement that goes to the database."""
+    """Record every statement that is sent to the database."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fetch", "fetchrow"):
             send = getattr(asyncpg.Connection, name)
@@ -87,7 +87,7 @@ def _statements(into: set[str]) -> Iterator[None]:
 
 
 async def _do_all(work: Work) -> None:
-    """Do what merchants, buyers, gateways and the worker do all day."""
+    """Run the daily work of merchants, buyers, gateways and the worker."""
     service = work.service
     for do in OPERATIONS.values():
         await do(work)
@@ -118,7 +118,7 @@ async def _do_all(work: Work) -> None:
 
 
 async def _look_at_the_portal(database: Database, merchant_id: int, payment_id: UUID) -> None:
-    """Do what a member does who opens the first page, and filters and exports lists."""
+    """Act as a member who opens the first page, and filters and exports lists."""
     await endpoints_store.get_endpoint_health(database, merchant_id)
     await delivery_store.list_deliveries(
         database, 10, merchant_id=merchant_id, payment_ids=[payment_id]
@@ -131,7 +131,7 @@ async def _look_at_the_portal(database: Database, merchant_id: int, payment_id: 
 
 
 async def _look_up(service: Service, payment_id: UUID) -> None:
-    """Do what an operator does who is asked about a payment, and what a gateway's callback does."""
+    """Act as an operator who investigates a payment, and as a gateway's callback."""
     database = service.database
     named = ids.format_id(ids.PAYMENT, payment_id)
     actor = Actor("test", "it is looked up")
@@ -168,7 +168,7 @@ async def found(settings: Settings) -> AsyncIterator[tuple[set[str], asyncpg.Con
 
 
 async def _read_through(raw: asyncpg.Connection, statements: set[str]) -> list[str]:
-    """List the tables, with the statements, that are read through."""
+    """List the tables, with the statements, that are scanned completely."""
     partial = {row[0] for row in await raw.fetch(_PARTIAL)}
     bad: set[str] = set()
     for seqscan, tables in (("on", GROWING - FEW), ("off", GROWING)):
@@ -183,7 +183,7 @@ async def _read_through(raw: asyncpg.Connection, statements: set[str]) -> list[s
 
 
 def _reads_all(node: dict[str, Any], partial: set[str]) -> bool:
-    """Tell whether a table is read through, or an index of all its rows, or all merchants' rows."""
+    """Return whether a table, a complete index, or all merchants' rows are scanned."""
     if node["Node Type"] == "Seq Scan":
         return True
     if not node["Node Type"].startswith("Index") or node["Index Name"] in partial:
@@ -213,7 +213,7 @@ async def test_no_hot_statement_reads_a_table_through_that_grows(
 
 
 async def _indexes(raw: asyncpg.Connection, statements: set[str]) -> set[str]:
-    """Name the indexes that the statements begin at."""
+    """Return the names of the indexes with which the statements start."""
     plans = [await generic_plan(raw, statement) for statement in statements]
     return {node["Index Name"] for plan in plans for node in nodes(plan) if "Index Name" in node}
 

@@ -49,7 +49,7 @@ def pair() -> Iterator[StandbyPair]:
 
 @pytest.fixture
 def database_url(pair: StandbyPair) -> Generator[str]:
-    """A database of the test's own on the primary; the standby has it a moment later."""
+    """A separate database on the primary, which reaches the standby a moment later."""
     name = f"test_{uuid4().hex}"
     asyncio.run(_run(pair.primary.url(), f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}"'))
     yield at_database(pair.primary.url(), name) + _PLAIN
@@ -67,7 +67,7 @@ async def _run(url: str, statement: str) -> None:
 
 @pytest.fixture
 async def proxy(pair: StandbyPair, database_url: str) -> AsyncIterator[DatabaseProxy]:
-    """Stands before the standby."""
+    """A proxy in front of the standby."""
     name = database_url.rpartition("/")[2]
     async with freezable(at_database(pair.standby.url(), name.removesuffix(_PLAIN))) as proxy:
         yield proxy
@@ -107,7 +107,7 @@ def reads(server: str) -> float:
 
 
 async def until_used(api: Api) -> None:
-    """Wait until the standby has what the test began with, and a list was read there."""
+    """Wait until the standby has the initial data, and a list was read from it."""
 
     async def used() -> bool:
         api.world.service.read_database._next_check_at = 0.0
@@ -129,7 +129,7 @@ async def until_shown(api: Api, *wanted: str) -> None:
 
 @asynccontextmanager
 async def paused(pair: StandbyPair) -> AsyncGenerator[None]:
-    """Let the standby receive the log, and replay nothing of it."""
+    """Let the standby receive the log without replaying it."""
     await pair.on_standby("SELECT pg_wal_replay_pause()")
     connection = await asyncpg.connect(pair.standby.url())
 
@@ -173,7 +173,7 @@ async def test_a_standby_that_is_too_far_behind_is_not_read(api: Api, pair: Stan
 
 
 async def is_behind(api: Api, lines: Sequence[EventDict]) -> bool:
-    """Tell whether the time is over in which the standby may be read, and that this was logged."""
+    """Return whether the standby's read period has ended and this was logged."""
     await listed(api)  # a standby is looked at while there are lists to read
     reasons = [line["why"] for line in lines if line["event"] == "replica_not_used"]
     is_over = time.monotonic() > api.world.service.read_database._fresh_until
@@ -301,7 +301,7 @@ async def test_an_operator_is_told_what_the_replica_is(
 
 
 async def until_behind(api: Api, read_database: ReadDatabase) -> ReplicaStatus:
-    """Write until the primary's position has moved: it is flushed a moment after a commit."""
+    """Write until the primary's position has moved, because it is flushed after a commit."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         await create(api)

@@ -45,7 +45,7 @@ NOT_THE_WORKERS = re.compile(
 
 @pytest.fixture(scope="module")
 def roles() -> Iterator[dict[str, str]]:
-    """The address of one database for each role; nothing is left in it by any test."""
+    """The URLs of a database for each role. Tests leave nothing in it."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         made = database_with_roles(os.environ["TESTS_POSTGRES_URL"])
@@ -59,7 +59,7 @@ def _run_by_roles() -> list[sql_statements.Statement]:
 
 
 async def _refused(url: str) -> dict[str, str]:
-    """Let a role plan every statement, where PostgreSQL looks at its rights; name the refused."""
+    """Let a role plan every statement, which checks its permissions; return the denied ones."""
     connection = await asyncpg.connect(url)
     refused = {}
     try:
@@ -128,7 +128,7 @@ async def test_what_is_refused_to_the_worker_is_what_no_worker_runs(roles: dict[
 
 
 def _workers_uses(function: str) -> set[str]:
-    """Return the modules that call a function of a store, beside those that no worker runs."""
+    """Return the modules that call a store's function, except those that no worker runs."""
     module, _, name = function.rpartition(".")
     path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
     callers = {
@@ -147,7 +147,7 @@ def _workers_uses(function: str) -> set[str]:
 
 @cache
 def _imported_names() -> dict[str, set[str]]:
-    """Return the full names that each module uses of the modules that it imports."""
+    """Return the full names that each module uses from its imports."""
     names: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text())

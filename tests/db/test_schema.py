@@ -85,7 +85,7 @@ class Scene:
     merchant_id: int
 
     async def run(self, query: str) -> None:
-        """Run a statement in which `:name` stands for what is known of the scene."""
+        """Run a statement in which `:name` stands for a value of the scene."""
         for name in ("payment_id", "session_id", "account_id", "method_id", "merchant_id"):
             value = getattr(self, name)
             query = query.replace(
@@ -94,7 +94,7 @@ class Scene:
         await self.connection.execute(query)
 
     async def broken_by(self, query: str) -> str | None:
-        """Run a statement for nothing; name the constraint that refuses it."""
+        """Run a statement and roll it back; return the violated constraint."""
         transaction = self.connection.transaction()
         await transaction.start()
         try:
@@ -106,7 +106,7 @@ class Scene:
         return None
 
     async def payment_in(self, status: str) -> UUID:
-        """Insert a payment that is in this status already."""
+        """Insert a payment that already has this status."""
         payment_id, columns = uuid4(), _ALL | COLUMNS[status]
         await self.run(
             f"""
@@ -430,7 +430,7 @@ _LINK_ID = "'00000000-0000-7000-8000-000000000001'"
 
 
 def add_link(**changes: object) -> str:
-    """Add a payment link of the payment's currency with an open amount."""
+    """Add a payment link in the payment's currency, with an open amount."""
     values = {
         "id": _LINK_ID,
         "merchant_id": ":merchant_id",

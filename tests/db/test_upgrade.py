@@ -69,7 +69,7 @@ _NOT_COMPARED = {"schema_migration", "configuration_version"}
 
 @pytest.fixture
 def database_url(empty_url: str) -> str:
-    """The settings name the database that is upgraded."""
+    """The settings, with the upgraded database."""
     return empty_url
 
 

@@ -27,7 +27,7 @@ DUE = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 
 def report(payment: Payment, **changes: Any) -> DisputeReport:
-    """Dispute all of a payment of 1590.00 THB."""
+    """Dispute the full amount of a payment of 1590.00 THB."""
     opened = DisputeReport(
         reference=f"du-{payment.id}",
         capture=f"cap-{payment.id}",

@@ -13,7 +13,7 @@ _PAGE = page("docs/contribute/add-a-migration.md")
 
 
 def _write_examples(folder: Path, language: str = "sql") -> list[str]:
-    """Write the page's examples as migrations after the initial schema, and return their names."""
+    """Write the page's examples as migrations after the initial schema; return their names."""
     names: list[str] = []
     for number, text in enumerate(blocks(_PAGE, language), start=2):
         names.append(f"{number:04}_example")

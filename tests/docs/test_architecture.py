@@ -81,7 +81,7 @@ def _folders() -> set[str]:
 
 
 def _places(map_: str) -> set[str]:
-    """Give what stands in the first column of a map's table."""
+    """Return the first column of a map's table."""
     return {span for cells in rows(map_) for span in spans(cells[0])}
 
 

@@ -32,7 +32,7 @@ _GETADDRINFO = socket.getaddrinfo
 
 
 def _named(heading: str, start: str = "") -> list[str]:
-    """The names in the first cells of a section's tables."""
+    """Return the names in the first cells of a section's tables."""
     cells = [one[0] for one in rows(section(_RUN, heading))]
     return [name for cell in cells for name in spans(cell) if name.startswith(start)]
 
@@ -102,7 +102,7 @@ def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[
 
 @pytest.fixture
 def operated(settings: Settings, tmp_path: Path) -> Iterator[tuple[Terminal, tuple[str, str]]]:
-    """A terminal of an installation that is no sandbox, with a merchant and an account."""
+    """A terminal of an installation outside the sandbox, with a merchant and an account."""
 
     def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
         known = isinstance(host, bytes) and host.endswith(b".example.com")

@@ -100,7 +100,7 @@ _GETADDRINFO = socket.getaddrinfo
 
 @pytest.fixture
 def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
-    """A terminal of an installation that is no sandbox, where the page's names can be resolved."""
+    """A terminal of an installation outside the sandbox, in which the page's hosts resolve."""
     (tmp_path / "credentials.json").write_bytes(_CREDENTIALS)
     (tmp_path / "november.csv").write_text(",".join(HEADER))
     (tmp_path / "payouts.csv").write_text(_PAYOUTS)
@@ -113,14 +113,14 @@ def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
 
 @pytest.fixture
 def node_url() -> Iterator[str]:
-    """A node that shows the page's contract."""
+    """A node with the page's contract."""
     with contract_node() as url:
         yield url
 
 
 @pytest.fixture
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The operations that were performed, in their order."""
+    """The operations that were performed, in order."""
     seen: list[str] = []
     submit = Service.submit
 
@@ -199,7 +199,7 @@ class _People:
         return self.are_two and (always or now)
 
     def arrange(self, name: str) -> None:
-        """Let something wait for whoever decides."""
+        """Create a pending proposal."""
         if name in {"approval.show", "approval.approve", "approval.reject"}:
             self.terminal.become(self.tokens[0])
             extend = ("operator", "extend", self.tokens[1].split("_")[1], "--why", "she asked")
@@ -214,7 +214,7 @@ class _People:
         return self.terminal.run(*words, stdin=_CREDENTIALS)
 
     def note(self, name: str, said: Said) -> None:
-        """Keep the tokens that were shown, and whether the merchant is in service."""
+        """Store displayed tokens, and whether the merchant is active."""
         self.in_service |= name == "merchant.activate"
         shown = re.search(r"\bop_\w+", said.out)
         if name == "operator.issue" and not self.are_two:
@@ -226,7 +226,7 @@ class _People:
 
 
 async def _arrange(settings: Settings, name: str) -> None:
-    """Let something happen that the commands for events can be about."""
+    """Create events for the commands about events."""
     if name in _HAPPENING:
         await _HAPPENING[name](settings)
     elif name in _BEFORE:
@@ -236,7 +236,7 @@ async def _arrange(settings: Settings, name: str) -> None:
 
 
 def _world(service: Service) -> World:
-    """Name what the commands have made by now: of everything the first."""
+    """Return the objects that the commands have created, the first of each kind."""
     known: dict[str, Any] = dict.fromkeys(("api_key", "callback_secret"), "")
     known |= dict.fromkeys(("merchant_id", "account_id", "card", "transfer"), 1)
     return World(service=service, gateway=FakeGateway(), **known)
@@ -253,14 +253,14 @@ async def _happen(settings: Settings) -> None:
 
 
 async def _wait(settings: Settings) -> None:
-    """Let a payment wait for its buyer."""
+    """Create a payment that waits for its buyer."""
     service = await open_service(settings, {})
     await _world(service).create()
     await service.close()
 
 
 async def _pay(settings: Settings) -> None:
-    """Let a payment be paid at the gateway."""
+    """Pay a payment at the gateway."""
     world = _world(await open_service(settings, {"simulator": FakeGateway()}))
     payment = await world.create()
     session = (await world.select(payment)).session
@@ -269,21 +269,21 @@ async def _pay(settings: Settings) -> None:
 
 
 async def _leave(settings: Settings) -> None:
-    """Let the only payment of a payer be over, and nobody have been told."""
+    """End the only payment of a payer, without an event."""
     world = _world(await open_service(settings, {}))
     await world.cancelled(payer_uid="buyer-9")
     await world.service.close()
 
 
 async def _strand(settings: Settings) -> None:
-    """Let a payment wait past its time, for a chain that nobody watches."""
+    """Leave a payment past its deadline on an unwatched chain."""
     world = _world(await open_service(settings, {"simulator": FakeGateway()}))
     await strand_payment(world)
     await world.service.close()
 
 
 async def _wait_for_somebody(settings: Settings) -> None:
-    """Let two refunds of coins that name nobody wait for a person; no operator has asked."""
+    """Leave two refunds of unassigned coins waiting for approval, without a requester."""
     service = await open_service(settings, {})
     world = _world(service)
     await finalized(world, log_of(None), log_of(None))
@@ -296,7 +296,7 @@ async def _wait_for_somebody(settings: Settings) -> None:
 
 
 async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
-    """Put a real name where the page shows one that is made up; numbers are right as they are."""
+    """Replace the page's made-up names with real names; numbers stay."""
     wanted = {
         "key.revoke": "SELECT public_id FROM api_key LIMIT 1",
         **dict.fromkeys(
@@ -408,6 +408,6 @@ async def test_the_examples_of_the_operators_port_are_answered(
 
 
 def _resolve(host: Any, *arguments: Any, **more: Any) -> Any:
-    """Know the page's names, which nobody else does."""
+    """Resolve the page's host names, which do not exist elsewhere."""
     known = isinstance(host, bytes) and host.endswith(b".example.com")
     return _GETADDRINFO("93.184.216.34" if known else host, *arguments, **more)

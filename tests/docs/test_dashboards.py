@@ -27,7 +27,7 @@ def _panels(name: str) -> list[dict[str, Any]]:
 
 
 def queries(name: str) -> list[str]:
-    """Give the queries of a dashboard with a range for Grafana's variable."""
+    """Return a dashboard's queries, with a range for Grafana's variable."""
     return [
         target["expr"].replace("$__rate_interval", "1m")
         for panel in _panels(name)
@@ -36,7 +36,7 @@ def queries(name: str) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """Name the metric that a series belongs to: a histogram has three."""
+    """Return the metric of a series: a histogram has three series."""
     return name if name in _labels() else re.sub(r"_(bucket|count|sum)$", "", name)
 
 

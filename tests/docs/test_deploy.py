@@ -34,7 +34,7 @@ _SECRETS = re.compile(r"PEPPER|KEYRING|SECRET|PASSWORD|DATABASE_URL")
 
 
 class _Unit(configparser.ConfigParser):
-    """A unit's file; of a key that stands twice the last line is read here."""
+    """Parse a unit file. Only the last value of a repeated key is read."""
 
     def __init__(self, name: str) -> None:
         super().__init__(interpolation=None, strict=False)
@@ -169,7 +169,7 @@ def test_no_image_is_named_by_a_tag_alone_or_has_a_default() -> None:
 
 
 def _is_bare(image: str) -> bool:
-    """Tell whether an image is named here without a digest; a variable without a default is not."""
+    """Return whether an image has no digest, except for a variable without a default."""
     asked = re.fullmatch(r"\$\{[A-Z_]+(?::\?[^}]*)?\}", image)
     return not asked and not re.search(r"@sha256:[0-9a-f]{64}\Z", image)
 
@@ -276,7 +276,7 @@ def test_every_file_of_the_folder_is_named_on_the_page() -> None:
 
 
 def _is_named(name: str) -> bool:
-    """Tell whether a page names a file; of the chart it names the folder."""
+    """Return whether a page names a file, or the chart's folder for its files."""
     chart = "deploy/helm/payintent"
     pages = _PAGE + _CONTAINERS + page("docs/operate/scale.md")
     return (chart if name.startswith(f"{chart}/") else name) in pages

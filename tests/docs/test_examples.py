@@ -151,7 +151,7 @@ async def test_the_refund_is_asked_for_and_read_until_it_has_ended(
 
 @dataclass
 class Shop:
-    """A merchant's server that keeps what it has handled, and where it stopped."""
+    """A merchant's server that stores the handled events and its cursor."""
 
     after: str = ""
     refunds_since: str = "2026-01-01T00:00:00Z"

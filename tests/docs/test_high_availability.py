@@ -55,7 +55,7 @@ def test_haproxy_asks_every_database_each_second_and_cuts_what_leads_no_more() -
 
 
 def test_lists_are_read_at_one_standby_at_a_time() -> None:
-    """The service asks one connection how far behind its standby is: others must lead there too."""
+    """The service reads the replication lag on one connection, so all hosts must be the same."""
     standbys = _HAPROXY.partition("listen standbys")[2]
     assert "OPTIONS /replica?lag=1MB" in standbys
     words = [line.split() for line in standbys.splitlines()]
@@ -64,7 +64,7 @@ def test_lists_are_read_at_one_standby_at_a_time() -> None:
 
 
 def test_pgbouncer_leads_to_haproxy_and_has_no_comment_behind_a_value() -> None:
-    """It takes what stands behind a value for a part of it, and does not start."""
+    """PgBouncer reads a comment after a value as part of the value, and does not start."""
     text = page("deploy/ha/pgbouncer.ini")
     read = configparser.ConfigParser(interpolation=None)
     read.read_string(text)

@@ -40,7 +40,7 @@ class _Ran:
 
 
 class _Host:
-    """A folder as deploy.md leaves a host, whose program prints what it was started with."""
+    """A folder like a host in deploy.md, whose program prints its environment."""
 
     def __init__(self, folder: Path) -> None:
         self._machine = Machine(folder)
@@ -55,7 +55,7 @@ class _Host:
         self._machine.systemd.close()
 
     def run(self, words: str, environment: dict[str, str], shell: str = "/bin/sh") -> _Ran:
-        """Run a command for a caller whose shell has this environment."""
+        """Run a command for a caller with this shell environment."""
         script = self._machine.checkout / "deploy/payintent.sh"
         done = subprocess.run(
             [shell, str(script), *words.split()],

@@ -59,7 +59,7 @@ spec:
 
 
 def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Give values with others over them, as Helm merges files of values."""
+    """Merge values like Helm merges value files."""
     both = {
         name: _merged(values[name], over[name])
         for name in values.keys() & over.keys()

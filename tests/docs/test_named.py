@@ -38,7 +38,7 @@ def _trees() -> dict[Path, ast.Module]:
 
 
 def _events(levels: set[str]) -> set[str]:
-    """The names under which the code logs at these levels."""
+    """Return the names of events that the code logs at these levels."""
     return {
         event
         for tree in _trees().values()
@@ -55,7 +55,7 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def _texts(value: ast.expr, tree: ast.Module) -> Iterator[str]:
-    """The texts that an argument may be: itself, what its name is set to, or what is passed in."""
+    """Return the possible texts of an argument: a literal, its variable's values, or parameters."""
     if not isinstance(value, ast.Name):
         yield from _constants(value)
         return
@@ -99,7 +99,7 @@ def _written(pages: list[Path]) -> set[str]:
 
 
 def _read_elsewhere() -> set[str]:
-    """Names of variables that the sandbox, the tools and files beside the code read themselves."""
+    """Return the variables that the sandbox, the tools and other files read directly."""
     places = [*ROOT.glob("payintent_sandbox/**/*.py"), *ROOT.glob("payintent/cli/*.py")]
     places += [*ROOT.glob("tools/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]
     return {one for path in places for one in _SETTING.findall(path.read_text())}
@@ -134,7 +134,7 @@ def test_every_metric_is_on_a_page_and_every_metric_on_a_page_exists() -> None:
 
 
 def _stands_for_some(named: str, counted: set[str]) -> bool:
-    """Tell whether a name is a metric, or the beginning that several share: `payintent_chain_…`."""
+    """Return whether a name is a metric or a common prefix of several: `payintent_chain_…`."""
     return any(one == named or one.startswith(f"{named}_") for one in counted)
 
 
@@ -164,7 +164,7 @@ def test_a_row_that_is_in_no_table_or_lacks_a_cell_is_found() -> None:
 
 
 def _broken(text: str) -> list[str]:
-    """The lines that begin as a row and are none, or have more or fewer cells than their head."""
+    """Return malformed table rows, and rows with a different number of cells than the head."""
     lines = text.splitlines()
     rows_at: dict[int, bool] = {}
     fenced: set[int] = set()
@@ -199,7 +199,7 @@ def test_the_index_lists_every_decision() -> None:
 
 
 def _decision_anchors(text: str) -> Iterator[str]:
-    """Yield the anchors of a page's decisions, each of which opens with what was decided."""
+    """Yield the anchors of a page's decisions, each of which starts with the decision."""
     for part in text.split("\n## ")[1:]:
         title, _, body = part.partition("\n")
         assert body.startswith("\n**Decision.** "), title
@@ -219,7 +219,7 @@ def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes
 
 
 def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
-    """It said that there was none, long after there were."""
+    """The page claimed that there were none, long after some existed."""
     opening = page("docs/operate/run.md").partition("\n## ")[0]
     [named] = re.findall(r"adapters for ([\w, ]+) implement published protocols", opening)
     real = set(HARNESSES) - {"simulator", "gateway_contract", "test"}
@@ -227,7 +227,7 @@ def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
 
 
 def test_only_what_reads_chains_knows_of_blocks() -> None:
-    """To the core a chain is a gateway: see docs/contribute/decisions/chains.md."""
+    """For the core, a chain is a gateway: see docs/contribute/decisions/chains.md."""
     readers = {
         ROOT / "payintent" / "onchain",
         ROOT / "payintent" / "evm",
@@ -244,6 +244,6 @@ def test_only_what_reads_chains_knows_of_blocks() -> None:
 
 
 def _names_blocks(tree: ast.Module) -> bool:
-    """Tell whether a module has a name of a block of a chain, such as `latest_block`."""
+    """Return whether a module has a name for a block of a chain, such as `latest_block`."""
     words = (getattr(node, part, None) for node in ast.walk(tree) for part in _NAMING)
     return any(isinstance(word, str) and _BLOCK.search(word) for word in words)

@@ -19,7 +19,7 @@ def _schema() -> dict[str, list[str]]:
 
 
 def _classified() -> dict[str, tuple[list[str], list[str]]]:
-    """Give the columns of each table on the page: of a person, and the others."""
+    """Return each table's columns on the page: columns about persons, and the others."""
     return {
         cells[0].strip("`"): (spans(cells[1]), spans(cells[2]))
         for cells in rows(section(_PAGE, "## Every column"))

@@ -62,7 +62,7 @@ def test_the_proxy_lets_go_of_an_idle_connection_before_the_service_does() -> No
 
 
 def test_a_process_that_refuses_or_dies_is_passed_over_and_none_is_left_out_for_a_while() -> None:
-    """By default nginx leaves a server alone for 10 s: in a rolling restart it has none left."""
+    """By default, nginx avoids a failed server for 10 s, so a rolling restart would use up all."""
     [upstream] = _CONF.inner("upstream")
     servers = upstream.all("server")
     assert len(servers) > 1

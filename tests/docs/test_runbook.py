@@ -46,7 +46,7 @@ def _rules() -> list[dict[str, Any]]:
 
 @cache
 def _labels() -> dict[str, set[str]]:
-    """Give the labels of each metric of ours."""
+    """Return the labels of each of our metrics."""
     return {
         str(call.args[0].value): _labels_of(call)
         for tree in _trees().values()
@@ -66,7 +66,7 @@ def _section(heading: str) -> str:
 
 
 def _line(heading: str, start: str) -> str:
-    """Give what a section says of its alerts, or of where it was tried, up to the first part."""
+    """Return a section's text about its alerts or its drill, up to the first subsection."""
     head = " ".join(_section(heading).partition("\n- **")[0].split())
     [said] = re.findall(rf"{start}: (.*?)(?: Tests: |$)", head)
     return said
@@ -149,7 +149,7 @@ _OTHER_NAMES |= {"no_contract", "requested_by"}
 
 @pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule["alert"])
 def test_every_alert_asks_for_metrics_and_labels_that_there_are(rule: dict[str, Any]) -> None:
-    """A name that was mistyped is an alert that never comes."""
+    """An alert with a mistyped name would never fire."""
     expression = re.sub(r'"[^"]*"', '""', rule["expr"])
     names = set(_METRIC.findall(expression))
     assert names - _labels().keys() == set()
@@ -174,9 +174,9 @@ def test_every_alert_says_in_words_what_it_is_and_how_urgent(rule: dict[str, Any
 
 
 def test_what_counts_for_the_first_time_is_heard() -> None:
-    """A counter with labels is not there before: `increase` alone does not see its first step.
+    """A counter with labels does not exist before its first event, which `increase` then misses.
 
-    An alert with `for` waits for more of them anyway.
+    An alert with `for` needs several events anyway.
     """
     for rule in _rules():
         for name, window in re.findall(
@@ -188,7 +188,7 @@ def test_what_counts_for_the_first_time_is_heard() -> None:
 
 
 def test_the_alerts_were_tried_on_series_that_set_them_off() -> None:
-    """They are held to alerts that there are, and tried by Prometheus's own tool."""
+    """The rules are compared with existing alerts, and tested with Prometheus's tool."""
     tests = yaml.safe_load(page("deploy/prometheus/alerts_test.yaml"))["tests"]
     texts = {rule["alert"]: rule["annotations"] for rule in _rules()}
     for case in (one for test in tests for one in test["alert_rule_test"]):

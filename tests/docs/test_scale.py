@@ -28,7 +28,7 @@ _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 
 
 def _commands(place: str) -> list[list[str]]:
-    """The words of the page's commands at an installation, without redirections."""
+    """Return the words of the page's commands, without redirections."""
     lines = [
         line
         for block in read_blocks(_INDENTED)
@@ -109,7 +109,7 @@ def test_a_new_server_follows_the_old_one_and_takes_over(tmp_path: Path) -> None
 
 
 def _play(block: str, url: str, data: Path) -> None:
-    """Run a block as a stranger types it, then give the folder to PostgreSQL's user."""
+    """Run a block like a newcomer, then give the folder to PostgreSQL's user."""
     parts = urlsplit(url)
     subprocess.run(
         ["/bin/sh", "-ec", block],

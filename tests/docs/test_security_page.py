@@ -42,7 +42,7 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    """The service with tokens to be paid in."""
+    """A service that offers tokens."""
     async with contract_service(settings, gateway) as service:
         yield service
 

@@ -31,7 +31,7 @@ _BODY = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
 
 
 class Front:
-    """Two installations, which share a public address, and a third that can join."""
+    """Two installations that share a public address, and a third that can join."""
 
     def __init__(self, proxy: InstallationProxy, apis: dict[str, Api]) -> None:
         self.proxy = proxy
@@ -88,7 +88,7 @@ async def front(settings: Settings, databases: Databases, tmp_path: Path) -> Asy
 
 @asynccontextmanager
 async def _installation(settings: Settings, databases: Databases, mark: str) -> AsyncIterator[Api]:
-    """Serve an installation with a database and a merchant of its own."""
+    """Serve an installation with a separate database and merchant."""
     url = databases.take()
     own = settings.model_copy(update={"database_url": url, "key_mark": mark})
     gateway = FakeGateway()
@@ -172,7 +172,7 @@ async def test_a_process_that_is_not_ready_is_passed_over(front: Front) -> None:
 
 
 async def test_what_has_no_idempotency_key_is_not_sent_twice(front: Front) -> None:
-    """A process that dies over a request may have done it: a test clock would advance twice."""
+    """A killed process may have handled the request: a test clock would advance twice."""
     seen: list[str] = []
 
     async def die_over_it(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -204,7 +204,7 @@ async def test_a_third_installation_joins_by_a_reload_without_a_failed_request(
     has_ended = asyncio.Event()
 
     async def load(mark: str) -> list[int]:
-        """Use connections again, which are idle in between; no request is sent twice."""
+        """Reuse idle connections; no request is sent twice."""
         client = Client(Target("127.0.0.1", front.proxy.port), PATIENCE_S)
         headers = front.apis[mark].bearer()
         statuses: list[int] = []

@@ -12,7 +12,7 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class _Server:
-    """Answers every request, and counts the connections."""
+    """Responds to every request, and counts the connections."""
 
     def __init__(self) -> None:
         self.connections = 0

@@ -45,7 +45,7 @@ def restored(settings: Settings) -> Iterator[Settings]:
 
 @pytest.fixture
 async def receiver(world: World) -> AsyncIterator[Receiver]:
-    """The merchant's server, which takes every event that comes."""
+    """The merchant's server, which accepts every event."""
     listening = Receiver()
     listening.secret = world.callback_secret
     await listening.start()
@@ -63,7 +63,7 @@ def restore(settings: Settings, restored: Settings, folder: Path) -> None:
 async def dump_at_rest(
     settings: Settings, tmp_path: Path
 ) -> tuple[Path, dict[str, tuple[int, str]]]:
-    """Dump a database that nothing changes meanwhile; give the folder and the rows.
+    """Dump a database that does not change during the dump; return the folder and the rows.
 
     The API writes calls and uses of keys beside the requests, up to ten seconds later.
     """
@@ -83,7 +83,7 @@ async def paid(world: World) -> Payment:
 
 
 async def in_every_state(api: Api) -> list[Payment]:
-    """Make a payment for each status there is, and money that no payment may own."""
+    """Create a payment in each status, and unassigned money."""
     world = api.world
     ends = await world.create(expires_in_s=1)
     made = [ends, await world.create(), await world.create(), await world.create()]
@@ -119,7 +119,7 @@ def name_of(payment: Payment) -> str:
 
 @contextmanager
 def process(settings: Settings, folder: Path, *words: str) -> Iterator[None]:
-    """Run a process of the service until the block is over."""
+    """Run a process of the service while the block runs."""
     log = folder / f"{words[0]}.log"
     with log.open("wb") as output:
         running = processes.start(
@@ -137,7 +137,7 @@ def process(settings: Settings, folder: Path, *words: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def served(settings: Settings, world: World, folder: Path) -> AsyncIterator[Api]:
-    """Serve the API in a process of its own."""
+    """Serve the API in a separate process."""
     await add_simulator_method(settings, world.merchant_id)  # the fake gateway lives in the test
     port = free_port()
     with process(settings, folder, "api", "--port", str(port)):
@@ -213,7 +213,7 @@ async def test_a_process_with_other_secrets_refuses_a_restored_database(
 async def test_after_a_restore_gateways_tell_what_they_know_and_the_rest_is_kept(
     api: Api, settings: Settings, restored: Settings, gateway: FakeGateway, tmp_path: Path
 ) -> None:
-    """The table of "After a restore": what comes back by itself, and what does not."""
+    """The table in "After a restore": the data that is recovered automatically, and the rest."""
     world = api.world
     known = await world.create()
     session = (await world.select(known)).session
@@ -249,7 +249,7 @@ async def _asked_about_a_session_it_knows(back: World, known: Payment, session_i
 
 
 async def _told_of_a_session_it_lost(back: World, waiting: Payment, session_id: UUID) -> None:
-    """The callback is accepted and kept, and no payment of ours owns the money."""
+    """The callback is accepted and stored, but the money belongs to no payment."""
     told = VerifiedCallback(id="late", session_id=session_id, report=captured(TOTAL))
     service = back.service
     receipt = await service.callback_receiver.receive(back.account_id, told, b"{}")

@@ -61,11 +61,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.full]
 
 
 class Crash(BaseException):
-    """Our process dies while it asks the gateway."""
+    """The process dies during the gateway request."""
 
 
 class Stand(FakeGateway):
-    """What the simulator is to selections: it accepts them, unless our process dies of it."""
+    """The gateway for selections, which accepts them unless the process dies."""
 
     provider = "simulator"
     crashes = False
@@ -79,7 +79,7 @@ class Stand(FakeGateway):
 
 @dataclass
 class Stage:
-    """A merchant with two ways to pay at one account of the simulator, and a stranger's account."""
+    """A merchant with two methods at one simulator account, and an account of another merchant."""
 
     world: World
     stand: Stand
@@ -90,7 +90,7 @@ class Stage:
     method_ids: list[int]
 
     async def open(self, *, crash: bool = False, **changes: Any) -> tuple[Payment, UUID]:
-        """Make a payment and select its way; `crash` leaves the selection unfinished."""
+        """Create a payment and select its method; `crash` leaves the selection unfinished."""
         payment = await self.world.create(**changes)
         return payment, await self.select(payment, crash=crash)
 
@@ -107,7 +107,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Told:
-    """A callback that is to be sent: whose it is, and in which words."""
+    """A callback to be sent: its payment and its wording."""
 
     account: Account
     account_id: int
@@ -116,7 +116,7 @@ class Told:
     flawed: bool = False
 
     def request(self) -> bytes:
-        """Sign it now, and write it as it goes over the wire."""
+        """Sign the callback now, and return the bytes of its request."""
         body = wire._encodings(self.event)[self.wording]
         signed = wire._signed(self.account, self.event["id"], body, flawed=self.flawed)
         headers = "".join(
@@ -128,7 +128,7 @@ class Told:
 
 @dataclass
 class Ending:
-    """A payment, what is told of it, and the ends that it may come to."""
+    """A payment, its events, and its possible ends."""
 
     payment: Payment
     tales: list[dict[str, Any]]  # events
@@ -138,7 +138,7 @@ class Ending:
 
 
 def session_event(session_id: UUID, status: Status, capture: Capture | None = None) -> Any:
-    """Word what the simulator says of a session."""
+    """Return the simulator's report about a session."""
     order = Order(
         reference=ids.format_id(ids.SESSION, session_id),
         amount_minor=TOTAL_MINOR,
@@ -235,7 +235,7 @@ async def _late(stage: Stage) -> Ending:
 
 
 async def _torn(stage: Stage) -> Ending:
-    """Whichever comes first ends it, and the money has its place either way."""
+    """The first event ends it, and the money is assigned correctly in both cases."""
     payment, session_id = await stage.open()
     said = [paid(session_id), session_event(session_id, Status.DECLINED)]
     return Ending(payment, said, {("PAID",), ("FAILED", "LATE_PAYMENT")})
@@ -275,7 +275,7 @@ EVENTS = {"PAID": "completed", "REFUNDED": "completed", "FAILED": "failed", "EXP
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Settings under which buyers may ask a gateway as often as they like."""
+    """Settings without a limit of buyer-triggered gateway calls."""
     return settings.model_copy(update={"buyer_calls_per_s": 0})
 
 
@@ -325,7 +325,7 @@ def ports(settings: Settings, stage: Stage, tmp_path: Path) -> Iterator[list[int
 
 
 async def prepared(stage: Stage) -> list[Ending]:
-    """Make all payments, through the lifecycle; those that are late have expired before others."""
+    """Create all payments with the lifecycle. Late payments expire before the others."""
     stage.stand.answer_refund = RefundReport(state=GatewayRefundState.PENDING)
     found = await made(stage, _late, AT_ONCE)
     await stage.world.move_clock(LATE_S + 1)
@@ -341,7 +341,7 @@ async def prepared(stage: Stage) -> list[Ending]:
 
 
 async def made(stage: Stage, kind: Any, at_once: int) -> list[Ending]:
-    """Make all payments of a kind."""
+    """Create all payments of a kind."""
     limit = asyncio.Semaphore(at_once)
 
     async def make() -> Ending:
@@ -352,7 +352,7 @@ async def made(stage: Stage, kind: Any, at_once: int) -> list[Ending]:
 
 
 def tell(stage: Stage, ending: Ending, chance: random.Random) -> None:
-    """Tell of a payment as the world does: each event once at least, in some of its wordings."""
+    """Return a payment's events, each at least once, in some of its wordings."""
     account = (stage.account, stage.account_id) if ending.ours else (stage.other, stage.other_id)
     for event in ending.tales:
         ending.told.append(Told(*account, event))
@@ -361,7 +361,7 @@ def tell(stage: Stage, ending: Ending, chance: random.Random) -> None:
 
 
 def everything(stage: Stage, endings: list[Ending], chance: random.Random) -> list[Told]:
-    """Give all callbacks: what is told of each, doubled until there are enough, and shuffled."""
+    """Return all callbacks, duplicated until there are enough, and shuffled."""
     for ending in endings:
         tell(stage, ending, chance)
     nobodys = [Told(stage.account, stage.account_id, paid(uuid4())) for _ in range(SHARE)]
@@ -376,7 +376,7 @@ def everything(stage: Stage, endings: list[Ending], chance: random.Random) -> li
 
 
 async def send(ports: list[int], told: list[Told]) -> Counter[int]:
-    """Send callbacks as gateways do: again where the answer says that it was not the moment."""
+    """Send callbacks like gateways: repeat those whose response requests a retry."""
     answers: Counter[int] = Counter()
     for start in range(0, len(told), BATCH):
         left = told[start : start + BATCH]
@@ -393,7 +393,7 @@ async def send(ports: list[int], told: list[Told]) -> Counter[int]:
 
 
 async def _answers(ports: list[int], sent: list[tuple[Told, bytes]]) -> list[int]:
-    """Send all at once over so many sockets; gives the statuses in the order of the requests."""
+    """Send all requests over this many sockets; return the statuses in request order."""
     requests = [request for _, request in sent]
     count = min(len(requests), SOCKETS)
     came = iter(await storm(ports, requests, SOCKETS))
@@ -444,7 +444,7 @@ async def every_payment_is_where_it_must_be(world: World, endings: list[Ending])
 
 
 async def every_capture_has_its_place(world: World) -> None:
-    """Each is credited, or is a case of its own; and nothing was counted twice."""
+    """Each capture is credited or a separate case, and nothing is counted twice."""
     [row] = await world.rows(
         """
         SELECT count(*) FILTER (WHERE (m.id IS NULL) <> c.credited) AS homeless,

@@ -25,7 +25,7 @@ async def pay_with(merchant: Merchant, card: str, **changes: Any) -> dict[str, A
 async def has_ended(
     merchant: Merchant, payment: dict[str, Any], status: str, kind: str
 ) -> dict[str, Any]:
-    """The payment has this end, its one event tells so, and the event arrived."""
+    """The payment has this end, with a single event, which was delivered."""
     await merchant.told(payment, kind)
     assert await merchant.events(payment) == [kind]
     seen = await merchant.get(payment)
@@ -34,7 +34,7 @@ async def has_ended(
 
 
 async def stays(merchant: Merchant, payment: dict[str, Any], before: dict[str, Any]) -> None:
-    """What came afterwards has changed nothing, and told nothing."""
+    """Later events have changed nothing, and sent nothing."""
     assert await merchant.get(payment) == before
     assert len(await merchant.events(payment)) == 1
     assert len({one.webhook_id for one in merchant.receiver.of(payment)}) == 1
@@ -183,7 +183,7 @@ async def test_a_buyer_who_gives_up_at_the_gateway_may_choose_again(merchant: Me
 
 @pytest.fixture
 async def rule(merchant: Merchant) -> AsyncIterator[Any]:
-    """Disturb every session of 13.13 in one way."""
+    """Inject a fault into every session of 13.13."""
 
     async def disturb(action: str | None) -> None:
         rules = [{"match": {"amount": "13.13"}, "action": action}] if action else []
@@ -194,7 +194,7 @@ async def rule(merchant: Merchant) -> AsyncIterator[Any]:
 
 
 async def is_refused(merchant: Merchant, payment: dict[str, Any]) -> None:
-    """A selection fails, and the payment is as it was."""
+    """A selection fails, and the payment is unchanged."""
     status, answer = await merchant.try_select(payment)
     assert (status, answer["code"]) == (502, "PG_UPSTREAM_ERROR")
     assert (await merchant.get(payment))["status"] == "PENDING"

@@ -41,7 +41,7 @@ async def stage(sandbox: Sandbox) -> AsyncIterator[DemoStage]:
 
 
 class on_stage:  # noqa: N801 - it is used as a context
-    """A buyer and a merchant before the sandbox as it is now."""
+    """A buyer and a merchant of the current sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -56,7 +56,7 @@ class on_stage:  # noqa: N801 - it is used as a context
 
 
 async def is_sold(stage: DemoStage, slug: str) -> bool:
-    """Tell whether the service offers a chain's methods: its watcher reads it near its head."""
+    """Return whether the service offers a chain's methods, so its watcher is near the head."""
     return (await stage.call("GET", f"/chains/{slug}"))["status"] == "active"
 
 
@@ -172,7 +172,7 @@ def chain_process(sandbox: Sandbox, network_id: int) -> int:
 
 
 def bare_python(folder: Path) -> str:
-    """Make an environment with the same packages that no tool was ever fetched into."""
+    """Create an environment with the same packages but without fetched tools."""
     venv.EnvBuilder(symlinks=True).create(folder)
     [packages] = folder.glob("lib/python*/site-packages")
     packages.rmdir()

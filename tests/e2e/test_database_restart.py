@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 class Load:
-    """Callers who create payments, each with the same key until it is acknowledged."""
+    """Clients that create payments, repeating each key until it is acknowledged."""
 
     def __init__(self, merchant: Merchant) -> None:
         self.merchant = merchant

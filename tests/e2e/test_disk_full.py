@@ -43,7 +43,7 @@ class SmallDisk:
         self._ballast = folder / "ballast"
 
     def fill(self) -> None:
-        """Take all the room there is."""
+        """Fill the disk."""
         with self._ballast.open("wb", buffering=0) as file:
             for size in (1 << 20, 1 << 12):
                 while _write(file.fileno(), size):
@@ -106,7 +106,7 @@ async def world(service: Service, gateway: FakeGateway) -> World:
 
 @asynccontextmanager
 async def working(service: Service) -> AsyncIterator[None]:
-    """Run a worker until the block is over."""
+    """Run a worker while the block runs."""
     stop = asyncio.Event()
     loops = asyncio.create_task(run_loops(service, stop))
     try:
@@ -117,7 +117,7 @@ async def working(service: Service) -> AsyncIterator[None]:
 
 
 async def create_until_refused(api: Api) -> list[str]:
-    """Create payments until one is refused; gives the ids of those that were accepted."""
+    """Create payments until one is rejected; return the ids of the accepted payments."""
     accepted: list[str] = []
     for _ in range(_CREATES_MAX):
         answer = await api.create(metadata={"note": "x" * 4_000})
@@ -162,7 +162,7 @@ async def _creates(api: Api) -> bool:
 
 
 async def _the_log_has_no_room_either(server: Postgres) -> None:
-    """Let the database need a new segment of its log: it ends, and cannot recover."""
+    """Let the database need a new WAL segment: it stops, and cannot recover."""
 
     async def ended() -> bool:
         try:

@@ -96,7 +96,7 @@ async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
 
 
 def process_of(sandbox: Sandbox, name: str) -> int:
-    """Find a gateway's process; 0 while it is away."""
+    """Return a gateway's process id, or 0 if it is not running."""
     for pid in children_of(sandbox.pid):
         if f"payintent_sandbox.emulators.{name} " in command_line(pid):
             return pid

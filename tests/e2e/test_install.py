@@ -64,7 +64,7 @@ _PLACEHOLDERS = re.compile(r"(?:appr|pay)_0351NDickobV3yYH8omp8v")
 
 @dataclass
 class Scene:
-    """An empty machine, a database server beside it, Stripe, a shop, and two persons."""
+    """An empty machine, a separate database server, Stripe, a shop, and two people."""
 
     machine: Machine
     shells: dict[str, Shell]
@@ -77,7 +77,7 @@ class Scene:
     ids: dict[str, str] = field(default_factory=dict)  # by prefix: the last that a command showed
 
     def play(self, block: Block) -> str:
-        """Type a block as it stands, but for what is declared; gives what it prints."""
+        """Run a block with the declared changes; return its output."""
         text = self.machine.substitute(block.text, self.substituted)
         text = _PLACEHOLDERS.sub(lambda name: self.ids[name[0].partition("_")[0]], text)
         played = self.shells[block.person].play(text)
@@ -88,12 +88,12 @@ class Scene:
         return played.output
 
     async def register_endpoint(self, printed: str) -> None:
-        """Do what a person does at Stripe's dashboard: it calls this address from now on."""
+        """Set the webhook URL in Stripe's Dashboard, as a person does."""
         [url] = re.findall(r"^callback url +(\S+)$", printed, re.MULTILINE)
         await self.emulate(url)
 
     async def receive_webhooks(self, _: str) -> None:
-        """Give the shop's server the secret that was handed over."""
+        """Configure the shop's server with the secret."""
         handed_over = (self.machine.home / "nimbus.txt").read_text()
         [self.receiver.secret] = re.findall(r"^callback secret +(\S+)$", handed_over, re.MULTILINE)
 
@@ -119,7 +119,7 @@ class Scene:
         await self.is_delivered(payment["id"])
 
     async def is_delivered(self, payment_id: str) -> None:
-        """Wait until the shop has the one event, and the service knows that it has."""
+        """Wait until the shop has the only event, and the service has recorded the delivery."""
         await until(lambda: self.receiver.deliveries, "the shop is told")
         assert self.receiver.refused == []
         [delivery] = self.receiver.deliveries
@@ -127,7 +127,7 @@ class Scene:
         await until(lambda: self.fetch("SELECT 1 FROM delivery WHERE state = 'delivered'"), "noted")
 
     async def fetch(self, query: str) -> list[Any]:
-        """Look into the installation's database."""
+        """Query the installation's database."""
         connection = await asyncpg.connect(at_database(self.server_url, "payintent"))
         rows = await connection.fetch(query)
         await connection.close()
@@ -144,7 +144,7 @@ ELSEWHERE: dict[str, Callable[[Scene, str], Awaitable[None]]] = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can look into, as a machine's root is."""
+    """A folder that every user can read, like a machine's root."""
     made = Path(tempfile.mkdtemp(prefix="payintent-install-", dir=memory_folder()))
     made.chmod(0o711)
     yield made
@@ -153,7 +153,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def server_url(folder: Path) -> Iterator[str]:
-    """A server without roles and databases of ours, as its package leaves it."""
+    """A server without our roles and databases, as its package leaves it."""
     postgres = Postgres(folder / "data", durable=False)
     url = postgres.start()
     asyncio.run(run(at_database(url, "postgres"), "DROP DATABASE payintent"))
@@ -207,7 +207,7 @@ async def scene(tmp_path: Path, folder: Path, server_url: str) -> AsyncIterator[
 def _substituted(
     server_url: str, api: int, public: str, stripe: str, shop: TlsRelay
 ) -> dict[str, str]:
-    """What the page's commands name, and what is in its place on this machine."""
+    """The names in the page's commands, and their replacements on this machine."""
     return {
         "NAME=pay.example.com": f"NAME={public}",
         "https://shop.example.com/hooks": f"https://{shop.place}/hook",
@@ -229,7 +229,7 @@ def _substituted(
 def _furnish(
     machine: Machine, server_url: str, authority: Authority, substituted: dict[str, str]
 ) -> None:
-    """Put in place what blocks would do that are not played."""
+    """Apply the effects of blocks that are not executed."""
     for name, script in PROGRAMS.items():
         machine.install(name, script)
     for name in ("curl", "openssl"):
@@ -245,7 +245,7 @@ def _furnish(
 
 
 def _program() -> str:
-    """Give the program: api and worker as they are, commands forked from one process."""
+    """Return the program: unchanged `api` and `worker`, and forked commands."""
     warm = f"{sys.executable} -IS {warm_python.__file__} run {processes.server()}"
     return f"""case "$1" in
     api | worker) exec {sys.executable} -m payintent "$@" ;;
@@ -254,7 +254,7 @@ esac"""
 
 
 def _four_digits() -> int:
-    """Find a free port, below those of the system; an API's has a 1 in front for the operator."""
+    """Find a free port below the system's ports; an API's operator port has a 1 in front."""
     choices = random.SystemRandom().sample(range(2_000, 5_000), 100)
     return next(port for port in choices if is_free(port) and is_free(10_000 + port))
 

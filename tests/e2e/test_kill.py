@@ -66,7 +66,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(60 + 3 * PATIENCE_S)]
 
 @dataclass
 class Ledger:
-    """What the test knows: every payment that was acknowledged, and the answers on the way."""
+    """The test's knowledge: every acknowledged payment, and the responses."""
 
     kinds: dict[str, str] = field(default_factory=dict)  # by payment id
     answers: Counter[int] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Ledger:
 
 
 class Client:
-    """Buyers and a merchant who try again, with the same key, until they know."""
+    """Buyers and a merchant that repeat requests, with the same key, until they succeed."""
 
     def __init__(self, merchant: Merchant, ledger: Ledger) -> None:
         self.merchant = merchant
@@ -91,7 +91,7 @@ class Client:
         await self.ask("POST", f"/payments/{payment['id']}/cancel", None, str(uuid4()))
 
     async def select(self, payment: dict[str, Any], number: int = 0) -> str | None:
-        """Select a way to pay; None where the checkout is over."""
+        """Select a method; return None if the checkout has ended."""
         path = f"/checkout/{payment['checkout_id']}/quotes"
         known = await self.ask("GET", path, over=True)
         if known is None:
@@ -120,7 +120,7 @@ class Client:
         good: int = 200,
         over: bool = False,
     ) -> Any:
-        """Ask until there is an answer that does not say: try again."""
+        """Repeat a request until its response is not a request to retry."""
         while True:
             try:
                 status, answer = await self.merchant.api(method, path, body, key)
@@ -137,7 +137,7 @@ class Client:
 
 
 async def live(client: Client, kind: str, chance: random.Random) -> None:
-    """One payment, from its creation to the last thing that its buyer does."""
+    """Run a payment from its creation to its buyer's last action."""
     if kind in ("expire", "leave", "race"):
         payment = await client.create(kind, expires_in=chance.randint(3, 5))
     else:
@@ -164,7 +164,7 @@ async def live(client: Client, kind: str, chance: random.Random) -> None:
 async def kill(
     sandbox: Sandbox, http: aiohttp.ClientSession, name: str, chance: random.Random
 ) -> int:
-    """Kill one of the sandbox's processes again and again; its supervisor starts it again."""
+    """Kill a process of the sandbox repeatedly. Its supervisor restarts it."""
     loop = asyncio.get_running_loop()
     kills, end = 0, loop.time() + KILLING_S
     while loop.time() < end:
@@ -187,7 +187,7 @@ async def is_well(sandbox: Sandbox, http: aiohttp.ClientSession) -> bool:
 
 @pytest.fixture
 async def merchant(new_merchant: NewMerchant) -> Merchant:
-    """A merchant whose receiver is not always well either."""
+    """A merchant whose receiver sometimes fails."""
     made = await new_merchant()
     chance = random.Random(0)
 
@@ -247,7 +247,7 @@ async def has_ended(merchant: Merchant) -> bool:
 
 
 async def deliver_all(merchant: Merchant) -> None:
-    """Wait until every event is delivered; those that failed need not wait, the clock goes on."""
+    """Wait until every event is delivered; advance the clock past the retry delays."""
 
     async def is_told() -> bool:
         rows = await merchant.rows(
@@ -292,7 +292,7 @@ async def follows_from_the_gateways_word(merchant: Merchant, name: str, row: Any
 
 
 async def all_money_has_a_place(merchant: Merchant) -> None:
-    """Whatever the gateway captured is known, credited to its payment or a case of its own."""
+    """Every capture of the gateway is known, and credited to its payment or a separate case."""
     sessions = await merchant.rows(
         "SELECT s.id, s.payment_id FROM session s JOIN payment p ON p.id = s.payment_id "
         "WHERE p.merchant_id = $1",
@@ -329,7 +329,7 @@ async def all_money_has_a_place(merchant: Merchant) -> None:
 
 
 async def every_event_came_once(merchant: Merchant) -> None:
-    """Each event came, in the very bytes of the database, and never under another id."""
+    """Each event arrived with the bytes in the database, and never with a different id."""
     events = {
         str(row["id"]): row
         for row in await merchant.rows("SELECT * FROM event WHERE merchant_id = $1", merchant.id)

@@ -66,7 +66,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240 + 6 * OUTAGE_S), pytest.m
 
 @dataclass
 class Scene:
-    """Where everybody finds everybody."""
+    """The URLs of all participants."""
 
     world: World
     http: aiohttp.ClientSession
@@ -78,7 +78,7 @@ class Scene:
     kinds: dict[UUID, str] = field(default_factory=dict)  # by payment
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Call the API as the merchant or a browser would, and count the answer."""
+        """Call the API as the merchant or a browser, and count the response."""
         headers = {"Authorization": f"Bearer {self.world.api_key}", "Idempotency-Key": str(uuid4())}
         async with self.http.request(method, self.api + path, json=body, headers=headers) as answer:
             found = await answer.json()
@@ -86,7 +86,7 @@ class Scene:
             return answer.status, found
 
     async def session_there(self, session_id: UUID) -> dict[str, Any]:
-        """Ask the simulator itself what became of a session; empty where it never heard of it."""
+        """Query the simulator for a session; return an empty result if it is unknown."""
         name = ids.format_id(ids.SESSION, session_id)
         headers = {"Authorization": f"Bearer {KEY}"}
         async with self.http.get(f"{self.simulator}/v1/sessions/{name}", headers=headers) as answer:
@@ -94,7 +94,7 @@ class Scene:
             return await answer.json() if answer.status == 200 else {}
 
     def bugs(self) -> str:
-        """Give the lines of what nobody foresaw."""
+        """Return the log lines of unexpected errors."""
         lines = self.logged().splitlines()
         return "\n".join(one for one in lines if any(f'"event": "{bug}"' in one for bug in BUGS))
 
@@ -104,7 +104,7 @@ class Scene:
 
 @contextmanager
 def process(folder: Path, name: str, words: list[str], more: dict[str, str]) -> Iterator[None]:
-    """Run a process until the block is over."""
+    """Run a process while the block runs."""
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         running = processes.start(*words, env=os.environ | more, output=output)
@@ -118,13 +118,13 @@ def process(folder: Path, name: str, words: list[str], more: dict[str, str]) -> 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """The API's own address, so that the simulator finds it."""
+    """The API's URL, so that the simulator finds it."""
     return settings.model_copy(update={"api_base": f"http://127.0.0.1:{free_port()}/v1"})
 
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    """What the test arranges with; the simulator's accounts are for other processes."""
+    """The test's service; the simulator's accounts are for other processes."""
     service = await open_service(settings, {"fake": gateway, "simulator": gateway})
     yield service
     await service.close()
@@ -184,7 +184,7 @@ async def is_well(http: aiohttp.ClientSession, url: str) -> bool:
 
 
 async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> World:
-    """A merchant with two ways to pay at the simulator, and a clock that goes faster."""
+    """A merchant with two methods at the simulator, and a faster clock."""
     world = await make_world(service, gateway)
     await auto_refund(world, on=True)
     account = await world.perform(
@@ -204,7 +204,7 @@ async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> Wor
 
 
 async def set_clock(world: World, later_s: float) -> None:
-    """Let the service's clock go faster than others, from so much later on."""
+    """Make the service's clock run faster, starting this much later."""
     [row] = await world.rows("SELECT clock() AS now, statement_timestamp() AS here")
     now, here = (f"timestamptz '{row[name].isoformat()}'" for name in ("now", "here"))
     await world.rows(
@@ -228,7 +228,7 @@ async def create(scene: Scene, kind: str) -> dict[str, Any]:
 
 
 async def select(scene: Scene, payment: dict[str, Any], number: int = 0) -> str:
-    """Select until it works, as people do; gives the gateway's page."""
+    """Repeat a selection until it works; return the gateway's page."""
     path = f"/checkout/{payment['checkout_id']}/quotes"
     while True:
         status, known = await scene.ask("GET", path)
@@ -248,7 +248,7 @@ async def pay(scene: Scene, page: str, card: str) -> None:
 
 
 async def live(scene: Scene, kind: str, begun: asyncio.Event, wait_s: float) -> None:
-    """One payment, from its creation to the last thing that its buyer does."""
+    """Run a payment from its creation to its buyer's last action."""
     early = kind in {"before", "change", "both"}
     payment = await create(scene, kind) if early else None
     page = await select(scene, payment) if payment else None
@@ -264,7 +264,7 @@ async def live(scene: Scene, kind: str, begun: asyncio.Event, wait_s: float) -> 
 
 
 async def outage(scene: Scene, begun: asyncio.Event) -> None:
-    """Let the gateway be away, now in one way and now in another."""
+    """Make the gateway fail in changing ways."""
     await until(lambda: _have_selected(scene), "the early ones have selected", PATIENCE_S)
     loop = asyncio.get_running_loop()
     end, number = loop.time() + OUTAGE_S, 0
@@ -309,7 +309,7 @@ async def test_an_outage_of_the_gateway_loses_nothing_and_charges_nobody_twice(
 
 
 async def is_over(scene: Scene) -> bool:
-    """Tell whether nobody has anything left to do: no session, no refund, no payment."""
+    """Return whether all sessions, refunds and payments have ended."""
     [row] = await scene.world.rows(
         """
         SELECT (SELECT count(*) FROM session WHERE life <> 'ended')
@@ -322,7 +322,7 @@ async def is_over(scene: Scene) -> bool:
 
 
 async def no_outage(scene: Scene) -> bool:
-    """Tell whether the breaker is closed; a buyer who comes by closes it."""
+    """Return whether the breaker is closed, which needs a buyer's request."""
     if await scene.world.rows("SELECT 1 FROM gateway_outage"):
         payment = await create(scene, "afterwards")
         del scene.kinds[max(scene.kinds)]
@@ -353,7 +353,7 @@ async def every_payment_is_where_it_must_be(scene: Scene) -> None:
 
 
 async def the_books_agree(scene: Scene) -> None:
-    """Hold the simulator's own books against ours, session by session."""
+    """Compare the simulator's data with ours, session by session."""
     rows = await scene.world.rows(
         """
         SELECT s.id, s.payment_id, c.reference, c.amount_minor, c.credited, c.refunded_minor

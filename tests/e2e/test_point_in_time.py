@@ -34,7 +34,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def archiving(folder: Path) -> Iterator[Postgres]:
-    """A server that keeps its WAL as the page says."""
+    """A server that archives its WAL as the page describes."""
     data = folder / "first" / "data"
     server = Postgres(data, durable=False)
     server.start()
@@ -51,7 +51,7 @@ def archiving(folder: Path) -> Iterator[Postgres]:
 
 
 def _give(path: Path, like: Path) -> None:
-    """Make a folder the database server's own, as whoever restores as root must."""
+    """Change a folder's owner to the database server's user, as a restore by root requires."""
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", f"--reference={like}", str(path)], check=True)
 
@@ -93,14 +93,14 @@ async def test_the_database_goes_back_to_a_moment_between_two_payments(
 
 
 async def _archived(world: World, wal: Path) -> None:
-    """End the segment that is being written, and wait until it is kept."""
+    """Finish the current WAL segment, and wait until it is archived."""
     [row] = await world.rows("SELECT pg_walfile_name(pg_current_wal_lsn()) AS name")
     await world.rows("SELECT pg_switch_wal()")
     await until((wal / row["name"]).exists, "the segment is archived", drill.PATIENCE_S)
 
 
 async def _payments(server: Postgres) -> set[object]:
-    """Start a server that recovers, wait until it has, and read the payments it has then."""
+    """Start a server that recovers, wait for the recovery, and read its payments."""
     connection = await asyncpg.connect(server.start())
 
     async def recovered() -> bool:

@@ -30,7 +30,7 @@ _PLACEHOLDERS = {"API key": "sk_test_...", "Webhook secret": "whsec_..."}
 
 
 class Engineer:
-    """A merchant's engineer, who has an invitation, a browser, two terminals and the guide."""
+    """A merchant's engineer with an invitation, a browser, two terminals and the guide."""
 
     def __init__(self, link: str, page: Page, folder: Path, sandbox: Sandbox) -> None:
         self.link = link
@@ -47,7 +47,7 @@ class Engineer:
         )
 
     async def play(self, part: str) -> None:
-        """Do a numbered step in the browser, or type a block."""
+        """Do a numbered step in the browser, or run a block."""
         if part.startswith("```"):
             [block] = read_blocks(part)
             self._type(block)
@@ -72,7 +72,7 @@ class Engineer:
             self.terminals.type(match[1], block.text)
 
     async def wait_for_webhooks(self, count: int) -> None:
-        """Wait until the receiver has printed as many verified webhooks."""
+        """Wait until the receiver has printed this many verified webhooks."""
         async with asyncio.timeout(PATIENCE_S):
             while len(_VERIFIED.findall(self.terminals.output("2"))) < count:
                 await asyncio.sleep(0.05)
@@ -110,7 +110,7 @@ def sandbox() -> Iterator[Sandbox]:
 async def test_an_invitation_leads_to_verified_webhooks_without_the_operator(
     sandbox: Sandbox, tmp_path: Path, has_scripts: bool
 ) -> None:
-    """Nothing of an operator's happens after the invitation."""
+    """No operator acts after the invitation."""
     created = json.loads(sandbox.command("merchant", "create", "--name", "Nimbus", "--json"))
     merchant_id = str(created["id"])
     invite = ("merchant", "invite", merchant_id, "dee@nimbus.example", "--role", "developer")

@@ -55,7 +55,7 @@ _INQUIRED_WITHIN_S = 3_700.0  # a session that is open is asked about every hour
 
 
 class RememberingGateway(FakeGateway):
-    """A gateway that knows what it took and gave back, whoever forgets it."""
+    """A gateway that remembers its captures and refunds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class RememberingGateway(FakeGateway):
         self.given_back: list[UUID] = []
 
     def take(self, session_id: UUID) -> SessionReport:
-        """Take a buyer's money."""
+        """Capture a buyer's money."""
         self.taken[session_id] = captured(_TOTAL, reference=f"cap-{session_id}")
         return self.taken[session_id]
 
@@ -103,7 +103,7 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
 
 @pytest.fixture
 def new_cluster() -> Iterator[Postgres]:
-    """A server with nothing of ours on it, as on a new host."""
+    """A server without our data, as on a new host."""
     folder = Path(tempfile.mkdtemp(prefix="payintent-restore-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
     server = Postgres(folder / "data", durable=False)
@@ -115,7 +115,7 @@ def new_cluster() -> Iterator[Postgres]:
 
 @dataclass
 class Moment:
-    """What the database holds that is dumped, and what happens right after."""
+    """The contents of the dumped database, and the events right afterwards."""
 
     ground: ChainWorld
     gateway: RememberingGateway
@@ -127,7 +127,7 @@ class Moment:
     refund: Refund  # not sent yet
 
     async def go_on(self) -> None:
-        """Let everything happen that the restored database will not know of."""
+        """Create all events that the restored database lacks."""
         world, ground = self.ground.world, self.ground
         session_id = (await world.see(self.at_gateway)).payment.session_id
         assert session_id is not None
@@ -177,7 +177,7 @@ async def moment(ground: ChainWorld, gateway: RememberingGateway) -> Moment:
 
 @asynccontextmanager
 async def working(service: Service) -> AsyncIterator[None]:
-    """Run a worker until the block is over."""
+    """Run a worker while the block runs."""
     stop = asyncio.Event()
     loops = asyncio.create_task(run_loops(service, stop))
     try:
@@ -216,7 +216,7 @@ async def test_after_a_restore_all_money_is_a_payment_or_a_case_and_no_refund_is
 
 
 async def _as_it_was(back: World, moment: Moment) -> None:
-    """See that the restored database knows nothing of what happened since."""
+    """Check that the restored database lacks the later events."""
     assert await back.status(moment.at_gateway) == "PROCESSING"
     assert await back.status(moment.on_chain) == "PROCESSING"
     assert await back.status(moment.waiting) == "PENDING"
@@ -241,7 +241,7 @@ async def _comes_back_by_itself(back: World, moment: Moment) -> None:
 
 
 async def _is_told_of_a_session_it_lost(api: Api, moment: Moment) -> None:
-    """The gateway calls back once more, and the chain's log is read once more."""
+    """The gateway sends its callbacks again, and the chain's logs are read again."""
     world, session_id = api.world, moment.lost_session
     money = msgspec.to_builtins(moment.gateway.taken[session_id])
     answer = await api.send(
@@ -283,7 +283,7 @@ async def _goes_back_from_its_case(back: World, moment: Moment) -> None:
 
 
 async def _all_money_is_known(back: World, moment: Moment) -> None:
-    """Hold what the gateway and the chain took against the restored database."""
+    """Compare the money at the gateway and on the chain with the restored database."""
     rows = await back.rows("SELECT reference FROM capture WHERE account_id = $1", back.account_id)
     there = {f"cap-{session_id}" for session_id in moment.gateway.taken}
     assert {row["reference"] for row in rows} == there | {f"cap-{moment.refunded.id}"}

@@ -29,7 +29,7 @@ KEY, SECRET = "sim-key", "sim-secret"
 
 
 class Scene:
-    """A service whose processes have a role each, a merchant on it, and the owner's view."""
+    """A service with a role for each process, its merchant, and an owner connection."""
 
     def __init__(
         self, urls: dict[str, str], settings: Settings, folder: Path, receiver: Receiver
@@ -74,7 +74,7 @@ class Scene:
         self.receiver.secret = self.merchant.callback_secret
 
     async def later(self, seconds: int) -> None:
-        """Move the clock, which its owner alone can."""
+        """Advance the clock, which only its owner can do."""
         connection = await asyncpg.connect(self.urls[OWNER])
         await connection.execute(
             "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN "

@@ -38,7 +38,7 @@ async def hang(_: Delivery) -> web.Response:
 
 
 async def cancelled(merchant: Merchant) -> dict[str, Any]:
-    """Make an event, the quickest one there is."""
+    """Create an event in the fastest way."""
     payment = await merchant.create()
     await merchant.cancel(payment)
     return payment
@@ -77,7 +77,7 @@ async def test_a_refusal_is_recorded_as_what_it_is_and_tried_again_in_five_secon
 
 
 def waits(attempt: Any, next_at: str) -> float:
-    """Give the seconds from the end of an attempt to the next one."""
+    """Return the seconds from the end of an attempt to the next attempt."""
     ended = attempt["started_at"].timestamp() + attempt["duration_ms"] / 1000
     return datetime.fromisoformat(next_at).timestamp() - ended
 

@@ -22,7 +22,7 @@ UUIDS = some.binary(min_size=16, max_size=16)
 def log(
     topic: bytes, indexed: list[tuple[str, Any]], data: list[tuple[str, Any]]
 ) -> dict[str, Any]:
-    """Write a log as a node writes it, by means of eth-abi."""
+    """Return a log as a node writes it, built with eth-abi."""
     types, values = [kind for kind, _ in data], [value for _, value in data]
     return {
         "address": f"0x{CONTRACT.hex()}",
@@ -180,7 +180,7 @@ def test_upper_case_digits_are_digits_too() -> None:
 
 @pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED)
 def test_in_a_receipt_what_is_not_like_ours_is_passed_over(answer: dict[str, Any]) -> None:
-    """Anybody's contract can write such a log beside ours, in the same transaction."""
+    """Any contract can write such a log next to ours, in the same transaction."""
     try:
         listed = [msgspec.convert(one, RpcLog) for one in (answer, P)]
     except msgspec.ValidationError:

@@ -657,7 +657,7 @@ async def test_a_reason_is_found_wherever_nodes_put_it(error: dict[str, Any], re
 
 
 async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the_node() -> None:
-    """A stranger's transaction decides what is called, so it must not stop the watching."""
+    """A stranger's transaction decides the called contract, so it must not stop the watcher."""
 
     def say(calls: list[dict[str, Any]]) -> Any:
         if calls[0]["method"] == "eth_call":

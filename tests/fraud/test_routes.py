@@ -34,7 +34,7 @@ async def remove(api: Api, rule: FraudRule) -> None:
 
 
 def fds(answer: Answer) -> dict[str, Any]:
-    """Give what a denial tells, and hold its body to the envelope of section 7.4."""
+    """Return a denial's fields, and check the envelope in section 7.4."""
     assert (answer.status, list(answer.json)) == (200, ["fds"]), answer.body
     told = answer.json["fds"]
     assert list(told) == ["outcome", "code", "message", "risk_level", "risk_score", "rule"]
@@ -43,14 +43,14 @@ def fds(answer: Answer) -> dict[str, Any]:
 
 
 def edge(country: str | None = None, address: str | None = None) -> dict[str, str]:
-    """Write what a trusted edge says of a viewer."""
+    """Return a trusted edge's headers about a viewer."""
     known = {"CloudFront-Viewer-Country": country, "X-Forwarded-For": address}
     given = {name: value for name, value in known.items() if value is not None}
     return {"X-Edge-Secret": "edge-secret"} | given
 
 
 async def decisions(api: Api) -> list[tuple[str | None, int]]:
-    """List who was denied by which rule, oldest first."""
+    """List the denials with their rules, oldest first."""
     listed = await api.world.perform(ListFraudDecisions(limit=100))
     return [(one.payment_id, one.rule_id) for one in reversed(listed)]
 

@@ -54,7 +54,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def known(world: World, clock: Clock) -> PolicyCache:
-    """What a process knows that looks again after a second."""
+    """The cached rules of a process that refreshes them every second."""
     return PolicyCache(world.database, 1.0, clock)
 
 
@@ -151,7 +151,7 @@ async def test_a_rule_that_one_process_adds_holds_in_all(world: World, another: 
 
 
 async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(world: World) -> None:
-    """Staged: the first holds its count open, the second waits, and then counts the first."""
+    """Staged: the first keeps its count uncommitted, and the second waits and counts it too."""
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
     digest = world.service.encryption.digest(f"payer:{world.merchant_id}:buyer-1")
     async with held(world, lambda tx: fraud_store.lock_counter(tx, digest)) as first:
@@ -178,7 +178,7 @@ async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: Wo
 
 
 async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: World) -> None:
-    """Two processes, of which one does not know the rule yet."""
+    """Two processes, of which one does not have the rule yet."""
     request = world.request()
     rule = await world.perform(_payer("somebody"))
     denial = FraudDenial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")

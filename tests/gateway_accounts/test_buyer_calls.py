@@ -39,7 +39,7 @@ def make_buyer_call(
     provider: str = "fake",
     payment_id: UUID | None = None,
 ) -> BuyerCall:
-    """A call for a payment of a merchant; of ones that nothing was asked for before, if None."""
+    """A call for a payment of a merchant, by default of a new one."""
     payment_id = payment_id or uuid4()
     return BuyerCall(
         account_id=account_id,
@@ -59,7 +59,7 @@ async def refusal(calls: BuyerCalls, call: BuyerCall) -> ErrorCode | None:
 
 @dataclass
 class SharedBucket:
-    """An account's bucket, by a clock that stands still until it is moved."""
+    """An account's rate limit, with a clock that the test advances."""
 
     calls: BuyerCalls
     account_id: int
@@ -83,7 +83,7 @@ class SharedBucket:
 
 
 async def come_back(world: World, session_id: UUID) -> int:
-    """Let the buyer open the address of return; gives how many are asked about then."""
+    """Open the return URL as the buyer; return the number of inquiries."""
     service = world.service
     session = await session_store.get(world.database, session_id)
     assert session is not None
@@ -92,7 +92,7 @@ async def come_back(world: World, session_id: UUID) -> int:
 
 
 def two_calls_at_once(world: World) -> None:
-    """Let buyers make us call each account twice, and then once a second."""
+    """Limit buyer-triggered calls per account to a burst of two, then one per second."""
     accounts = world.service.accounts
     accounts.buyer_calls = BuyerCalls(world.database, RateLimit(1, 2), frozenset())
 
@@ -182,7 +182,7 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
 
 
 async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: World) -> None:
-    """A crowd asks as often as it can; 39 buyers of another merchant come over four seconds."""
+    """A crowd sends as many requests as it can, with 39 buyers of another merchant."""
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     crowd, other = list[bool](), list[bool]()
     for _ in range(39):

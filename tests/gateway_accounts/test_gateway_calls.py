@@ -45,7 +45,7 @@ BODY = b'{"error": "no such thing", "card": "4242424242424242"}'
 
 @pytest.fixture
 async def accounts(world: World) -> AsyncIterator[GatewayAccounts]:
-    """Accounts of the world, whose gateway is asked over HTTP."""
+    """Accounts of the world whose gateway is called over HTTP."""
     http = GatewayHttpClient(timeout_s=5, response_bytes_max=1_000)
     service = world.service
     gateways = {"fake": SimulatorGateway(http)}
@@ -64,7 +64,7 @@ def about(payment: Payment, account_id: int) -> GatewayCall:
 
 
 async def ask(world: World, accounts: GatewayAccounts, payment: Payment, url: str) -> int:
-    """Inquire at a new account of this address; returns the account's id."""
+    """Inquire at a new account with this URL; return the account's id."""
     account_id = await world.other_account(url, api_key=SECRET, signing_secret=SECRET)
     call = about(payment, account_id)
     ref = GatewaySessionRef(

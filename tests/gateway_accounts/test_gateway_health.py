@@ -46,7 +46,7 @@ KNOWN_S = 1.001
 
 @dataclass
 class Processes:
-    """Two processes on one database; time stands still for all of them until it is moved."""
+    """Two processes with one database, and a clock that the test advances for both."""
 
     world: World
     clock: StoppedClock
@@ -54,7 +54,7 @@ class Processes:
     second: GatewayHealth
 
     async def move(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         await self.clock.move(round(seconds * 1000))
 
     async def fail(self, health: GatewayHealth, times: int = 1, answer: object = SILENT) -> None:
@@ -62,7 +62,7 @@ class Processes:
             await health.record_result(self.world.account_id, SESSIONS, answer)
 
     async def trip(self) -> None:
-        """Begin an outage that both know of."""
+        """Start an outage that both processes know."""
         await self.fail(self.first, FAILURES_MAX)
         await self.move(1)
 
@@ -70,7 +70,7 @@ class Processes:
         return await health.allows_request(self.world.account_id, channel)
 
     async def is_down(self, channel: GatewayChannel = SESSIONS) -> tuple[bool, bool]:
-        """Tell whether each of them knows that nobody is to try."""
+        """Return whether each process knows that no attempt is permitted."""
         await self.move(KNOWN_S)  # what they know is a second old at most
         key = (self.world.account_id, channel)
         return (
@@ -286,7 +286,7 @@ async def test_pauses_are_doubled_up_to_the_longest_and_begin_anew_after_an_answ
 
 
 async def _pause_s(processes: Processes) -> float:
-    """Tell how long it is from the moment of the outage until somebody may try."""
+    """Return the time from the start of the outage until the next permitted attempt."""
     [row] = await processes.world.rows(
         "SELECT extract(epoch FROM until - clock())::float8 AS pause FROM gateway_outage"
     )
@@ -325,7 +325,7 @@ async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
 
 
 async def silent_selections(world: World) -> None:
-    """Let as many buyers select as it takes to notice."""
+    """Let enough buyers select to open the circuit breaker."""
     world.gateway.answer_create = lambda _: SILENT
     for _ in range(FAILURES_MAX):
         with pytest.raises(RefusedError) as refused:
@@ -334,7 +334,7 @@ async def silent_selections(world: World) -> None:
 
 
 async def until_known(service: Service) -> None:
-    """Wait until a process has heard of an outage: it looks once a second."""
+    """Wait until a process knows of an outage, which it polls once per second."""
     async with asyncio.timeout(PATIENCE_S):
         while not await service.accounts.health.get_unavailable_channels():
             await asyncio.sleep(0.02)

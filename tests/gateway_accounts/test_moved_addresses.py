@@ -23,7 +23,7 @@ Move = Callable[[], AbstractAsyncContextManager[Api]]
 
 @pytest.fixture
 def move(settings: Settings, side: Api) -> Move:
-    """Give what serves the same database under other addresses."""
+    """Open a service on the same database with different URLs."""
 
     @asynccontextmanager
     async def moved() -> AsyncGenerator[Api]:

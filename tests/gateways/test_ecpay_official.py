@@ -31,7 +31,7 @@ _PROFILE = {
 
 
 def order_by_library(order: dict[str, str]) -> dict[str, str]:
-    """Return the fields of the form that the official library makes of an order."""
+    """Return the form fields that the official library creates for an order."""
     library = str(FOLDER / "node_modules" / "ecpay_aio_nodejs")
     done = subprocess.run(
         [node(), "-e", _SCRIPT, library, json.dumps([_PROFILE, order])],

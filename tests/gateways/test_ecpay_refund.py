@@ -57,7 +57,7 @@ async def stage(url: str) -> AsyncGenerator[Stage]:
 
 
 async def act(stage: Stage, session: GatewaySessionRef, capture: Capture, *actions: str) -> None:
-    """Do something to a payment past the adapter, as an operator does in ECPay's back office."""
+    """Change a payment without the adapter, as a merchant does in ECPay's back office."""
     for action in actions:
         form = {
             "MerchantID": ACCOUNT.merchant_id,
@@ -247,7 +247,7 @@ ACTED = {"MerchantID": ACCOUNT.merchant_id, "TradeNo": HELD.reference, "RtnMsg":
 async def asked_of(
     stage: Stage, said: Any, amount_minor: int = WHOLE
 ) -> tuple[str, RefundReport | OutcomeUnknown]:
-    """Ask a hand-made ECPay for a refund; gives the actions that it was asked for."""
+    """Request a refund from a fake ECPay; return the actions that it received."""
     session = ref_of(stage.request())
     done = {**ACTED, "MerchantTradeNo": str(session.reference), "RtnCode": "1"}
     acts: list[dict[str, str]] = []

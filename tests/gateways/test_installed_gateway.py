@@ -28,7 +28,7 @@ _CARD = "4242424242424242"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put the package of docs/contribute/add-a-gateway.md on the path of this process."""
+    """Add the package in docs/contribute/add-a-gateway.md to this process's path."""
     monkeypatch.syspath_prepend(str(lay_out_example(tmp_path)))
     invalidate_caches()
     yield
@@ -75,7 +75,7 @@ async def _at_once(service: Any) -> Any:
 
 
 async def _offered(service: Any, gateway_url: str) -> str:
-    """Provision a merchant with a card at the package's gateway; gives its API key."""
+    """Create a merchant with a card method at the package's gateway; return its API key."""
     credentials = {"api_key": KEY, "signing_secret": SECRET}
     account = AddAccount(provider="example", base_url=gateway_url, credentials=credentials)
     account_id = (await service.run_operation(account, ACTOR)).id

@@ -41,7 +41,7 @@ def failing(http):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of installed packages, with a module of adapters that a gateway may be."""
+    """A folder of installed packages, with a module of adapters for gateways."""
     (tmp_path / "acme_gateways.py").write_text(WHOLE)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     yield tmp_path

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 
 
 class Recorder(GatewayHttpClient):
-    """Remembers what was answered."""
+    """Records the responses."""
 
     def __init__(self) -> None:
         super().__init__(timeout_s=PATIENCE_S, response_bytes_max=1024 * 1024)

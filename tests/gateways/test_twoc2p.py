@@ -155,7 +155,7 @@ async def create(
 async def sent(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> dict[str, Any]:
-    """Give the claims that a creation sends."""
+    """Return the claims of a creation request."""
     asked: list[bytes] = []
     async with speaking(reply("200 OK", b"{}"), asked) as nobody:
         await gateway.create_session(replace(account, base_url=nobody), order)

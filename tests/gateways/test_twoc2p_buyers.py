@@ -66,7 +66,7 @@ async def faults(url: str) -> AsyncGenerator[FaultProxy]:
 
 @pytest.fixture
 async def method(world: World, faults: FaultProxy) -> int:
-    """Offer the cards of 2C2P."""
+    """Offer 2C2P's card method."""
     account = AddAccount(provider="2c2p", base_url=faults.url, credentials=CREDENTIALS)
     account_id = (await world.service.run_operation(account, ACTOR)).id
     offered = method_store.NewPaymentMethod(kind="card", label="2C2P", currencies=("THB",))
@@ -96,7 +96,7 @@ async def ask(world: World) -> None:
 
 
 async def pay(world: World, method: int, buyer: Shop, card: str = APPROVED) -> tuple[Payment, str]:
-    """Pay by card; gives the payment and 2C2P's invoice."""
+    """Pay by card; return the payment and 2C2P's invoice."""
     payment, selected = await select(world, method)
     await buyer.press(page(selected), card=card)
     await ask(world)
@@ -141,7 +141,7 @@ async def test_an_inquiry_without_the_gateways_reference_pays(
 async def test_of_two_equal_refunds_the_one_without_an_answer_is_done_once_too(
     world: World, method: int, buyer: Shop, faults: FaultProxy, fault: Fault
 ) -> None:
-    """2C2P's list shows amounts and its own references only, so the refund is sent again."""
+    """2C2P's list has only amounts and its own references, so the refund is sent again."""
     payment, invoice = await pay(world, method, buyer)
     first = await asked(world, payment, "100")
     await work(world)

@@ -71,7 +71,7 @@ def wish(**changes: Any) -> GatewayRefundRequest:
 
 
 def answer(inner: str = "", *, root: str = "PaymentProcessResponse", **fields: str) -> bytes:
-    """Seal an answer as the gateway would."""
+    """Seal a response like the gateway."""
     usual = {"respCode": "00", "processType": "R", "invoiceNo": INVOICE, "status": "RF"}
     told = "".join(f"<{name}>{text}</{name}>" for name, text in (usual | fields).items())
     return sealed(f"<{root}>{told}{inner}</{root}>".encode())
@@ -97,7 +97,7 @@ async def inquired(
 
 
 async def requests(gateway: TwoC2pGateway, request: GatewayRefundRequest) -> list[dict[str, str]]:
-    """Refund what is not settled, then inquire; gives what was sent."""
+    """Refund an unsettled payment, then inquire; return the requests."""
     asked = list[bytes]()
     refusal = answer(respCode="12", processType="", invoiceNo="", status="")
     async with speaking(reply("200 OK", refusal, "Connection: close"), asked) as nobody:
@@ -258,7 +258,7 @@ async def test_xml_with_entities_is_refused_before_it_is_parsed(
 async def test_an_amount_that_2c2p_cannot_give_back_is_declined_unsent(
     gateway: TwoC2pGateway,
 ) -> None:
-    """Half a rupiah was never requested, and yet an amount that differs may have one."""
+    """Half a rupiah is never requested, but a different amount may contain one."""
     capture = Capture(reference=f"{INVOICE}.42", amount_minor=159_050, currency="IDR")
     asked = list[bytes]()
     async with speaking(reply("200 OK", b""), asked) as nobody:
@@ -467,7 +467,7 @@ async def stands(
 async def test_a_maintenance_api_that_does_not_know_the_merchant_is_a_wrong_account(
     http: GatewayHttpClient, url: str
 ) -> None:
-    """Such as the one of all countries, for a merchant in Indonesia."""
+    """For example, the limit of all countries for a merchant in Indonesia."""
     stranger = answer(respCode="14", respDesc="Invalid merchant ID.", processType="RS")
     async with speaking(reply("200 OK", stranger)) as elsewhere:
         account = account_at(url, maintenance_url=elsewhere)

@@ -145,7 +145,7 @@ def test_forwarded_is_read_as_rfc_7239_has_it(forwarded: list[str], wanted: str 
     [("", UNREADABLE_ADDRESS), ("X-Forwarded-For", "192.0.2.7"), ("Forwarded", "192.0.2.8")],
 )
 def test_two_headers_must_agree_unless_the_setting_names_one(setting: str, wanted: str) -> None:
-    """A client can write the header that its proxy does not replace."""
+    """A client can set a header that its proxy does not replace."""
     settings = Settings.model_validate(_PLACES | {"edge_address_header": setting})
     request = _request("10.0.0.1", "192.0.2.7", forwarded="for=192.0.2.8")
     assert ViewerReader(settings).get_viewer_address(request) == wanted
@@ -199,7 +199,7 @@ def test_a_proxy_that_is_no_network_is_refused_at_the_start(proxies: str) -> Non
 def test_whatever_a_caller_writes_the_proxies_word_counts(
     written: list[str], behind: list[str]
 ) -> None:
-    """The caller writes a header; the proxies append the caller, then one another."""
+    """The client sends a header; the proxies append the client, then each other."""
     chain = ", ".join([*written, "203.0.113.5", *behind])
     assert _address("10.0.0.1", chain) == "203.0.113.5"
 
@@ -278,7 +278,7 @@ def test_addresses_whose_bucket_is_full_again_are_forgotten() -> None:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """One request at once, and then hardly any: what is spent stays spent during a test."""
+    """A burst of one request, with almost no refill during a test."""
     return settings.model_copy(
         update={
             "edge_trusted_proxies": "127.0.0.1",
@@ -289,7 +289,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def _exhaust(api: Api, path: str, address: str) -> Any:
-    """Ask until it is refused; a slow machine earns requests meanwhile."""
+    """Send requests until one is rejected, because a slow machine earns more requests."""
     for _ in range(100):
         answer = await api.send("GET", path, headers={"X-Forwarded-For": address})
         if answer.status == 429:
@@ -316,7 +316,7 @@ async def test_checkout_routes_and_the_page_share_an_addresss_requests(api: Api)
 
 
 async def test_what_reads_the_checkout_twice_spends_one_request(api: Api) -> None:
-    """Else a request could do its work and be told that there were too many."""
+    """Otherwise, a request could do its work and then be rejected as one too many."""
     created = await api.create()
     checkout_id = created.json["checkout_id"]
     path = f"/v1/checkout/{checkout_id}"

@@ -32,7 +32,7 @@ _VALUES = (
 
 @dataclass(slots=True)
 class _Answer:
-    """A response, and what the application noted in the request's scope."""
+    """A response, and the application's values in the request's scope."""
 
     scope: Scope
     status: int = 0
@@ -67,7 +67,7 @@ async def _ask(app: ASGIApp, method: str, path: str) -> _Answer:
 
 
 def _echoing(number: int, route: Route) -> Route:
-    """Return a route of the same path and methods, which answers with what it received."""
+    """Return a route with the same path and methods, which responds with its input."""
 
     async def echo(request: Request) -> Response:
         return Response(json.dumps([number, request.method, request.path_params]))
@@ -76,7 +76,7 @@ def _echoing(number: int, route: Route) -> Route:
 
 
 def _paths(routes: Iterable[Route]) -> Iterator[str]:
-    """List each route's path with many values of its parameters, and paths that are nearly it."""
+    """List each route's path with various parameter values, and similar paths."""
     for route in routes:
         for value in _VALUES:
             yield re.sub(r"\{\w+\}", lambda _, value=value: value, route.path)

@@ -24,7 +24,7 @@ _REFUSED = "payintent_authentication_attempts_refused_total"
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Three failures at once, and then hardly any."""
+    """A burst of three failures, with almost no refill."""
     return settings.model_copy(update={"edge_trusted_proxies": "127.0.0.1"} | _LIMITS)
 
 
@@ -38,7 +38,7 @@ async def _ask(api: Api, key: str, address: str | None, path: str = "/v1/payment
 
 
 async def _exhaust(ask: Callable[[], Any]) -> list[Answer]:
-    """Ask until it is refused; a slow machine earns attempts meanwhile."""
+    """Authenticate until it is rejected, because a slow machine earns more attempts."""
     answers: list[Answer] = []
     for _ in range(100):
         answers.append(await ask())
@@ -93,7 +93,7 @@ async def test_operators_tokens_are_slowed_down_as_well(operator: Api) -> None:
 
 
 class _Attempts:
-    """Attempts on a clock of the test's own."""
+    """Attempts with a clock that the test advances."""
 
     def __init__(self, settings: Settings, **limits: int) -> None:
         self.now = 1_000.0
@@ -141,7 +141,7 @@ async def test_a_good_key_spends_nothing(settings: Settings) -> None:
 async def test_few_keys_of_an_address_above_its_limit_are_checked_at_once(
     settings: Settings,
 ) -> None:
-    """Guesses must not take the database's connections from others."""
+    """Guesses must not use up the database connections of other requests."""
     tried, checks, most = _Attempts(settings), 0, 0
     await tried.try_bad("192.0.2.7", 4)
     request = Request({"type": "http", "headers": [], "client": ("192.0.2.7", 4711)})

@@ -21,7 +21,7 @@ OpenSession = Callable[[Settings], aiohttp.ClientSession]
 
 @pytest.fixture(params=["webhooks", "pictures"])
 async def open_session(request: pytest.FixtureRequest) -> AsyncIterator[OpenSession]:
-    """Open the session that a client of the service connects with."""
+    """Open a session like a client of the service."""
     clients: list[WebhookSender | PictureFetcher] = []
 
     def opened(settings: Settings) -> aiohttp.ClientSession:
@@ -40,7 +40,7 @@ async def open_session(request: pytest.FixtureRequest) -> AsyncIterator[OpenSess
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What the system answers about names, one answer after the other; the last one stays."""
+    """The resolver's responses in order; the last response is repeated."""
     answers: dict[str, list[str]] = {}
 
     def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
@@ -61,7 +61,7 @@ def _outside(any_settings: Settings) -> Settings:
 async def test_an_address_that_no_check_has_seen_gets_no_socket(
     any_settings: Settings, open_session: OpenSession, trap: Any
 ) -> None:
-    """The client asks no resolver about a literal: only the socket's own check is left."""
+    """The client does not resolve a literal address, so only the socket's check remains."""
     session = open_session(_outside(any_settings))
     with pytest.raises(aiohttp.ClientConnectorError) as refused:
         await session.get(f"http://127.0.0.1:{trap.port}/", timeout=_TIMEOUT)
@@ -83,7 +83,7 @@ async def test_a_name_that_moves_is_refused_at_the_address_that_it_has_now(
 async def test_a_name_is_resolved_once_and_its_checked_address_connected_to(
     any_settings: Settings, open_session: OpenSession, names: dict[str, list[str]], trap: Any
 ) -> None:
-    """A second answer, as of a name that changes between check and connection, is never asked."""
+    """A name that changes between check and connection is never resolved a second time."""
     names["rebind.example"] = ["127.0.0.1", PUBLIC]
     session = open_session(any_settings.model_copy(update={"sandbox": True}))
     fetch = asyncio.ensure_future(session.get(f"http://rebind.example:{trap.port}/"))

@@ -32,7 +32,7 @@ def path_of(created: Answer, rest: str = "") -> str:
 
 
 async def policy(api: Api, path: str) -> dict[str, str]:
-    """Fetch a page; gives its policy by directive."""
+    """Fetch a page; return its policy by directive."""
     return read(await api.send("GET", path))
 
 
@@ -46,7 +46,7 @@ async def profile(api: Api, **changes: object) -> None:
 
 
 def source_of_style(page: Answer) -> str:
-    """Hash the one style of a page as a browser does, to the letter."""
+    """Hash the page's only style exactly as a browser does."""
     [style] = STYLE.findall(page.body)
     return f"'sha256-{b64encode(sha256(style).digest()).decode()}'"
 

@@ -209,7 +209,7 @@ async def test_a_cancel_that_waits_too_long_for_its_payment_is_asked_to_come_bac
 
 
 class _holding:  # noqa: N801 - reads as what it does
-    """Hold what a statement locks, in a transaction of another connection that is rolled back."""
+    """Hold a statement's locks in another connection's transaction, which is rolled back."""
 
     def __init__(self, api: Api, statement: str) -> None:
         self._api, self._statement = api, statement

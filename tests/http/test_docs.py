@@ -29,7 +29,7 @@ POLICY = (
 
 @dataclass
 class Page(HTMLParser):
-    """What a page has: tags, anchors and links."""
+    """The tags, anchors and links of a page."""
 
     tags: set[str] = field(default_factory=set)
     anchors: list[str] = field(default_factory=list)

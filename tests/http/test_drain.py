@@ -26,7 +26,7 @@ _CLIENTS = 40
 
 @dataclass
 class Running:
-    """A server in this loop that ends as a process does."""
+    """A server in this event loop that shuts down like a process."""
 
     server: DrainingServer
     app: Application
@@ -34,7 +34,7 @@ class Running:
     world: World
 
     def drain(self) -> None:
-        """Do what SIGTERM does first."""
+        """Do the first step of SIGTERM."""
         self.app.on_drain()
         self.server.drain()
 
@@ -151,7 +151,7 @@ def _connected(port: int) -> socket.socket:
 
 
 def test_a_socket_is_closed_without_a_reset_of_what_had_not_been_accepted() -> None:
-    """Every client connects and sends while the loop is busy, and none is lost."""
+    """All clients connect and send while the loop is busy, and no request is lost."""
 
     async def run() -> list[bytes]:
         loop = asyncio.get_running_loop()

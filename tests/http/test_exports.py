@@ -244,7 +244,7 @@ async def test_a_slot_that_was_never_released_is_free_after_a_while() -> None:
 
 
 async def test_memory_holds_one_page(target: ExportTarget) -> None:
-    """A page is garbage before the page after the next one is read."""
+    """A page can be garbage-collected before the page after the next one is read."""
     alive: list[int] = []
 
     class Row:

@@ -48,7 +48,7 @@ _ENCODED = st.builds(
 
 @st.composite
 def _cut_and_pasted(draw: st.DrawFn) -> bytes:
-    """A good body with bytes inserted, removed or changed."""
+    """A valid body with inserted, removed or changed bytes."""
     body = bytearray(json.dumps(BODY | {"metadata": {"a": [1, "é\\u0000"]}}).encode())
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(body)))
@@ -89,7 +89,7 @@ async def test_no_body_is_a_fault_of_ours(api: Api) -> None:
 
 
 async def _readable(api: Api, created: Answer) -> None:
-    """Whatever was accepted can be read, by its merchant and by its buyer."""
+    """Merchants and buyers can read every accepted payment."""
     checkout_id = created.body.partition(b'"checkout_id":"')[2][:19].decode()
     payment_id = created.body.partition(b'"id":"')[2][:26].decode()
     assert (await api.get(payment_id)).status == 200

@@ -37,7 +37,7 @@ def test_brackets_in_strings_are_no_levels(value: object) -> None:
 
 
 def _called(body: bytes) -> list[str]:
-    """The calls that a count of levels makes: of Python, and of C, by name."""
+    """The Python and C calls of a depth count, by name."""
     calls: list[str] = []
 
     def note(frame: FrameType, event: str, function: Any) -> None:

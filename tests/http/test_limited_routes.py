@@ -27,13 +27,13 @@ CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
 
 @pytest.fixture
 async def clock(world: World) -> StoppedClock:
-    """Nothing comes back by itself, and nothing lapses."""
+    """A rate limit without refill or expiry."""
     return await StoppedClock(world).stop()
 
 
 @asynccontextmanager
 async def serving(settings: Settings, world: World, clock: StoppedClock) -> AsyncIterator[Api]:
-    """The API with settings of its own, on the world's service and on this clock."""
+    """The API with other settings, with the world's service and this clock."""
     async with serving_api(settings, world) as client:
         client.route_context.merchant_api.limiter._monotonic = clock.monotonic
         yield client
@@ -52,7 +52,7 @@ async def limit(api: Api, kind: RateLimitClass, burst: int, merchant_id: int | N
 
 
 def told(answer: Answer) -> tuple[str, int]:
-    """Give what the headers say: of which kind, and how many are left."""
+    """Return the kind and the remaining requests in the headers."""
     policy = re.fullmatch(r'"(create|read)";q=(\d+);w=1', answer.headers["RateLimit-Policy"])
     found = re.fullmatch(r'"(create|read)";r=(\d+);t=(\d+)', answer.headers["RateLimit"])
     assert policy
@@ -62,7 +62,7 @@ def told(answer: Answer) -> tuple[str, int]:
 
 
 async def left(api: Api, kind: RateLimitClass) -> int:
-    """Read how many requests a bucket holds that was limited to 1/s, burst 10."""
+    """Return the remaining requests of a bucket with a rate of 1/s and a burst of 10."""
     [row] = await api.world.rows(
         "SELECT 10 - (full_at - extract(epoch FROM clock())::float8) AS n FROM rate_state "
         "WHERE merchant_id = $1 AND class = $2",

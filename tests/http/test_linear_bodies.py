@@ -73,7 +73,7 @@ async def _hold_linear(
 
 
 def test_lines_that_grow_with_the_square_are_seen() -> None:
-    """The count itself: a scanner in Python that starts anew at each byte is caught."""
+    """The count detects a Python scanner that restarts at each byte."""
     source = "def scan(text):\n for at in range(len(text)):\n  for _ in text[at:]:\n   pass\n"
     names: dict[str, Any] = {}
     exec(compile(source, f"{_CODE}/of_the_test.py", "exec"), names)  # noqa: S102
@@ -92,7 +92,7 @@ async def test_no_hostile_body_costs_more_than_its_length(api: Api, method: str,
 
 
 async def _named(api: Api) -> dict[str, str]:
-    """What the routes name."""
+    """The objects in the routes' paths."""
     created = (await api.create()).json
     link = await make_link(api.world)
     return {

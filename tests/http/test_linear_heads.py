@@ -49,7 +49,7 @@ Reader = tuple[str, str, str]  # kind, name and place in the code
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Behind a proxy, so that what it says about the viewer is read."""
+    """Behind a proxy, so that its headers about the viewer are read."""
     return settings.model_copy(
         update={
             "edge_secret": type(settings.edge_secret)(_SECRET),
@@ -62,7 +62,7 @@ def settings(settings: Settings) -> Settings:
 
 @contextmanager
 def _recording(seen: set[Reader]) -> Iterator[None]:
-    """Record who reads which header and which query parameter."""
+    """Record the readers of each header and query parameter."""
 
     def recorded(kind: type, method: str, label: str) -> Callable[..., Any]:
         original = getattr(kind, method)
@@ -84,7 +84,7 @@ def _recording(seen: set[Reader]) -> Iterator[None]:
 
 
 def _reader(frame: FrameType | None) -> str:
-    """Return the place in the service that asks, past the mapping's own methods."""
+    """Return the reading line in the service, below the mapping's methods."""
     while frame is not None and "payintent/" not in frame.f_code.co_filename:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_code.co_name}" if frame else "a library"
@@ -117,7 +117,7 @@ def _exchange(base: str, method: str, target: str, headers: list[tuple[str, byte
 
 
 class _Heads:
-    """Sends heads to one port, and counts what they cost there."""
+    """Sends headers to a port, and counts their cost there."""
 
     def __init__(self, api: Api, named: Mapping[str, str], headers: Mapping[str, str]) -> None:
         self._base = api.base

@@ -23,7 +23,7 @@ _PLANTED_EMAIL = "planted.buyer@example.com"
 
 
 class _Process:
-    """`payintent api` as operators run it, and whatever it writes."""
+    """`payintent api` as operators run it, and its output."""
 
     def __init__(self, world: World) -> None:
         self.port = free_port()
@@ -120,7 +120,7 @@ async def _up(api: Api) -> None:
 
 
 async def _bug(api: Api) -> None:
-    """Make the database refuse a row: its own message quotes the whole of it."""
+    """Make the database reject a row: its message quotes the complete row."""
     await api.world.rows("ALTER TABLE payment ADD CONSTRAINT planted CHECK (payer_uid <> 'bug')")
     body = BODY | {"payer_uid": "bug", "payer_email": _PLANTED_EMAIL}
     headers = api.bearer() | {"Idempotency-Key": str(uuid4())}

@@ -47,7 +47,7 @@ _OF_A_PROCESS = {"runtime/processes/handover.py", "runtime/http_session.py"}
 
 @pytest.fixture
 def wait_s() -> float:
-    """How long a request waits for a slot: longer than any test, unless it says otherwise."""
+    """The time that a request waits for a slot, which by default exceeds any test."""
     return 60.0
 
 
@@ -66,7 +66,7 @@ def settings(settings: Settings, hanging: "Hanging", wait_s: float) -> Settings:
 
 
 class Hanging:
-    """A host that accepts connections, reads, and never answers."""
+    """A host that accepts connections, reads, and never responds."""
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
@@ -93,7 +93,7 @@ async def hanging() -> AsyncIterator[Hanging]:
 async def waiting(
     requests: int, send: Callable[[int], Awaitable[Answer]]
 ) -> AsyncIterator[list[asyncio.Task[Answer]]]:
-    """Have so many requests under way inside the block."""
+    """Keep this many requests pending while the block runs."""
     tasks = [asyncio.create_task(send(number)) for number in range(requests)]  # type: ignore[arg-type]
     try:
         yield tasks
@@ -104,7 +104,7 @@ async def waiting(
 
 
 async def buyers_are_served(api: Api, checkout_id: str) -> None:
-    """Read a checkout as often as there are slots, at once, and its quotes."""
+    """Read a checkout and its quotes concurrently, as often as there are slots."""
     paths = [f"/v1/checkout/{checkout_id}", f"/c/{checkout_id}"] * _SLOTS
     async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(*(api.send("GET", path) for path in paths))

@@ -29,19 +29,19 @@ _PLACES, _WAITING = 2, 3
 
 @pytest.fixture
 def wait_s() -> float:
-    """How long a request waits for its place: longer than any test, if it does not say so."""
+    """The time that a request waits for its slot, which by default exceeds any test."""
     return 60.0
 
 
 @pytest.fixture
 def body_s() -> float:
-    """How long a body may take to come."""
+    """The time limit for a body."""
     return 1.0
 
 
 @pytest.fixture
 def settings(settings: Settings, wait_s: float, body_s: float) -> Settings:
-    """Small bounds, and nothing that waits for a database connection too long."""
+    """Small limits, and short waits for database connections."""
     bounds = {
         "request_wait_s": wait_s,
         "body_timeout_s": body_s,
@@ -69,7 +69,7 @@ def counted(name: str) -> float:
 
 @pytest.fixture
 async def locked(api: Api) -> AsyncIterator[asyncpg.Connection]:
-    """No payment can be created until this connection lets go."""
+    """Block the creation of payments until this connection releases its lock."""
     held = await api.world.other_connection()
     await held.execute("BEGIN")
     await held.execute("LOCK TABLE payment IN SHARE MODE")
@@ -80,7 +80,7 @@ async def locked(api: Api) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def creating(held: asyncpg.Connection, wanted: int) -> None:
-    """Wait until so many statements wait for the lock."""
+    """Wait until this many statements wait for the lock."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             waiting = await held.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
@@ -90,7 +90,7 @@ async def creating(held: asyncpg.Connection, wanted: int) -> None:
 
 
 async def read(api: Api) -> bool:
-    """Tell when the service has read all that was sent before; it has a lane of its own."""
+    """Wait until the service has read all earlier data, with a request in another lane."""
     async with Wire(api.base) as wire:
         await wire.send(_HEALTH)
         return await wire.answer() is not None
@@ -191,7 +191,7 @@ async def test_a_page_is_shed_as_a_page(path: str) -> None:
 
 
 async def shed_at(path: str) -> int:
-    """Shed a request; gives the seconds after which its client comes back."""
+    """Shed a request; return the retry delay in seconds."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -208,7 +208,7 @@ async def shed_at(path: str) -> int:
 
 @pytest.mark.parametrize("path", ["/v1/payments", "/c/cs_0000000000000000"])
 async def test_clients_that_are_shed_together_come_back_at_different_times(path: str) -> None:
-    """By chance: 200 answers that lack one of five numbers are one run in 10^18."""
+    """The probability that 200 responses lack one of five numbers is 10^-18."""
     assert {await shed_at(path) for _ in range(200)} == {1, 2, 3, 4, 5}
 
 
@@ -296,7 +296,7 @@ def lane_of(settings: Settings, path: str) -> LaneName | None:
 
 
 def test_the_lane_of_merchants_is_for_the_routes_that_need_a_key(settings: Settings) -> None:
-    """Their handlers are methods that `MerchantApi.route` has wrapped."""
+    """Their handlers are methods wrapped by `MerchantApi.route`."""
     routes = [one for one in (*ROUTES, *OPERATOR_ROUTES) if isinstance(one, Route)]
     needs_key = {
         one.path

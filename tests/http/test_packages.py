@@ -18,7 +18,7 @@ NODE_PACKAGE = "payintent-sdk-1.0.0-rc.1.tgz"
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the Python SDK; put an npm package and a file that is not a package beside it."""
+    """Build the Python SDK, and add an npm package and a file that is not a package."""
     folder = tmp_path_factory.mktemp("packages")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT / "sdks" / "python", check=True, capture_output=True)

@@ -34,7 +34,7 @@ _REFUSED = b"SFATAL\0C28P01\0Mpassword authentication failed\0\0"
 
 
 class _Server:
-    """A server by TLS that counts what reaches it, and answers nothing of use."""
+    """A TLS server that counts requests and returns errors."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -147,7 +147,7 @@ async def test_a_client_trusts_the_authority_that_the_setting_names_and_no_other
 
 
 def _refuse_one(listener: socket.socket, tls: ssl.SSLContext) -> None:
-    """Speak as PostgreSQL does with TLS, up to the refusal of a password."""
+    """Speak PostgreSQL's protocol with TLS, up to a rejected password."""
     with suppress(OSError):  # a client that refuses the certificate
         plain, _ = listener.accept()
         with plain:

@@ -201,7 +201,7 @@ async def test_a_webhook_arrives_in_a_listed_network_at_a_listed_port(
 async def test_a_url_of_a_member_leads_into_no_listed_network(
     any_settings: Settings, trap: Any, host: str
 ) -> None:
-    """The operator has listed the network for URLs of the operator's own."""
+    """The operator has allowed the network for the operator's own URLs."""
 
     async def lookup(_host: str) -> list[str]:
         return ["127.0.0.1"]
@@ -239,7 +239,7 @@ async def test_a_name_that_leaves_its_listed_network_is_never_connected_to(
 async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach(
     settings: Settings, gateway: FakeGateway, trap: Any, host: str
 ) -> None:
-    """A merchant writes the address of a picture; the operator listed the network for events."""
+    """A merchant enters an image URL; the operator has allowed the network for webhooks."""
     allowed = _settings(settings, "127.0.0.0/8,::1", str(trap.port))
     service = await open_service(allowed, {"fake": gateway})
     try:

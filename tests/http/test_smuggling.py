@@ -26,7 +26,7 @@ _UPGRADE = (
 
 
 async def run(*command: str) -> str:
-    """Run a program; gives what it printed."""
+    """Run a program; return its output."""
     running = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -68,7 +68,7 @@ async def test_curl_refunds_a_part_and_no_more_however_it_asks(
 
 
 def vectors(api: Api, created: Answer) -> dict[str, bytes]:
-    """Refunds of 1.00, each with a refund of all behind it that only one reading of it finds."""
+    """Refunds of 1.00, each followed by a full refund that only one interpretation finds."""
     all_of_it = refund(api, created, b"Content-Length: 0\r\n")
     part, both = b"%d" % len(_PART), b"%d" % len(_PART + all_of_it)
     te, cl = b"Transfer-Encoding: chunked\r\n", b"Content-Length: "
@@ -113,7 +113,7 @@ def vectors(api: Api, created: Answer) -> dict[str, bytes]:
 async def front(
     request: pytest.FixtureRequest, api: Api, tmp_path: Path
 ) -> AsyncIterator[tuple[str, object]]:
-    """The service, alone or behind deploy/nginx.conf."""
+    """The service, alone and behind deploy/nginx.conf."""
     if request.param == "alone":
         yield api.base, None
         return

@@ -45,7 +45,7 @@ def ports(
     tmp_path: Path,
     sockets: int,
 ) -> Iterator[list[int]]:
-    """As many processes of the API as the test asks for."""
+    """This many API processes."""
     with ExitStack() as stack:
         yield [stack.enter_context(api_process(settings, tmp_path)) for _ in range(request.param)]
 
@@ -60,7 +60,7 @@ def create(api_key: str, key: str, body: bytes) -> bytes:
 
 
 async def settled(ports: Sequence[int], requests: list[bytes], sockets: int) -> list[WireAnswer]:
-    """Send all at once, and again whatever is told to come back later, as a client should."""
+    """Send all requests at once, and repeat those that are told to retry later."""
     done: list[WireAnswer] = []
     for _ in range(_TRIES_MAX):
         answers = await storm(ports, requests, sockets)
@@ -75,7 +75,7 @@ async def settled(ports: Sequence[int], requests: list[bytes], sockets: int) -> 
 
 
 def only_payment(answers: list[WireAnswer]) -> str:
-    """Hold that all answers are the first one, byte for byte; gives the payment's id."""
+    """Check that all responses are identical to the first; return the payment's id."""
     assert {answer.status for answer in answers} == {201}
     assert len({answer.body for answer in answers}) == 1
     assert sum("idempotency-replayed" not in answer.headers for answer in answers) <= 1

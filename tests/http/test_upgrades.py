@@ -25,7 +25,7 @@ _HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 
 def refund(api: Api, created: Answer, headers: bytes) -> bytes:
-    """The head of a `POST …/refunds` with these headers beside those it needs."""
+    """The head of a `POST …/refunds` request with these additional headers."""
     path = REFUNDS.format(payment_id=created.json["id"])
     return (
         b"POST %b HTTP/1.1\r\nHost: pay.example.com\r\nAuthorization: Bearer %b\r\n"

@@ -136,7 +136,7 @@ async def test_a_request_can_be_corrected_until_it_is_applied(stage: Stage) -> N
 
 @pytest.mark.parametrize("state", list(ActivationStatus))
 async def test_no_step_can_be_skipped_or_taken_twice(stage: Stage, state: ActivationStatus) -> None:
-    """From each state, what the table forbids is refused and leaves it as it is."""
+    """In each state, transitions that the table forbids are rejected and change nothing."""
     merchant_id = stage.known["merchant"]
     for step in _WAY[state]:
         await _step(stage, step)

@@ -76,7 +76,7 @@ def test_payments_are_taken_from_the_moment_the_market_is_applied(now: Activatio
 
 
 def test_nobody_becomes_active_without_having_been_validated() -> None:
-    """Walk every way from NEW: ACTIVE is first reached through VALIDATED, and by no shortcut."""
+    """Follow all paths from NEW: ACTIVE is first reached through VALIDATED, without shortcuts."""
     reached, ways = {ActivationStatus.NEW}, [ActivationStatus.NEW]
     while ways:
         now = ways.pop()

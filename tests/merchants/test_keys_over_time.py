@@ -15,7 +15,7 @@ _REPLAYED = "Idempotency-Replayed"
 
 
 async def _rotate(api: Api) -> str:
-    """Put a new API key in the place of the old one; gives the old one."""
+    """Replace the API key with a new key; return the old key."""
     old = api.world.api_key
     [known] = await api.world.perform(ListApiKeys(merchant_id=api.world.merchant_id))
     new = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="second"))

@@ -31,7 +31,7 @@ HAIR = Fraction(5, 10_000)  # of a request
 
 @dataclass
 class Model:
-    """The generic cell rate algorithm in exact numbers; times in seconds."""
+    """The generic cell rate algorithm with exact numbers, and times in seconds."""
 
     limit: RateLimit
     full_at: Fraction = Fraction(0)

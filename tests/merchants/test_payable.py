@@ -34,7 +34,7 @@ async def catalog(api: Api) -> Answer:
 
 
 async def listed(api: Api) -> set[str]:
-    """The currencies that the catalog names anywhere."""
+    """Return all currencies in the catalog."""
     countries = (await catalog(api)).json["countries"]
     return {one["currency"] for country in countries for one in country["currencies"]}
 
@@ -44,7 +44,7 @@ async def create(api: Api, currency: str, amount: str = "10") -> Answer:
 
 
 async def answers(api: Api, currency: str, created: Answer) -> tuple[bool, bool, bool]:
-    """What catalog, create and quotes of a payment that was created before say of a currency."""
+    """Return what catalog, creation and quotes of an earlier payment offer for a currency."""
     asked = await create(api, currency)
     assert asked.status == 201 or refusal(asked) == _UNSUPPORTED
     offered = (await quotes(api, created)).json["quotes"]

@@ -68,7 +68,7 @@ async def passes(
 
 @dataclass
 class Model:
-    """GCRA in exact numbers, and what its answers' headers say."""
+    """GCRA with exact numbers, and the expected response headers."""
 
     limit: RateLimit
     full_at: Fraction = Fraction(0)
@@ -367,7 +367,7 @@ def test_addresses_are_forgotten_when_they_are_many(
 
 @dataclass
 class Counting:
-    """The database, and how often it was asked for one row."""
+    """The database, with a count of the reads of a row."""
 
     database: Database
     asked: int = field(default=0)

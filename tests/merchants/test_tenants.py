@@ -91,7 +91,7 @@ def test_every_route_below_v1_is_in_one_of_the_tables() -> None:
 
 
 async def _keys(world: World) -> dict[str, dict[str, str]]:
-    """Give `Authorization` in every way that opens nothing."""
+    """Return all kinds of invalid `Authorization` headers."""
     key = world.api_key
     revoked = (await world.perform(IssueApiKey(merchant_id=world.merchant_id))).api_key
     await world.perform(RevokeApiKey(public_id=revoked.split("_")[2]))
@@ -120,7 +120,7 @@ async def _ask(
     *,
     link_id: str = "",
 ) -> Answer:
-    """Ask a route about a payment, or about a refund: nobody's, where none is named."""
+    """Send a request about a payment or refund, by default an unknown one."""
     method, path = route
     options: dict[str, Any] = {"headers": headers | {"Idempotency-Key": str(uuid4())}}
     if route == ("POST", "/v1/payments"):
@@ -279,7 +279,7 @@ async def test_a_method_of_another_merchant_cannot_be_selected(api: Api) -> None
 
 @asynccontextmanager
 async def _process(world: World, settings: Settings) -> AsyncIterator[Api]:
-    """Serve the API by a service of its own, as another process would."""
+    """Serve the API with a separate service, like another process."""
     service = await open_service(settings, {"fake": world.gateway})
     async with serving_api(settings, replace(world, service=service)) as api:
         yield api
@@ -293,7 +293,7 @@ async def _until(reached: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_every_process_sees_a_revocation(world: World) -> None:
-    """With keys kept for a second, as the default is."""
+    """With keys cached for a second, as by default."""
     settings = world.service.settings.model_copy(
         update={"api_key_cache_s": Settings.model_fields["api_key_cache_s"].default}
     )

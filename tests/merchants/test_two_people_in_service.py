@@ -39,7 +39,7 @@ EVIL = "https://evil.example"
 
 @pytest.fixture
 async def operators(world: World) -> AsyncIterator[Service]:
-    """An installation outside the sandbox, with one merchant in service."""
+    """An installation outside the sandbox, with an active merchant."""
     await world.operator_token("Ada")
     await world.operator_token("Alan")
     async with out_of_the_sandbox(world) as service:
@@ -66,7 +66,7 @@ def another_method(world: World) -> AddPaymentMethod:
 
 
 def redirections(world: World) -> list[ChangeOperation[Any]]:
-    """List changes that lead buyers, events or money elsewhere, or make money count too early."""
+    """List changes that redirect buyers, events or money, or count money too early."""
     return [
         profile(world, return_url=f"{EVIL}/thanks"),
         profile(world, allowed_origins=[EVIL]),
@@ -91,7 +91,7 @@ def redirections(world: World) -> list[ChangeOperation[Any]]:
 
 
 def harmless(world: World) -> list[ChangeOperation[Any]]:
-    """List changes of the same operations that lead nobody elsewhere."""
+    """List changes by the same operations that redirect nothing."""
     return [
         profile(world, name="Nimbus Books Ltd"),
         profile(world, locale="ja", accent_colour="#0b5bd3"),
@@ -109,7 +109,7 @@ def harmless(world: World) -> list[ChangeOperation[Any]]:
 
 
 async def state(world: World, service: Service) -> list[Any]:
-    """Read whatever these operations change."""
+    """Read everything that these operations change."""
     return [await service.run_operation(read, ADA) for read in _reads(world)]
 
 
@@ -172,7 +172,7 @@ async def test_during_activation_one_person_is_enough(world: World, operators: S
 async def test_a_merchant_that_was_ever_active_stays_under_the_rule(
     world: World, operators: Service, status: str
 ) -> None:
-    """Otherwise one admin would suspend it, lead its events elsewhere, and resume it."""
+    """Otherwise, one admin could suspend it, redirect its events, and resume it."""
     await world.rows("UPDATE merchant SET activation = $1", status)
     for change in redirections(world):
         assert isinstance(await operators.submit(change, ADA), Proposal), change
@@ -181,7 +181,7 @@ async def test_a_merchant_that_was_ever_active_stays_under_the_rule(
 async def test_what_became_a_redirection_meanwhile_is_not_done_by_one(
     world: World, operators: Service
 ) -> None:
-    """What was checked before the merchant was activated is applied after it."""
+    """A change that was checked before the activation is rejected if it is applied afterwards."""
     await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
     context = replace(operators.operation_context, actor=ADA)
     for change in redirections(world):

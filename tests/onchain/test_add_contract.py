@@ -33,7 +33,7 @@ _ALAN = Actor("Alan", "agreed", Role.ADMIN)
 
 @dataclass
 class Site:
-    """A real chain on which our contract was deployed, and a service that reads it."""
+    """A real chain with our deployed contract, and a service that reads it."""
 
     world: World
     evm: Evm
@@ -48,7 +48,7 @@ class Site:
         self.evm.ask("anvil_setCode", self.gateway.address, code)
 
     def service(self, *urls: str, sandbox: bool = True) -> Service:
-        """Give the service with these endpoints."""
+        """Open the service with these endpoints."""
         service = self.world.service
         changes = {"rpc_native": SecretStr(",".join(urls)), "sandbox": sandbox}
         return replace(service, settings=service.settings.model_copy(update=changes))
@@ -58,12 +58,12 @@ class Site:
         return AddContract(chain=_SLUG, deployed_block=1, **fields)
 
     async def add(self, *more_urls: str, **changes: str) -> None:
-        """Add the contract, read through the chain itself and through more endpoints."""
+        """Add the contract, read through the chain and additional endpoints."""
         service = self.service(f"{self.evm.url}?key={_SECRET}", *more_urls)
         await service.run_operation(self.operation(**changes), Actor("test"))
 
     async def refusal(self, *more_urls: str, **changes: str) -> str:
-        """Give the words in which the contract is refused; nothing of it is kept."""
+        """Return the error for a rejected contract, of which nothing is stored."""
         with pytest.raises(RefusedError) as refused:
             await self.add(*more_urls, **changes)
         assert refused.value.code is ErrorCode.UNPROCESSABLE

@@ -37,7 +37,7 @@ _DAY_S = 24 * 3600
 
 @dataclass
 class Signer:
-    """A signer whose chain is never mined: it estimates `gas`, and notes what it is to send."""
+    """A signer whose chain is never mined: it estimates `gas` and records its requests."""
 
     gas: int = 90_000
     sent: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -86,7 +86,7 @@ class Ground:
         return session
 
     async def orphan(self, amount: int = 5 * COIN) -> None:
-        """Let a buyer pay a wrong amount for a payment of their own."""
+        """Pay a wrong amount for a separate payment."""
         await finalized(self.world, log_of(await self.bill(), amount=amount))
 
     async def work(self) -> None:
@@ -253,7 +253,7 @@ async def test_a_budget_of_zero_turns_automatic_refunds_on_a_chain_off(on_chain:
 
 
 async def test_what_was_sent_before_waits_for_gas_and_keeps_its_money(on_chain: Ground) -> None:
-    """Its first transaction may still be mined: another refund would be a second one."""
+    """Its first transaction may still be mined, so another refund would be a second refund."""
     on_chain.signer.gas = 80_000
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=100_000))
     await on_chain.orphan()

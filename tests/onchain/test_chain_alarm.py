@@ -38,12 +38,12 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def let_lapse(world: World) -> None:
-    """Let the watcher have been gone since now."""
+    """Stop the watcher as of now."""
     await world.rows("UPDATE chain_cursor SET watched_until = clock()")
 
 
 async def decide(world: World) -> None:
-    """Let the expiry and the janitor do what is due."""
+    """Run all due expiries and inquiries."""
     for _ in range(3):
         async with world.database.transaction() as tx:
             await expire_processing(tx, 500, 0.0)
@@ -106,13 +106,13 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
 
 
 async def look(world: World) -> None:
-    """Let the worker look at all chains, once."""
+    """Run the worker's check of all chains once."""
     await make_chain_alarm(world.database)()
 
 
 @pytest.fixture
 async def stranded(world: World) -> tuple[Payment, Session]:
-    """A payment that has waited for its chain for more than a day, and has a case."""
+    """A payment that has waited for its chain for more than a day, with a case."""
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     await let_lapse(world)
@@ -136,7 +136,7 @@ async def case_of(world: World, payment: Payment) -> tuple[str, str | None, str]
 
 
 async def read_to_the_end(world: World) -> None:
-    """Let the chain be watched again, and read past the deadline of every payment."""
+    """Watch the chain again, and read past the deadline of every payment."""
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)
     await world.rows("UPDATE chain_cursor SET at = clock()")
     await decide(world)
@@ -209,7 +209,7 @@ async def test_the_case_stays_where_the_page_has_posted_a_transaction_that_never
 async def test_the_case_stays_while_another_one_of_the_session_is_open(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
-    """Such as a log that one endpoint tells and nobody proves."""
+    """For example, a log that one endpoint reports and no other proves."""
     payment, session = stranded
     await add_case(world, payment, session.id)
     await read_to_the_end(world)
@@ -257,6 +257,6 @@ async def test_an_open_session_says_why_it_cannot_be_paid(api: Api) -> None:
 
 
 def _figures() -> tuple[float, float]:
-    """Give whether the chain is watched, and how many sessions wait for it."""
+    """Return whether the chain is watched, and the number of waiting sessions."""
     shown = [gauge.labels("native")._value.get() for gauge in (WATCHED, WAITING)]
     return shown[0], shown[1]

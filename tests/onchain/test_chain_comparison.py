@@ -36,7 +36,7 @@ _TAKEN = "USDT"
 
 
 async def _compare(ground: ChainWorld) -> RunDetails:
-    """Compare what is due; gives the newest run."""
+    """Run the due comparison; return the newest run."""
     await compare_due(ground)
     return await newest_run(ground)
 
@@ -49,7 +49,7 @@ async def _next_day(ground: ChainWorld) -> RunDetails:
 
 
 async def _paid(ground: ChainWorld, token: str = _TAKEN) -> None:
-    """Have a payment made that is final."""
+    """Create and pay a payment, and make it final."""
     payment, session = await ground.bill(token)
     await ground.pay(session)
     await ground.final()
@@ -190,7 +190,7 @@ async def test_a_refund_that_has_not_taken_effect_waits_for_the_next_run(
 
 
 async def _empty_receiver(ground: ChainWorld, token: str = _TAKEN) -> None:
-    """Take all of a token out of the receiver, as the operator does by hand."""
+    """Withdraw all of a token from the receiver, as the operator does."""
     receiver, place = ground.deployment.receiver, ground.deployment.token(token)
     asked = f"0x{abi.encode_balance_of(bytes.fromhex(receiver[2:])).hex()}"
     held = await ground.chain.number("eth_call", {"to": place.address, "data": asked}, "latest")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
 
 
 async def _compare(ground: ChainWorld, *nodes: FaultyNode) -> RunDetails:
-    """Compare by endpoints of which the last is asked first; gives the newest run."""
+    """Compare with endpoints of which the last is queried first; return the newest run."""
     await compare_due(ground, [node.url for node in nodes])
     return await newest_run(ground)
 

@@ -89,7 +89,7 @@ ACTIONS = {
 
 @dataclass
 class Bill:
-    """A session, and what was sent for it."""
+    """A session, and its transactions."""
 
     payment: Payment
     session: Session
@@ -99,7 +99,7 @@ class Bill:
 
 @dataclass
 class Chaos:
-    """One random history."""
+    """A random history."""
 
     ground: ChainWorld
     nodes: list[FaultyNode]
@@ -108,7 +108,7 @@ class Chaos:
     sighted: set[str] = field(default_factory=set)  # exact ones, by any look so far
 
     async def round(self) -> None:
-        """Do something, and look at it most of the time."""
+        """Run an action, and usually the watcher afterwards."""
         names, weights = zip(*ACTIONS.items(), strict=True)
         [name] = self.chance.choices(names, weights)
         for node in self.nodes:
@@ -119,7 +119,7 @@ class Chaos:
             await self.poll()
 
     async def poll(self) -> None:
-        """Look, decide, and note what was in sight of those that ended without money."""
+        """Run the watcher, and record the visible logs of sessions that ended without money."""
         with suppress(ChainUnavailableError):
             await self.ground.look()
         rows = await self.ground.world.rows("SELECT tx_hash FROM chain_sighting WHERE exact")
@@ -206,7 +206,7 @@ class Chaos:
         await self.ground.pass_time(self.chance.randint(60, 600))
 
     async def end(self) -> None:
-        """Let the endpoints be honest, and everything come to its end."""
+        """Remove all faults, and let everything end."""
         for node in self.nodes:
             node.faults = Faults()
         await self.ground.mine(CONFIRMATIONS + 1)
@@ -221,7 +221,7 @@ class Chaos:
 
 @dataclass
 class Found:
-    """What a history has left."""
+    """The results of a history."""
 
     logs: int = 0
     lost: int = 0
@@ -247,7 +247,7 @@ class Found:
 
 
 async def true_logs(ground: ChainWorld) -> dict[tuple[str, int], Any]:
-    """Ask the chain itself for all that is final."""
+    """Read everything final directly from the chain."""
     searched = {
         "fromBlock": "0x0",
         "toBlock": hex((await ground.cursor()).block),
@@ -259,7 +259,7 @@ async def true_logs(ground: ChainWorld) -> dict[tuple[str, int], Any]:
 
 
 async def judged(chaos: Chaos) -> Found:
-    """Compare what is kept with what is true."""
+    """Compare the stored data with the chain."""
     ground = chaos.ground
     rows = await ground.world.rows("SELECT * FROM chain_receipt")
     kept = {(f"0x{row['tx_hash'].hex()}", row["log_index"]): row for row in rows}
@@ -280,7 +280,7 @@ async def judged(chaos: Chaos) -> Found:
 
 
 async def judge(ground: ChainWorld, bill: Bill, rows: list[Any], found: Found) -> None:
-    """Judge what became of one session."""
+    """Judge the result of a session."""
     seen = await ground.world.see(bill.payment)
     payment, session = seen.payment, bill.session
     found.statuses[payment.status] += 1

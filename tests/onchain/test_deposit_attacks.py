@@ -45,7 +45,7 @@ async def raw(ground: ChainWorld) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def find_faults(deposits: DepositGround, *session_ids: UUID) -> list[str]:
-    """Find units that are not in exactly one capture, and books that differ from the captures."""
+    """Find units that are not in exactly one capture, and books that differ from captures."""
     world = deposits.ground.world
     faults = [str(item) for item in await find_differences(world.database)]
     for session_id in session_ids:
@@ -180,7 +180,7 @@ async def test_a_payment_does_not_expire_before_its_address_is_read_past_its_dea
 
 
 async def storm(deposits: DepositGround, payment: Payment, chance: random.Random) -> None:
-    """Let watchers, workers and the buyer act at the same time."""
+    """Run watchers, workers and the buyer concurrently."""
     ground = deposits.ground
     database = ground.world.database
     chain = await chain_store.get_chain(database, ground.slug)

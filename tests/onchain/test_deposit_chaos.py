@@ -38,7 +38,7 @@ ACTIONS = {"bill": 6, "send": 12, "sweep": 4, "change": 1, "mine": 6, "reorg": 2
 
 @dataclass
 class History:
-    """One random history of deposits."""
+    """A random history of deposits."""
 
     deposits: DepositGround
     nodes: list[FaultyNode]
@@ -73,7 +73,7 @@ class History:
             await self.deposits.transfer(session, part)
 
     async def do_sweep(self) -> None:
-        """Sweep some addresses, with and without money, as anyone can."""
+        """Sweep some addresses, with and without money, which anyone can do."""
         if self.bills:
             sessions = [session for _, session in self.bills.values()]
             count = self.chance.randint(1, min(4, len(sessions)))
@@ -97,7 +97,7 @@ class History:
         await self.deposits.ground.pass_time(self.chance.randint(60, 600))
 
     async def end(self) -> None:
-        """Let the endpoints be honest, and everything come to its end."""
+        """Remove all faults, and let everything end."""
         ground = self.deposits.ground
         for node in self.nodes:
             node.faults = Faults()
@@ -112,7 +112,7 @@ class History:
         await self.sweep_most()
 
     async def sweep_most(self) -> None:
-        """Sweep all addresses but two, so that both kinds are judged."""
+        """Sweep all addresses except two, so that both kinds are checked."""
         sessions = [session for _, session in self.bills.values()]
         await self.deposits.sweep(*sessions[2:])
         await self.deposits.ground.mine(CONFIRMATIONS + 1)
@@ -120,7 +120,7 @@ class History:
 
 
 async def true_transfers(history: History) -> dict[tuple[str, int], Any]:
-    """Ask the chain itself for all final transfers to our addresses."""
+    """Read all final transfers to our addresses directly from the chain."""
     ground = history.deposits.ground
     addresses = {history.deposits.address(session) for _, session in history.bills.values()}
     searched = {
@@ -155,7 +155,7 @@ async def find_faults(history: History) -> list[str]:
 
 
 async def find_book_faults(history: History) -> list[str]:
-    """Compare the money that the books have at each address with the address on the chain."""
+    """Compare each address's balance in the books with its balance on the chain."""
     ground = history.deposits.ground
     differences = await find_differences(ground.world.database)
     faults = [f"ledger: {difference}" for difference in differences]

@@ -68,7 +68,7 @@ async def take_step(
 
 
 async def end(deposits: DepositGround) -> None:
-    """Let the deadline pass, and let every block be final and read twice."""
+    """Pass the deadline, and read every block as final, twice."""
     ground = deposits.ground
     await ground.pass_time(TTL_S + 10)
     for _ in range(2):
@@ -78,7 +78,7 @@ async def end(deposits: DepositGround) -> None:
 
 
 async def read_chain(deposits: DepositGround, session: Session) -> dict[str, int]:
-    """Ask the chain itself how much has arrived at a session's address, by token."""
+    """Read the amounts at a session's address directly from the chain, by token."""
     received: dict[str, int] = {}
     for symbol in ("USDT", "USDC"):
         recipient = f"0x{deposits.address(session)[2:]:0>64}"
@@ -110,7 +110,7 @@ async def read_captures(deposits: DepositGround, session_id: UUID) -> dict[str, 
 
 
 async def must_be_paid(deposits: DepositGround, payment: Payment) -> bool:
-    """Decide from the stored transfers alone whether the current session got its amount in time."""
+    """Return whether the current session received its amount in time, from its transfers alone."""
     [row] = await deposits.ground.world.rows(
         """
         SELECT coalesce(sum(r.amount), 0) >= s.total_minor AS is_enough

@@ -31,7 +31,7 @@ NEEDS_APPROVAL, DONE = ("PENDING", "approval"), ("SUCCEEDED", "ended")
 
 @dataclass(frozen=True)
 class Stage:
-    """A paid deposit, and a refunder with money."""
+    """A paid deposit, and a refund account with money."""
 
     world: RefundWorld
     deposits: DepositGround
@@ -142,7 +142,7 @@ async def test_a_deposit_is_only_refunded_to_its_sender_if_buyer_and_operator_wa
 
 
 async def test_no_case_of_a_deposit_is_refunded_without_the_buyers_address(stage: Stage) -> None:
-    """Let every kind of case arise that other payments refund at once, and resolve it."""
+    """Create every kind of case that other payments refund immediately, and resolve it."""
     deposits, world = stage.deposits, stage.world.ground.world
     ground = stage.world.ground
     await world.rows("UPDATE merchant SET auto_refund = true")

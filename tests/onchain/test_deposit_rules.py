@@ -47,7 +47,7 @@ def evidence(*deposits: FinalDeposit, **changes: Any) -> DepositEvidence:
 
 
 def money(facts: DepositEvidence) -> list[tuple[str, int, str]]:
-    """List the captures: what the core would make of each, its amount and token."""
+    """List the captures with the core's decision, the amount and the token."""
     captures = [item.report.capture for item in decide_captures(facts)]
     return [
         (

@@ -41,7 +41,7 @@ def settings(settings: Settings) -> Settings:
 
 
 class _Worker:
-    """`payintent worker` as operators run it, and whatever it writes."""
+    """`payintent worker` as operators run it, and its output."""
 
     def __init__(self, settings: Settings) -> None:
         self.metrics_port = free_port()
@@ -114,7 +114,7 @@ async def test_no_address_of_an_endpoint_is_ever_told(
 
 
 async def _refusal_of_a_contract(world: World, chain: str) -> str:
-    """Try to add a contract whose code nobody shows; gives the refusal with its causes."""
+    """Try to add a contract whose code no endpoint returns; return the error with its causes."""
     with pytest.raises(RefusedError) as refused:
         await offer_tokens(world, chain)
     assert f"{chain}-1" in refused.value.message
@@ -122,14 +122,14 @@ async def _refusal_of_a_contract(world: World, chain: str) -> str:
 
 
 def _without_endpoints(world: World) -> World:
-    """Give the sandbox as a process without endpoints sees it: no code is compared there."""
+    """Return the sandbox as a process without endpoints sees it, which compares no code."""
     nowhere = {f"rpc_{chain}": SecretStr("") for chain in world.service.settings.endpoints}
     settings = world.service.settings.model_copy(update=nowhere)
     return replace(world, service=replace(world.service, settings=settings))
 
 
 async def _until_it_failed(told: Api) -> str:
-    """Wait until two chains were looked at in vain."""
+    """Wait until reading two chains has failed."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:

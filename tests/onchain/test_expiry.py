@@ -220,7 +220,7 @@ async def test_a_payment_that_never_becomes_final_alarms_and_after_a_day_is_a_ca
 
 
 async def seen_past_its_time(ground: ChainWorld) -> Payment:
-    """Let a payment be seen, and the chain go on without making it final."""
+    """Let a payment be seen, and mine more blocks without making it final."""
     payment, session = await ground.bill("USDT")
     await ground.pay(session)
     await ground.turn()

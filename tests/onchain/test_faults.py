@@ -40,28 +40,28 @@ async def behind(world: World, urls: list[str]) -> AsyncIterator[tuple[ChainWorl
 
 @pytest.fixture
 async def alone(world: World, chain_url: str) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
-    """One endpoint."""
+    """A single endpoint."""
     async with behind(world, [chain_url]) as found:
         yield found
 
 
 @pytest.fixture
 async def pair(world: World, chain_url: str) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
-    """Two endpoints of one chain."""
+    """Two endpoints of the same chain."""
     async with behind(world, [chain_url] * 2) as found:
         yield found
 
 
 @pytest.fixture
 def other_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """Another chain, which calls itself the same."""
+    """Another chain with the same network id."""
     chain = Anvil(612_055, log=tmp_path / "other.log", binary=anvil)
     yield chain.start()
     chain.stop()
 
 
 async def try_to_look(ground: ChainWorld, times: int = 1) -> None:
-    """Look, and bear it that the chain is away."""
+    """Run the watcher, even if the chain is unreachable."""
     for _ in range(times):
         try:
             await ground.turn()
@@ -70,7 +70,7 @@ async def try_to_look(ground: ChainWorld, times: int = 1) -> None:
 
 
 async def until(ground: ChainWorld, wanted: Callable[[], Any], times: int = 60) -> None:
-    """Look until something is so; faults are drawn by chance."""
+    """Run the watcher until a condition is true, because faults are random."""
     for _ in range(times):
         if await wanted():
             return
@@ -139,7 +139,7 @@ async def test_an_endpoint_that_stands_still_counts_as_away(
 async def test_a_chain_that_ends_before_what_counts_as_read_is_not_watched(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
-    """As after a `--deployed-block` beyond its head, or where a chain has begun anew."""
+    """As after a `--deployed-block` beyond the head, or on a chain that was restarted."""
     ground, _ = pair
     payment, session = await ground.bill("USDT")
     await ground.turn()

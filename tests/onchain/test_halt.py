@@ -13,7 +13,7 @@ pytestmark = pytest.mark.full
 
 
 async def halted(ground: ChainWorld) -> ChainWorld:
-    """Take back a block that was read as final."""
+    """Revert a block that was read as final."""
     await ground.mine(6)
     await ground.turn()
     await ground.reorg(5)
@@ -75,7 +75,7 @@ async def test_a_person_lets_the_chain_go_on_and_nothing_is_lost(ground: ChainWo
 async def test_what_has_moved_to_another_block_is_not_given_back_as_if_it_came_twice(
     ground: ChainWorld,
 ) -> None:
-    """Its log has another place in the block that it is in now, so that it is judged once more."""
+    """Its log has a new position in its new block, so it is judged again."""
     world = ground.world
     await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=True))
     payment, session = await ground.bill("USDT")

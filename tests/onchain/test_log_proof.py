@@ -23,7 +23,7 @@ HONEST, BEHIND, MUTE = Faults(), Faults(lag=50), Faults(null_receipts=1.0)
 async def read_through(
     world: World, url: str, *faults: Faults
 ) -> AsyncIterator[tuple[ChainWorld, PaidLog]]:
-    """A chain with a payment, which endpoints with these faults are asked about."""
+    """A chain with a payment, read through endpoints with these faults."""
     async with AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(FaultyNode(url)) for _ in faults]
         ground = await stack.enter_async_context(
@@ -37,7 +37,7 @@ async def read_through(
 
 
 async def paid(ground: ChainWorld) -> PaidLog:
-    """Pay something, and give its log as the first endpoint tells it."""
+    """Pay something, and return its log from the first endpoint."""
     _, session = await ground.bill("NATIVED")
     await ground.pay(session)
     await ground.mine(3)
@@ -48,7 +48,7 @@ async def paid(ground: ChainWorld) -> PaidLog:
 
 
 async def given_back(ground: ChainWorld) -> RefundedLog:
-    """Give something back, and give its log as the first endpoint tells it."""
+    """Refund something, and return its log from the first endpoint."""
     contract = bytes.fromhex(ground.deployment.contract_address[2:])
     data = abi.encode_refund(bytes(16), bytes(15) + b"\x05", bytes(20), 20 * b"\x09", 7)
     step = {"to": f"0x{contract.hex()}", "value": "0x7", "data": f"0x{data.hex()}"}

@@ -61,7 +61,7 @@ async def are_paid(ground: ChainWorld, billed: Sequence[Bill]) -> None:
 
 
 async def paid_logs(ground: ChainWorld) -> list[PaidLog]:
-    """Pay in many blocks, and give the logs as the first endpoint tells them."""
+    """Pay in many blocks, and return the logs from the first endpoint."""
     await pay(ground, await bills(ground))
     await ground.mine(3)
     chunk = await ground.reader.search_logs(
@@ -177,7 +177,7 @@ async def test_of_two_logs_for_one_session_in_a_range_the_exact_one_pays(pair: P
 
 
 async def look_until_a_commit_is_not_answered(ground: ChainWorld, database_url: str) -> None:
-    """Look through a connection that dies between the first commit and its answer."""
+    """Run the watcher with a connection that fails between the first commit and its response."""
     service = ground.world.service
     row = await chain_store.get_chain(service.database, "native")
     assert row is not None
@@ -215,7 +215,7 @@ async def test_a_range_whose_commit_was_not_answered_is_written_once(
 
 
 class _Interrupted:
-    """A reader after whose first search of a range something happens to the chain."""
+    """A reader that changes the chain after its first search of a range."""
 
     def __init__(self, reader: RpcChainReader, happen: Callable[[], Awaitable[None]]) -> None:
         self._reader = reader

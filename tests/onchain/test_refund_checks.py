@@ -25,7 +25,7 @@ KEY = "a-key-that-is-secret"
 
 
 async def found(world: RefundWorld, signer: ExternalSigner | None = None) -> list[tuple[bool, str]]:
-    """Give what doctor finds."""
+    """Return doctor's findings."""
     ground = world.ground
     database = ground.world.database
     row = await chain_store.get_chain(database, ground.slug)

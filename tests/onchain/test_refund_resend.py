@@ -71,7 +71,7 @@ async def test_a_refund_that_is_sent_again_has_three_more_reverts(refunding: Ref
 async def test_a_refund_that_was_mined_while_it_rested_is_not_sent_again(
     refunding: RefundWorld,
 ) -> None:
-    """Its log is not final yet when two people have it sent again: only the contract knows."""
+    """Its log is not final when two people resend it, so only the contract knows it."""
     _, refund = await resting(refunding)
     before = await refunding.balance("NATIVED", refunding.ground.payer)
     await refunding.by_hand(refund.id, refund.amount_minor)
@@ -90,7 +90,7 @@ async def test_a_refund_that_was_mined_while_it_rested_is_not_sent_again(
 async def test_what_the_chain_shows_under_its_id_is_a_persons_to_find_out(
     refunding: RefundWorld, ours: bool
 ) -> None:
-    """An account of ours gave back another amount; what a stranger sends says nothing."""
+    """Our account refunded a different amount; a stranger's transactions do not count."""
     _, refund = await resting(refunding)
     sender = refunding.refunder if ours else (await refunding.accounts())[8]
     await refunding.by_hand(refund.id, refund.amount_minor - 1, sender=sender)
@@ -111,7 +111,7 @@ async def test_what_the_chain_shows_under_its_id_is_a_persons_to_find_out(
 async def test_a_refund_that_is_sent_again_takes_nothing_of_the_new_days_threshold(
     refunding: RefundWorld,
 ) -> None:
-    """Two people have seen it, whoever they are; one of them alone sends nothing again."""
+    """Two people must have checked it; a single person cannot resend it."""
     world = refunding.ground.world
     others = [(await refunding.paid())[0] for _ in range(2)]
     _, refund = await resting(refunding)

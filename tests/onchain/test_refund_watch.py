@@ -30,7 +30,7 @@ CENT = 10**16
 
 
 class Liar(FaultyNode):
-    """A node that shows one refund in its searches which its chain has not."""
+    """A node whose searches return a refund that its chain does not have."""
 
     lie: dict[str, Any] | None = None
 
@@ -45,7 +45,7 @@ class Liar(FaultyNode):
 async def pair(
     world: World, chain_url: str, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[tuple[RefundWorld, Liar, FaultyNode]]:
-    """Two endpoints of one chain, the first of which may lie."""
+    """Two endpoints of a chain, of which the first may return false data."""
     async with AsyncExitStack() as stack:
         liar = await stack.enter_async_context(Liar(chain_url))
         honest = await stack.enter_async_context(FaultyNode(chain_url))
@@ -61,7 +61,7 @@ def counted(disposition: str) -> float:
 
 
 async def still_ours_to_send(world: RefundWorld, payment: Any, refund: Any) -> None:
-    """Nothing has moved, and the refund can still be sent as it was promised."""
+    """Nothing has moved, and the refund can still be sent as accepted."""
     assert await world.stands(refund) == WAITS
     assert await world.ground.status(payment) == "PAID"
     await world.turn()
@@ -195,7 +195,7 @@ async def test_a_refund_of_ours_that_is_not_what_was_promised_is_a_case(
 
 
 async def another_contract(ground: ChainWorld) -> str:
-    """Add another contract of ours, which takes the same coin."""
+    """Add another contract of ours, which accepts the same coin."""
     other = await deploy(ground.chain, PLANS["native"])
     await ground.world.perform(
         AddContract(
@@ -243,7 +243,7 @@ async def test_a_payment_and_a_refund_in_one_block_both_count(refunding: RefundW
 async def test_what_was_kept_and_not_judged_is_settled_by_whoever_comes_first(
     refunding: RefundWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watcher that dies between its two transactions leaves the refund to the submitter."""
+    """A watcher that is killed between its transactions leaves the refund to the submitter."""
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment)
     await refunding.turn()

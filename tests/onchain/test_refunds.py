@@ -175,7 +175,7 @@ async def test_a_refund_that_is_sent_again_is_refused_by_the_contract_and_done_o
 
 
 async def waits_for(world: RefundWorld, symbol: str = "NATIVED") -> Any:
-    """Ask for a refund that cannot be sent now, and surely was not."""
+    """Request a refund that cannot be sent now, and was certainly not sent."""
     payment, _ = await world.paid(symbol)
     refund = await world.ask(payment)
     await world.turn()
@@ -243,7 +243,7 @@ async def test_a_refunder_whose_key_the_signer_has_not_is_waited_for(
 
 
 async def test_only_a_signer_that_does_not_answer_is_an_outage(refunding: RefundWorld) -> None:
-    """Else a payer whose refund the token refuses would hold up all others."""
+    """Otherwise, a payer whose refund the token rejects would block all others."""
     stranger = "0x" + 40 * "1"
     await refunding.ground.world.perform(SetChain(chain="native", refunder=stranger))
     await waits_for(refunding)
@@ -285,7 +285,7 @@ async def test_without_a_signer_or_a_refunder_refunds_wait(
 
 
 async def test_who_was_asked_to_send_a_refund_sends_it_always(refunding: RefundWorld) -> None:
-    """Another sender's would be a second refund, if the first one is mined after all."""
+    """Sending it from another account would be a second refund, if the first is mined later."""
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment)
     refunding.signer.mood = Mood.SILENT
@@ -559,7 +559,7 @@ async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld
 
 
 async def approve(world: RefundWorld) -> None:
-    """Agree to what waits, as a second person would."""
+    """Approve the pending refund as a second person."""
     await world.ground.world.rows(
         "UPDATE refund SET step = 'queued', approved_by = 'bob', next_at = clock() "
         "WHERE step = 'approval'"
@@ -627,7 +627,7 @@ async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
 
 
 async def _with_address(refunding: RefundWorld, address: str) -> set[str]:
-    """Name the tables with an address in any column."""
+    """Return the tables with an address in any column."""
     world = refunding.ground.world
     tables = await world.rows(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"

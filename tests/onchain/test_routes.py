@@ -59,7 +59,7 @@ async def _post(api: Api, session: Session, tx_hash: Any = _HASH, step: Any = "p
 
 
 def _call(signature: str, *arguments: Any) -> str:
-    """Encode a call as the usual library does."""
+    """Encode a call as eth-abi does."""
     types = signature.partition("(")[2].removesuffix(")").split(",")
     return "0x" + (keccak(text=signature)[:4] + encode(types, arguments)).hex()
 
@@ -376,7 +376,7 @@ async def test_a_browsers_preflight_is_answered(api: Api) -> None:
 class TestBehindAProxy:
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
-        """One request a second, and two at once."""
+        """A rate of one request per second, with a burst of two."""
         few = {"checkout_per_address_per_s": 1, "checkout_per_address_burst": 2}
         return settings.model_copy(update=few | {"edge_trusted_proxies": "127.0.0.1"})
 
@@ -400,7 +400,7 @@ class TestBehindAProxy:
 
 
 async def _exhausted(api: Api, method: str, path: str, **options: Any) -> Answer:
-    """Ask until it is refused; a slow machine earns requests meanwhile."""
+    """Send requests until one is rejected, because a slow machine earns more requests."""
     for _ in range(100):
         answer = await api.send(method, path, **options)
         if answer.status == 429:

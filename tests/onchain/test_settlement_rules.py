@@ -135,7 +135,7 @@ def evidence(**changes: Any) -> OnchainEvidence:
 
 
 def after(seconds: float = 1, **changes: Any) -> OnchainEvidence:
-    """Evidence past the deadline, with the final blocks past it too."""
+    """Evidence past the deadline, with final blocks that are also past it."""
     now = DEADLINE + timedelta(seconds=seconds)
     return evidence(**({"now": now, "final_at": now} | changes))
 

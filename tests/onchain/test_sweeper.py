@@ -47,7 +47,7 @@ class SweepWorld:
         )
 
     async def step(self, kill_at: int | None = None) -> bool:
-        """Run a step, which may be killed at one of its await points; tell whether it ended."""
+        """Run a step, which may be killed at an await point; return whether it ended."""
         sweeper = await self.sweeper()
         try:
             if kill_at is None:
@@ -61,7 +61,7 @@ class SweepWorld:
             await sweeper.signer.close()
 
     async def recover(self) -> None:
-        """Let what is unknown be given up, and everything be swept."""
+        """Abandon unknown transactions, and sweep everything."""
         for _ in range(3):
             await self.deposits.ground.pass_time(WAIT_S)
             await self.deposits.ground.final()
@@ -91,7 +91,7 @@ class SweepWorld:
         )
 
     async def checks(self, *, has_signer: bool = True) -> list[tuple[bool, str]]:
-        """Return what doctor finds."""
+        """Return doctor's findings."""
         sweeper = await self.sweeper()
         signer = sweeper.signer if has_signer else None
         try:

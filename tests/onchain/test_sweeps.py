@@ -167,7 +167,7 @@ async def test_a_blocked_address_does_not_stop_the_batch(usdt: DepositGround) ->
 
 
 async def test_a_direct_flush_of_an_address_is_a_sweep(deposits: DepositGround) -> None:
-    """The factory logs nothing then, so only the token's transfer shows where the money is."""
+    """The factory then logs nothing, so only the token's transfer shows the money's recipient."""
     payment, session = await deposits.bill()
     await deposits.transfer(session, 5)
     await deposits.sweep(session)  # deploys the proxy

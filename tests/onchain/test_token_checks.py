@@ -40,7 +40,7 @@ LOOK_S = 0.02
 
 
 def watching(ground: ChainWorld) -> Service:
-    """Give the service with the chain's endpoint, which it looks at all the time."""
+    """Open the service with the chain's endpoint, which it polls continuously."""
     service = ground.world.service
     changes = {"rpc_ethereum": SecretStr(ground.chain.url), "chain_poll_idle_s": 0.05}
     return replace(service, settings=service.settings.model_copy(update=changes))
@@ -77,7 +77,7 @@ async def set_decimals(ground: ChainWorld, decimals: int) -> None:
 
 
 async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
-    """Give what doctor finds."""
+    """Return doctor's findings."""
     service = watching(ground)
     database = service.database
     row = await chain_store.get_chain(database, ground.slug)
@@ -277,7 +277,7 @@ def address(text: str) -> str:
 
 
 async def _shows_halt(value: int) -> bool:
-    """Tell what an alarm would see."""
+    """Return the values that an alarm would see."""
     return REGISTRY.get_sample_value("payintent_chain_halted", {"chain": "ethereum"}) == value
 
 

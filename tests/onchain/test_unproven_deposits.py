@@ -48,7 +48,7 @@ async def captured(deposits: DepositGround, session: Session) -> list[int]:
 
 
 async def invent(deposits: DepositGround, session: Session, pattern: str) -> dict[str, Any]:
-    """Invent a deposit of a session in the block of a true one."""
+    """Forge a deposit of a session in the block of a real deposit."""
     receipt = await deposits.ground.chain.ask("eth_getTransactionReceipt", pattern)
     [log] = receipt["logs"]
     recipient = f"0x{deposits.address(session)[2:].rjust(64, '0')}"

@@ -38,7 +38,7 @@ async def block_of(ground: ChainWorld, tx_hash: str) -> BlockId:
 
 
 async def refuse(ground: ChainWorld, node: FaultyNode, *tx_hashes: str) -> None:
-    """Let a node refuse to search the blocks of these transactions."""
+    """Make a node reject searches of these transactions' blocks."""
     blocks = [await block_of(ground, one) for one in tx_hashes]
     node.faults = Faults(refused_blocks=[f"0x{one.hash.hex()}" for one in blocks])
 

@@ -24,7 +24,7 @@ async def ground(api: Api, chain_url: str) -> AsyncIterator[ChainWorld]:
 
 
 async def _ask(ground: ChainWorld, question: dict[str, str], payer: str, kind: str) -> Any:
-    """Ask the chain what the route says to ask, the payer put in."""
+    """Run the route's checks on the chain, with the payer filled in."""
     if question.get("method") == "eth_getBalance":
         return int(await ground.chain.ask("eth_getBalance", payer, "latest"), 16)
     data = question["data"].replace("{payer}", payer[2:].lower())
@@ -39,7 +39,7 @@ async def _answers(ground: ChainWorld, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _due(shown: dict[str, Any], answers: dict[str, Any]) -> list[dict[str, Any]]:
-    """Choose the steps as the contract of the route says."""
+    """Select the steps as the route's documentation describes."""
     allowance, amount = answers.get("allowance", 0), int(shown["amount_smallest_unit"])
     holds = {
         "always": True,
@@ -108,7 +108,7 @@ async def test_another_amount_is_shown_as_one(api: Api, ground: ChainWorld) -> N
 
 @pytest.fixture
 def ethereum(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain that stands for Ethereum, whose USDT refuses to change an allowance."""
+    """A chain that imitates Ethereum, whose USDT does not allow changing an allowance."""
     chain = Anvil(1, log=tmp_path / "ethereum.log", binary=anvil)
     yield chain.start()
     chain.stop()

@@ -48,7 +48,7 @@ async def raw(ground: ChainWorld) -> AsyncIterator[asyncpg.Connection]:
 
 @asynccontextmanager
 async def locked(raw: asyncpg.Connection, query: str, *arguments: Any) -> AsyncIterator[None]:
-    """Hold rows, and commit at the end."""
+    """Lock rows, and commit at the end."""
     async with raw.transaction():
         await raw.execute(query, *arguments)
         yield
@@ -62,7 +62,7 @@ async def until(found: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def waiting(raw: asyncpg.Connection, count: int) -> None:
-    """Wait until so many connections wait for a lock."""
+    """Wait until this many connections wait for a lock."""
 
     async def found() -> bool:
         # Inside a transaction, who is connected is remembered from the first look on.
@@ -182,7 +182,7 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
 
 
 async def test_a_lock_is_proven_for_several_at_once(settings: Settings) -> None:
-    """What is read and what is written at the same time are both proven."""
+    """The values that are read and written at the same time are both proven."""
     async with hold_advisory_lock(settings.database_url, "watch:native", verified_for_s=0) as lock:
         await asyncio.gather(*(lock.verify() for _ in range(3)))
         assert lock.is_held

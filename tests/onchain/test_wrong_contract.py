@@ -30,7 +30,7 @@ async def set_code(ground: ChainWorld, code: str) -> None:
 
 
 def other(code: str) -> str:
-    """Change one byte of the code's metadata: it still does what it did."""
+    """Change a byte of the code's metadata, which does not affect its behaviour."""
     return f"{code[:-70]}{int(code[-70], 16) ^ 1:x}{code[-69:]}"
 
 

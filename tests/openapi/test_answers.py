@@ -209,7 +209,7 @@ async def _advance_clock(api: Api, created: Answer) -> Answer:
 
 
 async def _act_on_test_payment(api: Api, action: str) -> Answer:
-    """Do what a test key may to a new payment of its own; one is paid before it is disputed."""
+    """Run a test key's action on a new payment, which is paid before it is disputed."""
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     async with Api(api.base, replace(api.world, api_key=issued.api_key)) as side:
         order = {"currency": "USD", "amount": "25.50"} if action == "transfer" else {}
@@ -241,7 +241,7 @@ async def _transfer_to_test_payment(api: Api, created: Answer) -> Answer:
 
 
 async def _send_test_transfer(api: Api, created: Answer) -> Answer:
-    """Press the button of a new test payment's deposit page."""
+    """Press the button on a new test payment's deposit page."""
     del created
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     methods = await api.world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
@@ -276,14 +276,14 @@ async def _submit(api: Api, created: Answer) -> Answer:
 
 
 async def _follow(api: Api, created: Answer) -> Answer:
-    """Listen to a checkout that ends, so that its stream does."""
+    """Open the event stream of a checkout that ends, so that the stream ends too."""
     path = f"/v1/checkout/{created.json['checkout_id']}"
     await api.send("POST", f"{path}/cancel")
     return await api.send("GET", f"{path}/events")
 
 
 async def _session(api: Api, created: Answer) -> str:
-    """Select a token for it; gives the path of its session."""
+    """Select a token for it; return the path of its session."""
     del created  # it is in baht, which no token is pegged to
     selected = await _selected(api, "USDT")
     return f"/v1/onchain/sessions/{selected.json['session']['id']}"
@@ -305,7 +305,7 @@ async def _wallet_code(api: Api, created: Answer) -> Answer:
 
 
 async def _select_deposit(api: Api) -> tuple[Answer, Answer]:
-    """Create a payment and select a deposit; gives both answers."""
+    """Create a payment and select a deposit; return both responses."""
     created = await api.create(currency="USD", amount="25.50")
     methods = await api.world.rows(
         "SELECT id FROM payment_method JOIN chain_contract USING (account_id)"
@@ -482,7 +482,7 @@ async def test_a_refund_is_described_in_every_status(api: Api, state: GatewayRef
 async def test_where_no_gateway_says_what_to_do_the_service_has_an_action_of_its_own(
     api: Api,
 ) -> None:
-    """One checkout has nothing selected, the other waits for its gateway to close the session."""
+    """One checkout has no selection, and the other waits for its gateway to close the session."""
     pending, elapsed = await api.create(), await api.create(expires_in=60)
     assert (await select(api, elapsed)).status == 200
     await api.world.move_clock(60)

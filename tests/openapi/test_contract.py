@@ -208,7 +208,7 @@ def _target(reference: dict[str, str]) -> Any:
 
 
 def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """Find what stands beside a schema as its example, and where, as a JSON pointer."""
+    """Return the examples next to schemas, with their JSON pointers."""
     if not isinstance(node, dict):
         return
     if {"schema", "example"} <= node.keys():

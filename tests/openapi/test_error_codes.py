@@ -205,7 +205,7 @@ async def database_away(api: Api) -> Answer:
 
 @dataclass(frozen=True)
 class Row:
-    """A code, its status and one case of its condition: a request, or what will bring it."""
+    """A code, its status, and a case of its condition: a request or its preparation."""
 
     code: str
     status: int

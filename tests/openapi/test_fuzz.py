@@ -143,7 +143,7 @@ def test_every_operation_of_the_contract_is_fuzzed() -> None:
 
 
 class Ids:
-    """Payments of every status to aim at; a `PENDING` one is made anew for each change."""
+    """Payments of every status as targets. A `PENDING` payment is recreated after each change."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Ids:
         self._read: Answer | None = None  # a `PENDING` one that is only read
 
     def aim(self, case: Case, status: str) -> None:
-        """Give the case the id of a payment in this status, in place of its own invention."""
+        """Replace a generated id with the id of a payment in this status."""
         for name, value in (("payment_id", "id"), ("checkout_id", "checkout_id")):
             if name in case.path_parameters:
                 created = self._known.get(status) or self._pending(case.method)
@@ -194,14 +194,14 @@ class Ids:
 
 @pytest.fixture(autouse=True)
 def streams_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody here waits for five minutes."""
+    """No request waits for five minutes."""
     monkeypatch.setattr(responses, "HEARTBEAT_S", 0.01)
     monkeypatch.setattr(responses, "STREAM_S", 0.0)
 
 
 @pytest.fixture
 async def ids(api: Api) -> Ids:
-    """One payment in each status but the first, and an origin to return to."""
+    """A payment in each status except the first, and a registered origin."""
     await api.world.rows("UPDATE merchant SET allowed_origins = $1", [SHOP])
     known = {"EXPIRED": await api.create(expires_in=1)}
     await api.world.move_clock(2)
@@ -213,7 +213,7 @@ async def ids(api: Api) -> Ids:
 
 
 async def _key(api: Api, path: str) -> dict[str, str]:
-    """Authorize as the merchant, or as its test merchant where no live key is accepted."""
+    """Authorize as the merchant, or as its test merchant if live keys are not accepted."""
     if not path.startswith("/v1/test/"):
         return api.bearer()
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
@@ -221,7 +221,7 @@ async def _key(api: Api, path: str) -> dict[str, str]:
 
 
 async def _sessions(api: Api) -> dict[str, str]:
-    """Sessions on a chain, one that can be paid and one whose payment has failed."""
+    """On-chain sessions: a session that can be paid, and one whose payment has failed."""
     method = (await offer_tokens(api.world))["NATIVED"]
     session_ids: dict[str, str] = {}
     for status in ("PROCESSING", "FAILED"):
@@ -250,7 +250,7 @@ async def test_requests_made_from_the_contract_are_answered_as_it_says(
 
 
 def _session() -> requests.Session:
-    """Open a session that does not look for proxies and passwords before every request."""
+    """Open a session that does not look up proxies and passwords before every request."""
     session = requests.Session()
     session.trust_env = False
     return session
@@ -296,7 +296,7 @@ async def _fuzz(api: Api, ids: Ids, name: str) -> None:
 
 
 async def test_every_rule_of_the_contract_is_kept_by_itself(api: Api, ids: Ids) -> None:
-    """Each field alone at the edges of what it may be: chance seldom gets past the field before."""
+    """Each field separately at its limits, because random values seldom pass earlier fields."""
     session = _session()
     unlike: list[str] = []
     keys = {path: await _key(api, path) for _, path, said in operations() if said["security"]}
@@ -325,7 +325,7 @@ async def test_every_rule_of_the_contract_is_kept_by_itself(api: Api, ids: Ids) 
 
 
 def _hold(answer: schemathesis.Response) -> None:
-    """Hold an answer to the contract as every other client of the tests does."""
+    """Check a response against the contract, like every other client in the tests."""
     sent = answer.request
     headers = {name: ", ".join(values) for name, values in answer.headers.items()}
     path = unquote(urlsplit(sent.url).path)
@@ -333,7 +333,7 @@ def _hold(answer: schemathesis.Response) -> None:
 
 
 def _likely(case: Case, api: Api) -> None:
-    """Let what fits the contract fit this world too, so that the request gets far."""
+    """Adjust valid values to this world, so that the request is processed further."""
     if case.meta.generation.mode is GenerationMode.NEGATIVE:
         return
     for name in ("cursor", "after"):  # opaque: no invented one can be read
@@ -356,7 +356,7 @@ def _likely(case: Case, api: Api) -> None:
 
 
 def _anew(case: Case) -> None:
-    """Give a good key another value: one that was used before would hide what else is wrong."""
+    """Replace a valid key, because a reused key would hide other errors."""
     sent = case.headers.get("Idempotency-Key")
     if sent is None:
         return
@@ -367,7 +367,7 @@ def _anew(case: Case) -> None:
 
 
 def _whole(case: Case) -> None:
-    """Write whole numbers without a fraction: to JSON Schema 1.0 is an integer, to us it is not."""
+    """Write whole numbers without a fraction: JSON Schema accepts 1.0 as an integer, we do not."""
     for container in (case.body, case.query):
         if isinstance(container, dict):
             for name, value in container.items():

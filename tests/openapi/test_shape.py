@@ -26,7 +26,7 @@ _GENERATED = re.compile(r"Inline|\d{3}|Request$")
 
 
 def _nodes(node: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Walk over every object of the contract but its examples."""
+    """Iterate over every object in the contract, except examples."""
     if isinstance(node, dict):
         yield where, node
         for name, member in node.items():
@@ -171,7 +171,7 @@ def test_the_pattern_of_a_key_takes_what_the_service_takes(key: str) -> None:
 
 
 def test_every_next_action_of_the_contract_is_made_by_an_adapter_or_by_the_service() -> None:
-    """The kit holds each adapter to the action of its traits; `test_answers` the service's own."""
+    """The kit checks each adapter's actions, and `test_answers` the service's."""
     made = {TRAITS[provider].action for provider in HARNESSES}
     mapping = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
     assert made | OWN_ACTIONS == set(mapping)

@@ -31,7 +31,7 @@ _SHOWN_ONCE = {"api_key", "callback_secret", "token"}
 
 
 async def _lines(world: World, but: list[Any] | None = None) -> list[Any]:
-    """Read the log, but for the lines that are known; those of one millisecond have no order."""
+    """Read the log without known entries. Entries of the same millisecond have no order."""
     return await world.rows(
         "SELECT id, who, why, action, merchant_id, details::text AS details FROM audit "
         "WHERE id <> ALL($1::uuid[]) ORDER BY id",
@@ -68,7 +68,7 @@ async def test_every_change_writes_one_line_and_a_read_none(stage: Stage) -> Non
 
 
 def _agreed(action: str, others: dict[str, Any]) -> dict[str, Any]:
-    """Check the other lines of what two persons do; give what the change's own line has more."""
+    """Check the other entries of two-person changes; return the additional fields of the change."""
     if action.startswith("approval."):
         done = {"chain.set"} if action == "approval.approve" else set()
         assert set(others) == done

@@ -73,7 +73,7 @@ from tests.support.world import Answer, Api, World
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Policies are read anew for every request."""
+    """Reload the policies for every request."""
     return settings.model_copy(update={"policy_cache_s": 0.0})
 
 
@@ -82,7 +82,7 @@ async def _quoted(api: Api, created: Answer, query: str = "?country=TH") -> list
 
 
 async def _catalog(api: Api, key: str | None = None) -> dict[str, set[str]]:
-    """Read what can be paid with where."""
+    """Return the payable currencies and countries."""
     answer = await api.send("GET", "/v1/catalog", headers=api.bearer(key))
     return {
         one["country_code"]: {currency["currency"] for currency in one["currencies"]}

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture
 async def operated(world: World) -> AsyncIterator[Service]:
-    """No sandbox: a change needs a reason."""
+    """Outside the sandbox, in which a change needs a reason."""
     async with out_of_the_sandbox(world) as service:
         yield service
 
@@ -65,7 +65,7 @@ async def test_every_operation_can_be_done_by_its_route(
 
 
 async def _approve(operator: Api, stage: Stage, proposed: Answer) -> Answer:
-    """Let Alan agree to what Ada has proposed."""
+    """Let Alan approve Ada's proposal."""
     sent = {"approval_id": proposed.json["approval"]["id"], "why": "agreed"}
     answer = await ask(operator, stage.tokens["Alan"], "approval.approve", sent)
     assert answer.status == 200, answer.body
@@ -163,7 +163,7 @@ _VALUES = st.recursive(
 
 
 def _like(value: object) -> st.SearchStrategy[Any]:
-    """Give what has an example's type, so that it gets far, or anything."""
+    """Generate a value of an example's type, which is processed further, or any value."""
     if isinstance(value, int) or str(value).startswith("$"):
         return _NUMBERS | _TEXTS
     if isinstance(value, list):
@@ -175,7 +175,7 @@ def _like(value: object) -> st.SearchStrategy[Any]:
 
 @st.composite
 def _bodies(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """An example, a field or two of which hold something else."""
+    """An example with one or two fields replaced."""
     action = draw(st.sampled_from(sorted(OPERATIONS)))
     names = [one.name for one in fields(OPERATIONS[action])] or ["why"]
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))

@@ -39,7 +39,7 @@ _OWN = {"operator.replace"}  # one's own token: every role
 
 
 def _least(action: str) -> Role:
-    """Say who may do an operation, independently of its class."""
+    """Return the roles that may run an operation, independently of its class."""
     if action in _SUPPORT:
         return Role.SUPPORT
     if issubclass(OPERATIONS[action], ReadOperation) or action in _OWN:
@@ -68,7 +68,7 @@ def test_a_role_includes_those_before_it_and_no_other() -> None:
 async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
     operator: Api, stage: Stage, role: Role
 ) -> None:
-    """Bodies are empty: what is let in is refused for them, and nothing is changed."""
+    """Bodies are empty, so permitted requests are rejected for them and change nothing."""
     headers = operator.bearer(await stage.world.operator_token(f"of {role}", role))
     for action, kind in OPERATIONS.items():
         if action == "operator.replace":

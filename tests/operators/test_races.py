@@ -34,7 +34,7 @@ from tests.support.world import World
 
 @dataclass
 class _Gate:
-    """Where a slow change stops before its commit."""
+    """The point before its commit at which a slow change stops."""
 
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,7 +91,7 @@ def settings(settings: Settings) -> Settings:
 
 @asynccontextmanager
 async def _uncommitted(world: World, change: ChangeOperation[Any]) -> AsyncIterator[None]:
-    """Make a change and do not commit it before the end."""
+    """Make a change without committing it before the end."""
     gate = _Gate()
     _gate.set(gate)
     changing = asyncio.create_task(world.perform(change))
@@ -111,7 +111,7 @@ async def _until(reached: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def _beside(world: World, first: ChangeOperation[Any], second: ChangeOperation[Any]) -> None:
-    """Begin one change, then the other, which must wait; commit the first, then the second."""
+    """Start a change, then another that must wait; commit the first, then the second."""
 
     async def waits() -> bool:
         [row] = await world.rows(
@@ -184,7 +184,7 @@ async def test_a_contracts_account_keeps_its_name_when_it_is_retired_meanwhile(
 
 
 async def test_payments_do_not_wait_for_an_operator(world: World) -> None:
-    """Sessions, captures and cases refer to what is being changed; no key of it changes."""
+    """Sessions, captures and cases reference the changed row, whose keys do not change."""
     for change in (
         _SlowAccount(account_id=world.account_id, name="main"),
         _SlowMethod(method_id=world.card, label="Card!"),

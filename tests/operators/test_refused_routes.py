@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 
 @fixture(loop_scope=LOOP, scope=LOOP)
 async def installation(shared_world: World) -> AsyncIterator[tuple[Stage, Api]]:
-    """Arrange what the operations' examples name, and serve it: no sandbox, reasons are needed."""
+    """Create the objects of the examples, and serve them outside the sandbox, with reasons."""
     async with out_of_the_sandbox(shared_world) as service:
         stage = await make_stage(shared_world, service)
         async with operator_port(shared_world.service.settings, shared_world, service) as api:

@@ -30,7 +30,7 @@ def _now() -> dict[str, float]:
 
 @pytest.fixture
 def counted() -> Counted:
-    """Give what was counted since the test began."""
+    """Return the counts since the test began."""
     before = _now()
     return lambda: {
         key: value - before.get(key, 0)
@@ -41,12 +41,12 @@ def counted() -> Counted:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count what happened a moment ago too."""
+    """Also count very recent events."""
     monkeypatch.setattr(hourly_figures, "SETTLING_DELAY_S", -1.0)
 
 
 async def _count(world: World) -> None:
-    """Count until nothing waits: an hour that is over comes first."""
+    """Count until nothing is pending. A finished hour comes first."""
     while await count_outcomes(world.database):
         pass
 

@@ -63,7 +63,7 @@ STORED = """
 
 
 class History:
-    """Payments that end, are refunded and disputed, at times of a clock that stands still."""
+    """Payments that end, are refunded and are disputed, with a stopped clock."""
 
     def __init__(self, world: World, clock: StoppedClock, chance: random.Random) -> None:
         self.world = world
@@ -72,7 +72,7 @@ class History:
         self._paid: list[Payment] = []
 
     async def step(self) -> None:
-        """Let something happen, then time pass, then maybe a worker count."""
+        """Create an event, advance the clock, and possibly let a worker count."""
         steps = [self.pay, self.pay, self._fail, self._cancel, self._expire, self._attempt]
         if self._paid:
             steps += [self._refund, self._refund, self._dispute]
@@ -137,7 +137,7 @@ class History:
 
 
 async def attempt(world: World, event_id: UUID, *, delivered: bool) -> None:
-    """Record an attempt that took four seconds, with an id of the database's time."""
+    """Record an attempt that took four seconds, with an id from the database's time."""
     [row] = await world.rows("SELECT (extract(epoch FROM clock()) * 1000)::bigint AS ms")
     made = AttemptRecord(
         id=UUID(int=row["ms"] << 80 | uuid4().int >> 64),
@@ -163,7 +163,7 @@ async def clock(world: World) -> StoppedClock:
 
 
 async def settle(world: World, clock: StoppedClock) -> None:
-    """Count whatever is left to count, as a worker does in the end."""
+    """Count everything that remains, as a worker finally does."""
     await clock.move(2 * HOUR_MS)
     while await hourly_figures.count_outcomes(world.database):
         pass

@@ -39,7 +39,7 @@ ENDED = """
 
 @dataclass
 class CountingReads(Executor):
-    """The database, which counts the statements that it is asked for."""
+    """The database, with a count of its statements."""
 
     database: Executor
     statements: int = 0
@@ -78,7 +78,7 @@ async def stored(world: World) -> dict[tuple[str, str], Amount]:
 async def test_figures_in_memory_are_those_of_the_rows_over_random_histories(
     world: World, clock: StoppedClock, seed: int
 ) -> None:
-    """Closed hours come from memory, and the others from each reading."""
+    """Closed hours come from memory, and other hours from each read."""
     ours = Clock()
     cache = OverviewCache(world.database, ours)
     history = History(world, clock, random.Random(seed))

@@ -35,7 +35,7 @@ FROM told
 
 @pytest.fixture
 async def raw(world: World) -> AsyncIterator[asyncpg.Connection]:
-    """A merchant with a backlog that is due, and another one with failed deliveries."""
+    """A merchant with a due backlog, and another with failed deliveries."""
     connection = await world.other_connection()
     await connection.execute(_SEED, world.merchant_id, ROWS, -1)
     await connection.execute("VACUUM ANALYZE")
@@ -55,7 +55,7 @@ async def _explain(
 async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
     world: World, raw: asyncpg.Connection
 ) -> None:
-    """The planner expects as few rows as there will be: else it would scan whole tables."""
+    """The planner expects the correct number of rows. Otherwise, it would scan whole tables."""
     other = (await world.other_merchant()).merchant.id
     await raw.execute(_SEED, other, ROWS, 3600)
     limits = [(world.merchant_id, 16), (other, 16)]

@@ -32,7 +32,7 @@ from tests.support.world import World, patient
 
 
 async def quote_of(world: World) -> Quote:
-    """Give a quote that fits every payment of 1590.00 THB."""
+    """Return a quote that fits every payment of 1590.00 THB."""
     return (await world.select(await world.create())).session.quote
 
 
@@ -41,7 +41,7 @@ def selection(payment: Payment, quote: Quote, **changes: Any) -> NewSelection:
 
 
 def start(opener: SessionOpener, leading: Any, *others: Any) -> list[asyncio.Task[Any]]:
-    """Start the others in one batch: they gather behind one that is run alone."""
+    """Start the others in one batch: they gather behind a selection that runs alone."""
     run: Callable[[Any], Awaitable[Any]] = (
         opener.store
         if isinstance(leading, NewSelection)
@@ -55,7 +55,7 @@ def start(opener: SessionOpener, leading: Any, *others: Any) -> list[asyncio.Tas
 
 
 async def store(world: World, quote: Quote, selections: Sequence[NewSelection]) -> list[Any]:
-    """Store sessions in one batch; gives them, or why each is refused."""
+    """Store sessions in one batch; return the sessions or their errors."""
     leading = selection(await world.create(), quote)
     first, *tasks = start(world.service.session_opener, leading, *selections)
     await first
@@ -63,7 +63,7 @@ async def store(world: World, quote: Quote, selections: Sequence[NewSelection]) 
 
 
 async def opening(world: World, quote: Quote, count: int) -> list[Session]:
-    """Store so many sessions, each of a payment of its own."""
+    """Store this many sessions, each of a separate payment."""
     payments = [await world.create() for _ in range(count)]
     return await store(world, quote, [selection(payment, quote) for payment in payments])
 
@@ -71,7 +71,7 @@ async def opening(world: World, quote: Quote, count: int) -> list[Session]:
 async def answer(
     world: World, quote: Quote, answers: Sequence[tuple[Session, CreateSessionResult]]
 ) -> list[SelectedSession]:
-    """Have answers applied in one batch."""
+    """Apply gateway responses in one batch."""
     [leading] = await opening(world, quote, 1)
     first, *tasks = start(world.service.session_opener, (leading, created(leading)), *answers)
     await first
@@ -86,7 +86,7 @@ def created(session: Session) -> CreateSessionResult:
 
 
 async def transactions(world: World, table: str, ids: Sequence[UUID]) -> int:
-    """Count the transactions that wrote rows last."""
+    """Count the transactions that last wrote the rows."""
     rows = await world.rows(
         f"SELECT DISTINCT xmin::text FROM {table} WHERE id = ANY($1::uuid[])",
         list(ids),

@@ -35,7 +35,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @pytest.fixture
 async def stranded(world: World) -> tuple[Payment, Session]:
-    """A payment whose time is over, on a chain that nobody watches."""
+    """A payment past its deadline, on an unwatched chain."""
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     methods = await offer_tokens(world)
@@ -56,7 +56,7 @@ async def propose(world: World, payment: Payment) -> str:
 
 
 async def end_by_two(world: World, payment: Payment) -> Any:
-    """Let Ada propose and Alan approve; gives what came of it."""
+    """Let Ada propose and Alan approve; return the result."""
     approval = Approve(approval_id=await propose(world, payment))
     return (await world.service.run_operation(approval, ALAN)).result
 
@@ -69,7 +69,7 @@ async def refusal(world: World, payment: Payment) -> str:
 
 
 async def ask_all(world: World) -> None:
-    """Let the janitor ask about every session that has not ended."""
+    """Let the janitor inquire about every session that has not ended."""
     await world.rows("UPDATE session SET inquire_at = clock() WHERE inquire_at IS NOT NULL")
     for ask in await session_store.claim_due(world.database, 100, 60.0, []):
         await world.service.session_inquirer.inquire(ask)
@@ -128,7 +128,7 @@ async def test_a_halted_chain_is_not_watched_either(
 async def test_it_is_refused_while_its_chain_is_watched(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
-    """Also where the watcher has come back between the two people."""
+    """Even if the watcher has come back between the proposal and the approval."""
     payment, _ = stranded
     waiting = await propose(world, payment)
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)

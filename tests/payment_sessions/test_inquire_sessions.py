@@ -27,11 +27,11 @@ DAY_S = 24 * 3600
 
 
 class _Crash(BaseException):
-    """Our process dies."""
+    """The process dies."""
 
 
 async def wait_s(world: World, session_id: UUID) -> float | None:
-    """Tell how long the janitor waits before it asks about a session again."""
+    """Return the janitor's delay before the next inquiry about a session."""
     [row] = await world.rows(
         "SELECT extract(epoch FROM inquire_at - clock())::float8 AS wait FROM session "
         "WHERE id = $1",
@@ -41,7 +41,7 @@ async def wait_s(world: World, session_id: UUID) -> float | None:
 
 
 async def crash_in_selection(world: World) -> tuple[Payment, UUID]:
-    """Select, and die while the gateway is asked: a session stays `opening`."""
+    """Select a method, and die during the gateway request: the session stays `opening`."""
 
     def crash(_: object) -> None:
         raise _Crash
@@ -121,7 +121,7 @@ async def test_an_answer_that_limits_our_inquiries_ends_them_for_half_an_hour(
 async def test_a_session_is_closed_soon_although_its_gateway_limits_our_requests_once(
     world: World,
 ) -> None:
-    """Until it is closed, the buyer may pay it beside the method that replaced it."""
+    """Until it is closed, the buyer may pay it in addition to the method that replaced it."""
     payment = await world.create(expires_in_s=86_400)
     first = (await world.select(payment, world.card)).session
     await world.select(payment, world.transfer)

@@ -74,18 +74,18 @@ class Case:
 
     @property
     def under_way(self) -> bool:
-        """The payment ended while this selection had not."""
+        """The payment ended before this selection did."""
         ended = self.status in PAID_ONCE | ENDED_UNPAID
         return ended and self.session.status is SessionStatus.OPENING
 
     @property
     def live(self) -> bool:
-        """The payment waits for this session."""
+        """The payment is waiting for this session."""
         return self.current and self.status == "PROCESSING"
 
     @property
     def tried(self) -> bool:
-        """The buyer has had his tries."""
+        """The buyer has used all attempts."""
         return self.session.declines >= 3
 
     @property

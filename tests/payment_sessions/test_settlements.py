@@ -18,7 +18,7 @@ from tests.support.world import World, patient
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Whoever waits for another waits as long as a slow machine needs."""
+    """Allow transactions to wait for locks as long as a slow machine needs."""
     return patient(settings)
 
 

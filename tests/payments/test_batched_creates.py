@@ -21,7 +21,7 @@ from tests.support.world import World
 async def create_together(
     world: World, *requests: CreatePaymentRequest
 ) -> list[asyncio.Task[CreatedPayment]]:
-    """Start creates in one batch: they gather behind one that is run alone."""
+    """Start creation requests in one batch: they gather behind a request that runs alone."""
     creator = world.service.payment_creator
     leading = asyncio.create_task(creator.create(world.request()))
     started = [asyncio.create_task(creator.create(request)) for request in requests]
@@ -114,7 +114,7 @@ async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(wor
 async def test_batches_of_two_processes_claim_their_keys_in_one_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise each could wait for a key of the other, until the database ends one of them."""
+    """Otherwise, each could wait for a key of the other, until the database detects a deadlock."""
     # A batch that waits for 50 ms is split by the batcher, which is not part of this test.
     monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")
     requests = [world.request() for _ in range(40)]

@@ -19,7 +19,7 @@ DENIAL = FraudDenial(rule_id=1, code="BLOCKED", level=RiskLevel.HIGH, score=90, 
 
 
 class Work:
-    """Waits until it is told what to do; counts how often it was begun."""
+    """Waits for instructions, and counts its calls."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -62,7 +62,7 @@ async def started(
 
 
 async def next_has_begun(work: Work) -> None:
-    """Wait for the second try, and for everyone else to see it."""
+    """Wait for the second attempt, and for all others to see it."""
     async with asyncio.timeout(PATIENCE_S):
         while work.begun < 2:
             await asyncio.sleep(0)

@@ -171,7 +171,7 @@ async def test_a_replay_after_the_clock_of_a_test_payment_was_moved_has_the_firs
 async def test_what_is_stored_under_a_key_has_a_version_and_a_new_optional_field_changes_none(
     api: Api,
 ) -> None:
-    """A change of these bytes turns retries across an update into 409: add a version instead."""
+    """Changing these bytes turns retries across an update into 409. Add a version instead."""
     golden = {
         b'{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1"}': (
             "01b523815d882f1bcb86c57bd3150a75b1fb151301c46cc2d684deca07d5d92c21"

@@ -35,7 +35,7 @@ CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 async def sweep(world: World, limit: int = 500) -> int:
-    """Run the worker's step once; gives how many payments it touched."""
+    """Run the worker's step once; return the number of affected payments."""
     async with world.database.transaction() as tx:
         pending = await expire_pending(tx, limit)
     async with world.database.transaction() as tx:
@@ -43,7 +43,7 @@ async def sweep(world: World, limit: int = 500) -> int:
 
 
 async def ask_all(world: World) -> int:
-    """Let the janitor ask about every session that is due."""
+    """Let the janitor inquire about every due session."""
     due = await session_store.claim_due(world.database, 100, 60, [])
     for ask in due:
         await world.service.session_inquirer.inquire(ask)
@@ -169,7 +169,7 @@ async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: Wor
 
 
 async def test_a_payment_that_elapses_after_it_was_read_is_not_selected(world: World) -> None:
-    """The read said it was alive; only the check under the lock can know."""
+    """The read returned it as open, so only the check under the lock can detect the end."""
     payment = await world.create()
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
     await world.select(payment)
@@ -249,7 +249,7 @@ async def test_a_silent_gateway_holds_an_expiry_up_for_its_patience_only(world: 
 
 
 async def young_processing(world: World) -> Payment:
-    """Let a payment elapse whose method was selected in its last minute."""
+    """Expire a payment whose method was selected in its last minute."""
     payment = await world.create(expires_in_s=60)
     await world.select(payment)
     await world.move_clock(60)
@@ -278,7 +278,7 @@ async def test_a_session_that_its_gateway_does_not_know_or_cannot_close_is_silen
 async def test_by_default_a_payment_whose_order_was_never_opened_expires_within_30_seconds(
     world: World,
 ) -> None:
-    """Selected in the last minute, by the workers' own intervals, each answer a second late."""
+    """Selected in the last minute, with the workers' intervals, and responses after a second."""
     clock = await StoppedClock(world).stop()
     payment = await world.create()
     await clock.move((TTL_S - 60) * 1_000)
@@ -300,7 +300,7 @@ async def test_by_default_a_payment_whose_order_was_never_opened_expires_within_
 
 
 async def work_until(world: World, clock: StoppedClock, payment: Payment, latest_ms: int) -> int:
-    """Do the workers' steps by default intervals until a payment is EXPIRED; tells when that is.
+    """Run the workers' steps at default intervals until a payment is EXPIRED; return the time.
 
     The inquiries come just before the sweep, so that each has to wait for the other.
     """
@@ -328,7 +328,7 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
 
 
 async def test_money_that_its_gateway_has_told_for_another_session_is_silence(world: World) -> None:
-    """A capture counts once, so that this word ends nothing: nor may it hold up anything."""
+    """A capture counts once, so this report ends nothing, and must not delay anything."""
     first = await world.create()
     paid = (await world.select(first)).session
     await world.report(first, paid.id, captured(159000, reference="of both"))
@@ -359,7 +359,7 @@ async def test_an_adapter_that_fails_holds_up_no_expiry(world: World) -> None:
 
 
 async def decide_for_a_day(world: World, payment: Payment) -> UUID:
-    """Let the gateway say for a day that it is deciding."""
+    """Let the gateway report for a day that it is undecided."""
     session_id = (await world.see(payment)).payment.session_id
     assert session_id is not None
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)

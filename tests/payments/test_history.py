@@ -152,7 +152,7 @@ words = st.sampled_from(
 
 
 class Crash(BaseException):
-    """Our process dies while it asks the gateway."""
+    """The process dies during the gateway request."""
 
 
 class Broken(Exception):  # noqa: N818 - as its brothers
@@ -160,7 +160,7 @@ class Broken(Exception):  # noqa: N818 - as its brothers
 
 
 class History(RuleBasedStateMachine):
-    """One database's life: a handful of payments and everything that may happen to them."""
+    """The life of a database: a few payments and all their possible events."""
 
     world: World
     run: Callable[[Act], Any]
@@ -516,7 +516,7 @@ class History(RuleBasedStateMachine):
         assert self.told <= {(c["session_id"], c["reference"]) for c in captures}
 
     def _check_disputes(self, captures: Any, cases: Any, disputes: Any, given: Any) -> None:
-        """A dispute has one case and holds its amount; nothing is promised back beyond it."""
+        """A dispute has one case and reserves its amount, which cannot be refunded."""
         for capture in captures:
             own = [d for d in disputes if d["capture_id"] == capture["id"]]
             held = sum(d["amount_minor"] for d in own if d["state"] in HOLDING)
@@ -564,12 +564,12 @@ class History(RuleBasedStateMachine):
             assert (case["status"] == "REFUNDED") == (refund["status"] == "SUCCEEDED")
 
     def teardown(self) -> None:
-        """Let all time pass and the workers work: everything comes to its one end."""
+        """Advance the clock and run the workers until every payment has ended once."""
         self.run(self._come_to_an_end())
         self.it_holds()
 
     async def _leave_processing(self) -> None:
-        """Whatever a gateway says for a day and a bit, nothing stays PROCESSING."""
+        """Whatever a gateway reports for more than a day, no payment stays PROCESSING."""
         start_s = self.clock_s + 7200
         for hours in (0, 0.1, 0.2, 12, 24.2, 24.3, 24.4):
             await self.world.move_clock(start_s + hours * 3600)
@@ -596,7 +596,7 @@ class History(RuleBasedStateMachine):
         assert (left, alive, unpaid) == ([], [], [])
 
     def do(self, *acts: Act) -> None:
-        """Do one thing, or several at once; we may decline, and nothing else may go wrong."""
+        """Run one or several concurrent actions, which may be rejected but must not fail."""
 
         async def all_of() -> list[Any]:
             return await asyncio.gather(*acts, return_exceptions=True)
@@ -608,13 +608,13 @@ class History(RuleBasedStateMachine):
                 raise result
 
     def _payment(self, number: int) -> Payment:
-        """Choose one, mostly among those that still live, the newest first."""
+        """Choose a payment, usually one that has not ended, newest first."""
         living = [one for one in self.payments if self.seen[one.id]["status"] not in ENDING]
         chosen = living if living and number % 4 else self.payments
         return chosen[-1 - number // 4 % len(chosen)]
 
     def _paid(self, number: int) -> Payment:
-        """Choose one, mostly among those that were paid, the newest first."""
+        """Choose a payment, usually a paid one, newest first."""
         paid = [one for one in self.payments if self.seen[one.id]["status"] in WAS_PAID]
         chosen = paid if paid and number % 6 else self.payments
         return chosen[-1 - number // 4 % len(chosen)]
@@ -661,7 +661,7 @@ def _word(session_id: UUID, word: str) -> SessionReport | OutcomeUnknown:
 
 
 class TalkingGateway(FakeGateway):
-    """A fake that can speak before it answers, and of each session by its own name."""
+    """A fake that can call back before it responds, with a separate name for each session."""
 
     before_answer: Callable[[UUID], Act] | None = None
     say_refund: Callable[[Any], RefundReport | OutcomeUnknown]
@@ -706,7 +706,7 @@ async def execute(world: World, *statements: str) -> None:
 
 @pytest.fixture
 def stage(settings: Settings) -> Iterator[type[History]]:
-    """One service in a loop of its own, for all histories."""
+    """A service in a separate event loop, for all histories."""
 
     async def open_world() -> World:
         gateway = TalkingGateway()

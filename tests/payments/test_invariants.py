@@ -25,7 +25,7 @@ Start = Callable[[World], Awaitable[tuple[Payment, UUID]]]
 
 
 def words(start: str) -> list[SessionReport]:
-    """List every word; each start has captures of its own."""
+    """List all reports; each initial state has separate captures."""
     return [
         *(
             SessionReport(state=state)

@@ -50,7 +50,7 @@ _PLACES: list[dict[str, Any]] = [
 
 
 def rows_read(node: dict[str, Any]) -> float:
-    """Count what was read of the table and its indexes, shown or thrown away."""
+    """Count the table and index rows that were read, whether returned or discarded."""
     return sum(
         one["Actual Loops"]
         * sum(
@@ -66,7 +66,7 @@ def rows_read(node: dict[str, Any]) -> float:
 def template(
     databases: Databases, any_settings: Settings, request: pytest.FixtureRequest
 ) -> Iterator[str]:
-    """A merchant whose payments are nearly all of one kind and of one payer."""
+    """A merchant whose payments are nearly all of the same kind and payer."""
 
     async def fill(world: World, raw: asyncpg.Connection) -> None:
         await _fill(world, raw, request.param)

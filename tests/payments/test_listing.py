@@ -191,7 +191,7 @@ async def test_nobody_sees_another_merchants_payments(api: Api) -> None:
 
 
 async def test_a_cursor_is_a_place_and_opens_nothing(api: Api) -> None:
-    """Another merchant's cursor, or one of other filters, is a place in the caller's own list."""
+    """A cursor of another merchant or filter is a position in the caller's own list."""
     other = await api.world.other_merchant()
     await write_payments(api.world, 30)
     mine = [row.id for row in await rows_of(api)]

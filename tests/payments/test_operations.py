@@ -134,7 +134,7 @@ async def test_support_may_not_refund(world: World) -> None:
 
 
 async def test_who_asked_for_a_refund_that_waits_cannot_approve_it(world: World) -> None:
-    """Above a threshold on a chain it waits; here it is made to wait after it was reserved."""
+    """Above a threshold on a chain it needs approval; here it waits after it was reserved."""
     payment = await paid(world)
     made = await refund(world, payment)
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")

@@ -51,7 +51,7 @@ TOTAL_MINOR = 159000
 
 @dataclass(frozen=True)
 class Manners:
-    """How a gateway behaves, as far as the lifecycle can tell."""
+    """A gateway's behaviour, as far as it affects the lifecycle."""
 
     attempts: bool = False  # a decline leaves the buyer free to try again there
     closes: bool = True  # it can be told that a session is not wanted any more
@@ -70,7 +70,7 @@ MANNERS = {
 
 
 class Stand(FakeGateway):
-    """A gateway that keeps books of its sessions, and has the manners of an adapter."""
+    """A gateway that records its sessions and imitates an adapter's behaviour."""
 
     def __init__(self, provider: str, capabilities: GatewayCapabilities) -> None:
         super().__init__()
@@ -104,25 +104,25 @@ class Stand(FakeGateway):
         return self.said[session.session_id]
 
     def take_money(self, session_id: UUID) -> SessionReport:
-        """The buyer pays, whatever we think of the session."""
+        """The buyer pays, regardless of the session's state in our database."""
         capture = Capture(reference=f"cap-{uuid4()}", amount_minor=TOTAL_MINOR, currency="TWD")
         self.said[session_id] = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
         return self.said[session_id]
 
     def give_up(self) -> None:
-        """Say of all that is still open that nothing can come of it any more."""
+        """Report that all open sessions can no longer be paid."""
         for session_id, report in self.said.items():
             if report.state is GatewaySessionState.OPEN:
                 self.said[session_id] = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 class Crash(BaseException):
-    """Our process dies while it asks the gateway."""
+    """The process dies during the gateway request."""
 
 
 @dataclass
 class Side:
-    """One gateway of a pair: its account, and the merchant's method there."""
+    """A gateway of a pair: its account, and the merchant's method there."""
 
     stand: Stand
     account_id: int
@@ -131,7 +131,7 @@ class Side:
 
 @dataclass
 class Pair:
-    """A payment, and the two ways that its buyer takes."""
+    """A payment, and its buyer's two selections."""
 
     world: World
     first: Side
@@ -150,14 +150,14 @@ class Pair:
         self.sessions[side.account_id] = chosen.session.id
 
     async def changed(self) -> Payment:
-        """A payment whose buyer has gone from the first gateway to the second."""
+        """A payment whose buyer has switched from the first gateway to the second."""
         payment = await self.begin()
         await self.select(payment, self.first)
         await self.select(payment, self.second)
         return payment
 
     async def hear(self, side: Side, report: SessionReport) -> None:
-        """Let a gateway call back; who calls nobody is asked by the janitor."""
+        """Let a gateway call back, or the janitor inquire if the gateway sends no callbacks."""
         session_id, service = self.sessions[side.account_id], self.world.service
         if side.stand.manners.calls_back:
             callback = VerifiedCallback(id=uuid4().hex, session_id=session_id, report=report)
@@ -171,13 +171,13 @@ class Pair:
                 await settle_session(tx, payment_id, session_id, report)
 
     async def succeed(self, side: Side) -> None:
-        """Let the buyer pay there, and the news come in twice."""
+        """Let the buyer pay there, and report it twice."""
         report = side.stand.take_money(self.sessions[side.account_id])
         for _ in range(2):
             await self.hear(side, report)
 
     async def expire(self) -> None:
-        """Let the time be over, also for gateways that can close nothing."""
+        """Let the deadline pass, even for gateways that cannot close sessions."""
         self.moved_s += TTL_S
         await self.world.move_clock(self.moved_s)
         await sweep(self.world)
@@ -190,7 +190,7 @@ class Pair:
         await sweep(self.world)
 
     async def ends(self, payment: Payment, status: str, *kinds: str) -> None:
-        """Hold how a payment ended: one event, its cases, and every surplus given back once."""
+        """Check the end of a payment: one event, its cases, and every surplus refunded once."""
         names = {"PAID": "completed", "FAILED": "failed", "EXPIRED": "expired"}
         told = [f"payment.{names.get(status, 'cancelled')}"]
         assert await self.world.status(payment) == status
@@ -230,7 +230,7 @@ class Stage:
     sides: dict[str, tuple[Side, Side]]
 
     def pairs(self, first: str) -> list[Pair]:
-        """Give every change from this gateway: to each other one, and to itself."""
+        """Return every switch from this gateway, to each other gateway and to itself."""
         return [
             Pair(self.world, self.sides[first][0], self.sides[second][second == first])
             for second in MANNERS
@@ -380,7 +380,7 @@ async def test_money_of_both_at_the_same_moment_pays_by_the_present_one(
 
 @FROM
 async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str) -> None:
-    """Whoever is first wins: the money pays and the change is refused, or it is a case."""
+    """The first one wins: the money pays and the switch is rejected, or the money is a case."""
     for pair in stage.pairs(first):
         payment = await pair.begin()
         await pair.select(payment, pair.first)
@@ -421,7 +421,7 @@ async def test_money_of_either_after_the_expiry_is_given_back(stage: Stage, firs
 
 @FROM
 async def test_money_of_either_after_the_cancel_is_given_back(stage: Stage, first: str) -> None:
-    """Both selections died before their gateways answered, so that the payment was PENDING."""
+    """Both selections died before their gateways responded, so the payment was PENDING."""
     for pair in stage.pairs(first):
         payment = await pair.begin()
         for side in (pair.first, pair.second):

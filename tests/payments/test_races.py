@@ -67,7 +67,7 @@ def start_callback(
 
 
 async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[SelectedSession]:
-    """Start a selection whose gateway does not answer before `hold` is set."""
+    """Start a selection whose gateway does not respond before `hold` is set."""
     world.gateway.hold = asyncio.Event()
     world.gateway.asked.clear()
     task = start_select(world, payment, world.card)
@@ -311,7 +311,7 @@ async def test_two_captures_at_once_are_one_payment_and_one_case(world: World) -
 
 
 def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
-    """Do what a create with this key does, in a transaction that others must wait for."""
+    """Run a creation request with this key in a transaction that blocks others."""
 
     async def work(tx: Tx) -> None:
         made = await world.create()  # a payment to stand for the first request's

@@ -17,7 +17,7 @@ _CREATES = 10
 
 
 class CountingProxy(FaultProxy):
-    """Counts what the driver sends: each request is one write, for it waits for the answer."""
+    """Counts the driver's writes: each request is one write, because it waits for the response."""
 
     asked = 0
 
@@ -55,7 +55,7 @@ def settings(settings: Settings, proxy: CountingProxy, monkeypatch: pytest.Monke
 
 
 async def _asked(api: Api, proxy: CountingProxy) -> int:
-    """Count what ten creates ask, after one that makes everything known."""
+    """Count the round trips of ten creation requests, after one that fills all caches."""
     assert (await api.create()).status == 201
     before = proxy.asked
     for number in range(_CREATES):
@@ -89,7 +89,7 @@ async def test_a_create_is_one_round_trip_where_lists_let_it_pass(
 
 
 async def test_a_velocity_of_payers_is_what_costs_more(api: Api, proxy: CountingProxy) -> None:
-    """So the count is a count: BEGIN, lock, count, create, COMMIT."""
+    """This shows that round trips are counted: BEGIN, lock, count, create, COMMIT."""
     await api.world.perform(
         AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=100, window_s=60)
     )

@@ -32,7 +32,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def found(world: World, text: str, **more: Any) -> dict[str, str | None]:
-    """Search; gives what each payment was found by."""
+    """Search; return the data by which each payment was found."""
     listed = await world.perform(SearchPayments(text=text, **more))
     return {payment.id: payment.found_by for payment in listed}
 
@@ -91,7 +91,7 @@ async def test_a_case_and_a_dispute_lead_to_their_payment(world: World) -> None:
 
 
 async def test_an_order_number_is_found_in_any_metadata_and_breaks_none(world: World) -> None:
-    """What PostgreSQL cannot take apart, such as half a surrogate pair, is stored all the same."""
+    """Data that PostgreSQL cannot parse, such as half a surrogate pair, is stored as well."""
     orders = {
         '{"order_id":"A-7","note":{"order_id":"B"}}': "A-7",
         '{"order_id":7}': "7",

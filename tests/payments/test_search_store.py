@@ -50,7 +50,7 @@ def crowded_template(databases: Databases, any_settings: Settings) -> Iterator[s
 
 @pytest.fixture
 def template(request: pytest.FixtureRequest, template: str) -> str:
-    """The crowded database for who asks for it, since copying it costs more than an empty one."""
+    """Return the crowded database on request, because copying it is slower than an empty one."""
     if "crowded" in request.fixturenames:
         return request.getfixturevalue("crowded_template")
     return template
@@ -128,7 +128,7 @@ _FILL = [
 async def _read(
     raw: asyncpg.Connection, asked: Recorder, *, pages: int, mode: str = "force_generic_plan"
 ) -> None:
-    """Plan and run a statement; it reads so many pages at most, and no large table whole."""
+    """Plan and run a statement, with a limit of pages and without scans of large tables."""
     await raw.execute(f"SET plan_cache_mode = {mode}")
     done = await plan(raw, asked)
     whole = {
@@ -168,7 +168,7 @@ async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.
 async def test_payments_that_share_a_searched_value_make_no_other_payment_slower(
     world: World, raw: asyncpg.Connection, change: str
 ) -> None:
-    """An index that keeps equal values in one chain of pages would be walked through each time."""
+    """An index with equal values in one chain of pages would be traversed each time."""
     await write_payments(world, _ROWS)
     await raw.execute(f"UPDATE payment SET {change % 'shared'}")
     await raw.execute("VACUUM (ANALYZE)")
@@ -178,7 +178,7 @@ async def test_payments_that_share_a_searched_value_make_no_other_payment_slower
 
 
 async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> int:
-    """Count the pages of an update: the least of three, since a full page is tidied first."""
+    """Count the pages of an update: the minimum of three, because a full page is pruned first."""
     update = "UPDATE payment SET %s WHERE id = (SELECT id FROM payment ORDER BY id LIMIT 1)"
     counts = []
     for _ in range(3):
@@ -227,7 +227,7 @@ async def test_a_timeline_reads_its_payment_alone(
 async def test_what_a_queue_reads_is_bounded_by_its_page(
     world: World, crowded: asyncpg.Connection
 ) -> None:
-    """Where no index holds what is listed in order, the newest so many are looked through.
+    """Without an index in list order, only the newest rows up to a limit are scanned.
 
     These tables have fewer rows than that, so PostgreSQL is told to leave their indexes no way out.
     """

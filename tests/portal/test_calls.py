@@ -26,7 +26,7 @@ _DAY_S = 24 * 3600
 
 
 async def _calls(world: World, count: int) -> list[Any]:
-    """Wait until so many calls are stored; newest first."""
+    """Wait until this many calls are stored; return them newest first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         found = await call_log.list_api_calls(world.database, world.merchant_id, 1_000)

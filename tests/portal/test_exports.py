@@ -49,7 +49,7 @@ async def _rows(person: Person, path: str) -> list[dict[str, str]]:
 
 
 async def _many_events(world: World, count: int, state: str) -> None:
-    """Give the merchant many events, whose payments do not matter and do not exist."""
+    """Create many events of the merchant, whose payments do not exist."""
     raw = await world.other_connection()
     await raw.execute("SET session_replication_role = replica")
     await raw.execute(
@@ -142,7 +142,7 @@ async def test_events_are_exported_by_state_and_order(api: Api, developer: Perso
 async def test_events_behind_ten_thousand_others_are_exported_too(
     api: Api, developer: Person, state: str
 ) -> None:
-    """A page of this filter ends after 10,000 events; an export goes on."""
+    """A page with this filter ends after 10,000 events, but an export continues."""
     await _many_events(api.world, 10_500, "skipped")
     await api.world.rows(
         "UPDATE delivery SET state = $1 WHERE event_id = (SELECT min(id::text)::uuid FROM event)",
@@ -273,7 +273,7 @@ async def _get(person: Person, path: str) -> Answer:
 
 
 async def test_an_export_has_no_row_of_another_merchant(api: Api, finance: Person) -> None:
-    """Also if its query names the other merchant's payment, order or cursor."""
+    """Even if its query contains the other merchant's payment, order or cursor."""
     created = await paid(api, metadata={"order_id": "OURS"}, payer_uid="ours")
     await refund(api, created, amount="1.00")
     other = await api.world.other_merchant()
@@ -320,7 +320,7 @@ async def test_exports_follow_the_switch_of_the_portal(api: Api, developer: Pers
 async def test_a_slow_reader_holds_its_own_slot_alone_and_frees_it_when_it_leaves(
     api: Api, developer: Person, finance: Person
 ) -> None:
-    """The file is larger than the buffers between us and the reader."""
+    """The file is larger than the buffers between the server and the reader."""
     await api.world.rows(
         "INSERT INTO api_call (at, merchant_id, method, route, status, request_id, duration_us) "
         "SELECT clock(), $1::bigint, 'GET', repeat('x', 200), 200, n::text, 1 "

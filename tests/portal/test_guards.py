@@ -21,7 +21,7 @@ _FORMULA = ("=", "+", "@", "\t", "\r")
 
 
 class TestSlowedDown:
-    """With a limit of failed authentications, which tests otherwise have not."""
+    """With a limit of failed authentications, which tests normally do not have."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
@@ -115,7 +115,7 @@ def _lacking(answer: Answer) -> list[str]:
 
 
 async def test_a_spreadsheet_runs_nothing_of_a_statement(api: Api) -> None:
-    """Its cells are times, ids and amounts: what begins with a minus is a number."""
+    """Its cells are times, ids and amounts: a cell that starts with a minus is a number."""
     person = await member(api, MemberRole.FINANCE)
     statement_id = await close_a_day(api.world, adjustments=2)
     answer = await person.get(f"/merchant/statements/{statement_id}/lines.csv")

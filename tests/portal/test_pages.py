@@ -132,7 +132,7 @@ async def test_a_filter_that_is_none_says_so(finance: Person, query: str) -> Non
 
 
 async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person) -> None:
-    """No account, no reference and no answer of a gateway, no rule, no operator, no note."""
+    """No account, gateway reference, gateway response, rule, operator or note is shown."""
     world = api.world
     rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=world.merchant_id)
     await world.perform(rule)
@@ -412,7 +412,7 @@ async def test_what_others_wrote_is_text_and_nothing_else(api: Api, finance: Per
 
 
 async def test_the_callback_url_stays_the_operators(api: Api, developer: Person) -> None:
-    """There is no form for it on any page, and no route that takes one."""
+    """No page has a form for it, and no route accepts one."""
     operation = SetCallbackUrl(
         merchant_id=api.world.merchant_id, callback_url="https://93.184.216.34/hooks"
     )

@@ -88,7 +88,7 @@ RIGHTS = {
 
 @dataclass
 class Shop:
-    """A merchant with one of everything, and the ids of that."""
+    """A merchant with one of each object, and their ids."""
 
     api: Api
     ids: dict[str, str]
@@ -290,7 +290,7 @@ async def test_a_form_of_another_site_is_refused_even_with_the_right_token(
 async def test_a_form_of_a_page_of_ours_is_taken_though_it_may_not_tell_its_origin(
     api: Api, origin: str
 ) -> None:
-    """Our pages give no referrer, for which browsers send `null`."""
+    """Our pages have a no-referrer policy, for which browsers send `null`."""
     person = await member(api)
     fields = {"form_token": await person.token()}
     told = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
@@ -324,7 +324,7 @@ def _of_nothing(shop: Shop, text: str) -> list[str]:
 
 
 async def _everything(shop: Shop) -> dict[str, int]:
-    """Count what a form could change."""
+    """Count the rows that a form could change."""
     queries = {
         "refunds": "SELECT count(*) AS n FROM refund",
         "revoked": "SELECT count(*) AS n FROM api_key WHERE revoked_at IS NOT NULL",

@@ -45,7 +45,7 @@ _KEY = re.compile(r"sk_\w+")
 
 @fixture
 async def developer(api: Api) -> Person:
-    """A developer on the test side."""
+    """A developer in test mode."""
     person = await member(api)
     assert (await person.post("/merchant/side", side="test")).status == 200
     return person
@@ -57,7 +57,7 @@ async def find_test_merchant(world: World) -> int:
 
 
 async def live_state(world: World) -> object:
-    """Return everything of the live side that the settings page shows."""
+    """Return all live settings that the settings page shows."""
     queries = (
         "SELECT * FROM merchant WHERE livemode ORDER BY id",
         "SELECT * FROM api_key WHERE livemode ORDER BY public_id",
@@ -68,7 +68,7 @@ async def live_state(world: World) -> object:
 
 
 async def read_fields(person: Person, path: str = "/merchant/settings") -> dict[str, str]:
-    """Return what a browser would send from a page, for all of its forms."""
+    """Return the data that a browser would send for all forms of a page."""
     body = (await person.get(path)).body.decode()
     pairs = _FIELD.findall(body) + _AREA.findall(body)
     return {name: html.unescape(value) for name, value in pairs if name != "form_token"}
@@ -164,7 +164,7 @@ async def test_a_wrong_value_is_refused_and_stays_in_the_form(
 async def test_in_production_no_callback_url_leads_into_the_operators_network(
     api: Api, developer: Person, settings: Settings, url: str, message: str
 ) -> None:
-    """Names are refused alike, whether they are private or unknown: they must not be explored."""
+    """Private and unknown names are rejected alike, so that names cannot be probed."""
     del developer
     allowed = {"sandbox": False, "webhook_networks": "127.0.0.0/8,10.0.0.0/8,::1"}
     context = replace(

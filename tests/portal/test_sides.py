@@ -23,7 +23,7 @@ _BANNER = "Test side. This is test data. No money moves."
 
 
 async def switch(person: Person, side: str, **fields: str) -> str:
-    """Press a button of the switch, and tell where it leads."""
+    """Press a button of the switch, and return the URL to which it leads."""
     answer = await person.post("/merchant/side", side=side, **fields)
     assert answer.status == 303, words(answer)
     return answer.headers["Location"]
@@ -36,7 +36,7 @@ async def test_api(api: Api) -> AsyncIterator[Api]:
 
 
 async def _ids(api: Api) -> dict[str, str]:
-    """Arrange one of everything on a side, and return the ids."""
+    """Create one of each object in a mode, and return the ids."""
     world = api.world
     payment = await paid(api, payer_uid=f"buyer-of-{world.merchant_id}")
     [event] = await world.rows("SELECT id FROM event WHERE merchant_id = $1", world.merchant_id)

@@ -26,7 +26,7 @@ _HOUR_S = 3_600
 
 @pytest.fixture
 async def person(api: Api) -> Person:
-    """Somebody with a passkey who has signed out."""
+    """A member with a passkey who has signed out."""
     person = await member(api)
     assert (await person.add_passkey()).status == 303
     await person.sign_out()
@@ -144,7 +144,7 @@ async def test_a_passkey_that_was_copied_is_refused_once_the_other_was_used(
 
 
 async def test_what_signed_in_once_signs_in_no_second_time(person: Person) -> None:
-    """Not even in the same browser, with its cookie of before."""
+    """Not even in the same browser, with its earlier cookie."""
     token = form_token(await person.get(SIGN_IN))
     before = dict(person.cookies)
     credential = person.key.sign_in(await person.challenge())
@@ -217,7 +217,7 @@ async def test_garbage_is_refused_like_anything_else(person: Person) -> None:
 
 
 async def test_signing_in_names_no_person_and_no_passkey(person: Person, api: Api) -> None:
-    """What is shown is the same whoever has a passkey, so that nobody can be looked for."""
+    """The page is the same whether or not a member has a passkey, so nobody can be probed."""
     await person.get(SIGN_IN)
     options = await person.challenge()
     assert set(options) <= {"challenge", "rpId", "userVerification", "timeout"}

@@ -52,13 +52,13 @@ _KEYS = {name: base64.b64encode(name[0].encode() * 32).decode() for name in ("b"
 
 @dataclass
 class Ring:
-    """Opens the world's installation with other key rings, as other processes would have them."""
+    """Opens the world's installation with other key rings, like other processes."""
 
     world: World
     stack: AsyncExitStack
 
     async def open(self, *names: str, lock_timeout_ms: int = 60_000) -> Service:
-        """Start a process whose ring has these keys, the first one writing; `a` is the world's."""
+        """Start a process whose ring has these keys. The first key writes; `a` is the world's."""
         ours = self.world.service.settings.keyring.get_secret_value().split(",")[0]
         known = _KEYS | {"a": ours.partition(":")[2]}
         called = {"a": "test", "x": "test"}  # `x` is another key under the first one's name
@@ -76,21 +76,21 @@ class Ring:
         return service
 
     async def sealed_by(self) -> set[str]:
-        """Name the keys that anything is sealed with."""
+        """Return the ids of keys with which anything is sealed."""
         rows = await self.world.rows(
             "SELECT sealed FROM callback_secret UNION ALL SELECT sealed FROM provider_account"
         )
         return {self.world.service.encryption.get_key_name(row["sealed"]) for row in rows}
 
     async def needed(self) -> set[str]:
-        """Name the keys that must stay in every ring."""
+        """Return the ids of keys that must stay in every ring."""
         known = await self.world.perform(ShowKeyring())
         return {key.name for key in known if key.retired_at is None}
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """The world's ring has the new keys at its end, as the first step leaves it."""
+    """The world's ring has the new keys at its end, as after the first step."""
     keyring = f"{settings.keyring.get_secret_value()},b:{_KEYS['b']},c:{_KEYS['c']}"
     return settings.model_copy(update={"keyring": SecretStr(keyring)})
 
@@ -124,7 +124,7 @@ async def _until(reached: Callable[[], Awaitable[Any]], what: str) -> Any:
 
 
 async def _waiting(world: World, count: int = 1) -> list[int]:
-    """Wait until so many backends of this database wait for a lock; name them."""
+    """Wait until this many backends of this database wait for a lock; return their names."""
 
     async def found() -> list[int]:
         rows = await world.rows(
@@ -138,7 +138,7 @@ async def _waiting(world: World, count: int = 1) -> list[int]:
 
 @asynccontextmanager
 async def _held_half_way(world: World, service: Service) -> AsyncIterator[asyncio.Task[Any]]:
-    """Rotate, and stop at the last account: callback secrets are sealed anew, nothing committed."""
+    """Rotate, and stop at the last account: callback secrets are resealed but not committed."""
     last = await world.other_account("http://gateway.test/last", signing_secret="last")
     connection = await world.other_connection()
     holding = connection.transaction()
@@ -156,7 +156,7 @@ async def _held_half_way(world: World, service: Service) -> AsyncIterator[asynci
 
 @dataclass
 class Shop:
-    """A receiver that takes nothing whose signature is wrong."""
+    """A receiver that rejects requests with a wrong signature."""
 
     secret: str
     came: list[str] = field(default_factory=list)
@@ -197,7 +197,7 @@ async def test_rotating_holds_up_no_traffic_and_the_old_key_can_go(api: Api, rin
     paid: list[str] = []
 
     async def pay() -> None:
-        """Select a method and take the gateway's callback: sealed credentials are read in both."""
+        """Select a method and receive the callback: both read the sealed credentials."""
         created = await api.create()
         assert (await select(api, created)).status == 200
         session_id = (await payment_of(api, created)).session_id
@@ -423,7 +423,7 @@ async def test_a_retired_key_that_writes_again_is_needed_again(ring: Ring) -> No
 
 
 async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> None:
-    """A change locks the ring before the account, as rotating does: no deadlock."""
+    """A change locks the ring before the account, as rotation does, so there is no deadlock."""
     world = ring.world
     service = await ring.open("b", "a")
     changes = [
@@ -439,7 +439,7 @@ async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> 
 
 
 async def test_reading_locks_nothing(ring: Ring, world: World) -> None:
-    """A session may begin at an account whose credentials are being sealed anew."""
+    """A session may start at an account whose credentials are being resealed."""
     service = await ring.open("b", "a")
     payment = await world.create()
     async with _held_half_way(world, service):

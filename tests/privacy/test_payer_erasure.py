@@ -52,7 +52,7 @@ def erasure(world: World, payer_uid: str = "zora-17") -> ErasePayer:
 
 
 async def bought(world: World, **changes: Any) -> Payment:
-    """Have something paid, partly refunded, and its event delivered to an endpoint that echoes."""
+    """Pay and partly refund a payment, and deliver its event to an endpoint that echoes it."""
     told = {
         "payer_uid": "zora-17",
         "payer_email": "zora@example.com",
@@ -93,7 +93,7 @@ def service_id(world: World) -> Any:
 
 
 async def found(world: World, words: tuple[str, ...] = WORDS) -> dict[str, set[str]]:
-    """Look for the words in every column of every table, bytes too; gives where each stands."""
+    """Search for the words in every column, including bytes; return their locations."""
     tables = await world.rows(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
     )
@@ -108,7 +108,7 @@ async def found(world: World, words: tuple[str, ...] = WORDS) -> dict[str, set[s
 
 
 async def books(world: World) -> dict[str, list[Any]]:
-    """What the books are made of."""
+    """The data of the books."""
     return {
         table: await world.rows(f"SELECT t::text FROM {table} t ORDER BY 1")
         for table in ("ledger_entry", "statement", "capture", "statement_close", "dispute")
@@ -116,7 +116,7 @@ async def books(world: World) -> dict[str, list[Any]]:
 
 
 async def agreed(world: World, operation: ErasePayer) -> Any:
-    """Have it proposed by one and approved by another person."""
+    """Let one person propose it, and another approve it."""
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     proposal = make_proposal_view(await world.service.submit(operation, ADA))
@@ -165,7 +165,7 @@ async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world:
 
 
 async def agreed_again(world: World) -> None:
-    """Erase the other payer too: then nothing at all is left of either."""
+    """Erase the other payer too, after which nothing is left of either."""
     proposal = make_proposal_view(await world.service.submit(erasure(world, "buyer-8"), ADA))
     await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
     assert await found(world, (*WORDS, "buyer-8")) == {}

@@ -53,7 +53,7 @@ def settings(settings: Settings) -> Settings:
 
 @asynccontextmanager
 async def process(world: World, *, is_on: bool = True, ring: str = "a") -> AsyncGenerator[World]:
-    """Run another process on the world's database; its ring has these keys, `a` the world's."""
+    """Run another process on the world's database, whose ring has these keys (`a` the world's)."""
     ours = world.service.settings.keyring.get_secret_value().split(",")[0]
     keys = {"a": ours} | {name: f"{name}:{key}" for name, key in _KEYS.items()}
     changes = {"seal_payer_data": is_on, "keyring": SecretStr(",".join(keys[k] for k in ring))}
@@ -66,7 +66,7 @@ async def process(world: World, *, is_on: bool = True, ring: str = "a") -> Async
 
 
 async def bought(world: World) -> Payment:
-    """Have something paid and partly refunded, and its event delivered."""
+    """Pay and partly refund a payment, and deliver its event."""
     payment = await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
     refund = await asked(world, payment, "10")
     await work(world)
@@ -82,14 +82,14 @@ async def seal_all(world: World) -> None:
 
 
 async def search(world: World, text: str) -> set[str]:
-    """Search as the console does; each payment that is found shows its order's number."""
+    """Search as the console does; each payment found shows its order number."""
     listed = await world.perform(SearchPayments(text=text))
     assert {one.order_id for one in listed} <= {"A-77"}
     return {one.id for one in listed}
 
 
 async def reads(world: World, *bought: Payment) -> None:
-    """Read them as each reader does: byte for byte what the merchant sent."""
+    """Read the data as each reader does, byte for byte as the merchant sent it."""
     database = world.database
     named = {ids.format_id(ids.PAYMENT, payment.id) for payment in bought}
     for text in ("zora@EXAMPLE.com", "A-77"):

@@ -29,7 +29,7 @@ DAYS = {
 
 
 async def told(world: World, payment: Payment, state: str = "delivered") -> None:
-    """Let the payment's event have had an attempt, and its delivery this state."""
+    """Give the payment's event an attempt, and its delivery this state."""
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     await world.rows(
         "INSERT INTO attempt (id, event_id, number, outcome, detail, answer, duration_ms,"
@@ -41,7 +41,7 @@ async def told(world: World, payment: Payment, state: str = "delivered") -> None
 
 
 async def pruned(world: World, days: float, kept: dict[RetentionRule, int] = DAYS) -> None:
-    """Let so many days pass, and a worker look."""
+    """Advance the clock by this many days, and run the worker's step."""
     await world.move_clock(days * DAY_S)
     while await prune_step(world.database, kept, 2):
         pass

@@ -40,7 +40,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def bought(api: Api) -> Answer:
-    """Have a payment of Zora's paid over HTTP."""
+    """Create and pay a payment of Zora over HTTP."""
     metadata = {"order_id": ORDER, "title": "Zora's book"}
     created = await paid(api, metadata=metadata, payer_uid="zora-17", payer_email=EMAIL)
     assert await found(api.world, WORDS) == {}
@@ -48,7 +48,7 @@ async def bought(api: Api) -> Answer:
 
 
 async def closed_statement(world: World) -> ExportStatement:
-    """Close the day; gives what exports its only statement."""
+    """Close the day; return a function that exports its only statement."""
     await world.move_clock(_DAY_S)
     while await close_due_days(world.database):
         pass

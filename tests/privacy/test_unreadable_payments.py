@@ -40,7 +40,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def spoil(world: World, payment_id: UUID) -> str:
-    """Spoil the metadata of a payment; gives what they were."""
+    """Corrupt a payment's metadata; return the original."""
     [row] = await world.rows("SELECT metadata::text AS m FROM payment WHERE id = $1", payment_id)
     await world.rows(_SPOIL, payment_id)
     with pytest.raises(EncryptionKeyError):
@@ -62,7 +62,7 @@ async def created(api: Api) -> UUID:
 
 
 async def due_events(world: World) -> list[OutgoingDelivery]:
-    """Claim what is due for the merchant's endpoint; all of it is due again at once."""
+    """Claim the due deliveries to the merchant's endpoint, which are due again immediately."""
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     return await outbox_store.claim_due(world.database, [(world.merchant_id, 10)], 1.0)

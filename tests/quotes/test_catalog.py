@@ -121,7 +121,7 @@ async def test_a_catalog_is_its_merchants_own_and_needs_a_key(api: Api) -> None:
 
 
 async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> None:
-    """Each operation at a moment of its own: `updated_at` moves, or the bytes stay."""
+    """Each operation at a different time: `updated_at` changes, or the bytes stay the same."""
     world, here = api.world, api.world.merchant_id
     other = await world.other_merchant(methods="none")
     theirs = await world.perform(_method(api, other.merchant.id, ["THB"]))

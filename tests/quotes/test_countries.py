@@ -23,7 +23,7 @@ _FLAG_BYTES_MAX = 4 * 1024
 
 @pytest.fixture
 def world(world: World, request: pytest.FixtureRequest) -> World:
-    """The world at another address of the API, where a test names one."""
+    """The world with a different API URL, if a test gives one."""
     if hasattr(request, "param"):
         settings = world.service.settings.model_copy(update={"api_base": request.param})
         world.service = replace(world.service, settings=settings)
@@ -90,7 +90,7 @@ async def test_every_image_is_a_harmless_svg_at_the_origin_of_the_api(api: Api) 
 
 
 def _check_harmless(image: bytes, code: str) -> None:
-    """Hold an image to plain shapes: no script, no style, nothing from elsewhere."""
+    """Check that an image has only shapes: no scripts, styles or external content."""
     assert len(image) <= _FLAG_BYTES_MAX, code
     assert image.startswith(b"<svg "), code  # so no document type, and no entities
     root = ET.fromstring(image)  # noqa: S314 - without a document type it is plain

@@ -66,7 +66,7 @@ async def explain(
 
 
 async def offers(world: World, payment: Payment, country: str) -> list[tuple[int, str, str]]:
-    """List method, currency and total of what a buyer of a country is offered now."""
+    """List the method, currency and total of the current offers to a buyer in a country."""
     service = world.service
     restrictions = await PolicyCache(service.database, max_age_s=0).get_restrictions()
     query = QuoteQuery(restrictions=restrictions, country=country)

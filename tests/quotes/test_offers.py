@@ -33,7 +33,7 @@ TETHER = {"currencies": ("USDT",), "chain": "ethereum", "token": "USDT", "token_
 
 @dataclass(frozen=True)
 class Example:
-    """What differs from a method that is offered for 49.90 USD in the US, and the words."""
+    """The differences from a method offered for 49.90 USD in the US, and the explanation."""
 
     reason: str
     method: Mapping[str, Any] = field(default_factory=dict[str, Any])

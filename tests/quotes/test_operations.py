@@ -49,7 +49,7 @@ async def explain(
 
 
 async def offers(world: World, payment: Payment, country: str | None) -> list[tuple[int, str]]:
-    """Give the methods and currencies that a buyer of a country is offered."""
+    """Return the methods and currencies that a buyer in a country is offered."""
     service = world.service
     query = QuoteQuery(restrictions=await service.policies.get_restrictions(), country=country)
     snapshot = await service.payment_lookup.find_checkout_payment(payment.checkout_id)

@@ -28,7 +28,7 @@ def gateway() -> FakeGateway:
 
 
 async def _paid(world: World, trade_no: str) -> tuple[Payment, str]:
-    """Have a payment of 1590 TWD made; gives it, and our number of its trade."""
+    """Create and pay a payment of 1590 TWD; return it and our number of its trade."""
     payment = await world.create(currency="TWD", amount=Decimal(1590), amount_text="1590")
     session = (await world.select(payment)).session
     number = f"A{trade_no}"
@@ -53,7 +53,7 @@ async def _now(world: World) -> str:
 async def _take(
     world: World, folder: Path, *lines: str, encoding: str = "utf-8-sig", name: str = "a.csv"
 ) -> RunRecord:
-    """Put a file of lines, each an order and an amount, into the account's folder."""
+    """Put a file of lines, each with an order and an amount, into the account's folder."""
     now = await _now(world)
     rows = [",".join(COLUMNS)]
     for number, line in enumerate(lines, 1):

@@ -39,7 +39,7 @@ Put = Callable[..., Path]
 
 @pytest.fixture
 def put(world: World, tmp_path: Path) -> Put:
-    """Put a file of lines into the folder of an account, the world's unless another is named."""
+    """Put a file of lines into an account's folder, by default the world's account."""
 
     def placed(*lines: str, name: str = "file.csv", account: object = None) -> Path:
         folder = tmp_path / str(account or world.account_id)
@@ -63,7 +63,7 @@ async def _paid(world: World, reference: str) -> None:
 
 
 async def _begun(world: World, path: Path) -> NewRun:
-    """Claim a file's run, as a worker does that dies afterwards."""
+    """Claim a file's run, like a worker that dies afterwards."""
     new = NewRun(
         id=world.service.database.id_generator.new_id(),
         account_id=world.account_id,
@@ -157,7 +157,7 @@ async def test_what_is_no_finished_file_of_an_account_is_left_alone(
 async def test_a_new_file_is_taken_however_many_were_taken_before(
     world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files stay in their folder: those of before are looked at first, each time."""
+    """Files stay in their folder, and earlier files are always checked first."""
     monkeypatch.setattr(sources, "_PAGE_FILES", 2)
     for number in range(5):
         put(f"payment,cap-{number},,1.00,THB,{_AT}", name=f"{number}.csv")

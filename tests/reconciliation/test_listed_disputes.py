@@ -33,7 +33,7 @@ async def hear(
     funds: DisputedFunds = DisputedFunds.WITHDRAWN,
     amount_minor: int = 159_000,
 ) -> None:
-    """Let a callback tell of a dispute."""
+    """Report a dispute with a callback."""
     [row] = await shop.world.rows("SELECT reference FROM session WHERE payment_id = $1", payment.id)
     report = DisputeReport(
         reference=reference,
@@ -56,7 +56,7 @@ async def won(shop: Shop, payment: Payment, reference: str) -> None:
 
 
 async def sides(shop: Shop, run: RunRecord) -> list[tuple[Any, ...]]:
-    """What each side says of disputes in a run."""
+    """The disputes of both sides in a run."""
     sums = (await shop.world.perform(ShowReconciliationRun(run_id=run.id))).sums
     return [
         (side.type, side.lines, side.gateway, side.service, side.ledger, side.merchants)
@@ -66,7 +66,7 @@ async def sides(shop: Shop, run: RunRecord) -> list[tuple[Any, ...]]:
 
 
 async def differences(shop: Shop) -> list[str]:
-    """List the cases of the comparison, without that of the dispute itself."""
+    """List the comparison's cases, without the dispute's own case."""
     return [subject for subject in await shop.subjects() if subject.startswith("stripe ")]
 
 

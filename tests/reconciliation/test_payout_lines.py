@@ -39,7 +39,7 @@ _KEPT = "1543.89 THB and a fee of"
 
 
 class Files:
-    """The folder of the world's account, and a worker that takes what lies in it."""
+    """The folder of the world's account, and a worker that processes its files."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.folder, self.count = world, folder, 0
@@ -51,7 +51,7 @@ class Files:
         path.write_text("\n".join([",".join(header), *lines, ""]))
 
     async def take(self) -> RunRecord:
-        """Compare what was put; gives the newest run."""
+        """Compare the stored file; return the newest run."""
         context = self.world.service.reconciliation_context
         await compare_new_files(context, FolderSource(str(self.folder)))
         return (await self.world.perform(ListReconciliationRuns()))[0]
@@ -64,7 +64,7 @@ class Files:
         return {side.type: side for side in shown.sums}
 
     async def record(self, amount: str, fee: str | None = None) -> GatewayPayoutRecord:
-        """Record the payout as a person does."""
+        """Record the payout as an operator does."""
         account_id = self.world.account_id
         return await self.world.perform(
             RecordGatewayPayout(
@@ -78,7 +78,7 @@ class Files:
 
 @pytest.fixture
 async def files(world: World, tmp_path: Path) -> Files:
-    """A folder for files, and one capture, `cap-1` of 1590.00 THB."""
+    """A folder for files, and a single capture, `cap-1`, of 1590.00 THB."""
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference="cap-1"))

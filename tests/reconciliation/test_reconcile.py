@@ -72,7 +72,7 @@ async def _paid(
 
 
 async def _refunded(world: World, reference: str | None, state: GatewayRefundState) -> list[UUID]:
-    """Let a provider say the same of two refunds, the first one under this name."""
+    """Let a provider report two refunds with the same data, the first with this name."""
     _, *made = await waiting_refunds(world)
     await world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
     async with world.database.transaction() as tx:
@@ -83,7 +83,7 @@ async def _refunded(world: World, reference: str | None, state: GatewayRefundSta
 
 
 def _comparison(path: Path, **more: Any) -> ReconciliationInput:
-    """Compare with everything that we have ever learnt."""
+    """Compare with all data that we have ever received."""
     fields = {"provider": "fake", "since": _LONG_AGO, "until": _FAR_AWAY} | more
     return ReconciliationInput(file=open_provider_file(path), **fields)
 

@@ -49,7 +49,7 @@ LINE = "payment,cap-1,,1590.00,THB,2026-11-21T08:00:00Z"
 
 @dataclass
 class Store:
-    """A bucket of a running server, and AWS's own client of it."""
+    """A bucket on a running server, and AWS's client of it."""
 
     client: Any
     url: str

@@ -96,7 +96,7 @@ BY_NAME = pytest.mark.parametrize("name", STRAYS)
 
 
 async def case(world: World) -> tuple[str, str | None]:
-    """Tell how the only case stands, and who closed it."""
+    """Return the state of the only case, and the actor that closed it."""
     [row] = await world.rows("SELECT status, closed_by FROM money_case")
     return row["status"], row["closed_by"]
 
@@ -286,7 +286,7 @@ async def test_a_word_that_ends_no_session_moves_no_money(world: World) -> None:
 
 
 async def test_the_money_of_a_case_is_locked_before_it_is_given_back(world: World) -> None:
-    """Its remainder is read under the lock that the refund is written under."""
+    """Its remainder is read under the same lock as the refund is written."""
     await auto_refund(world, on=False)
     await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")

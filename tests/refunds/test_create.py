@@ -33,7 +33,7 @@ async def refusal(
 
 
 async def fee(world: World, rate: str) -> None:
-    """Let buyers bear a fee."""
+    """Let buyers pay a fee."""
     await world.rows(
         "UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = $1", Decimal(rate)
     )
@@ -181,7 +181,7 @@ async def test_a_gateway_that_counts_whole_units_gives_back_whole_units(world: W
 
 
 async def test_all_of_an_amount_that_was_no_whole_unit_can_still_go_back(world: World) -> None:
-    """A fee made it whole: the gateway took 1600, of which 1599.50 were the amount."""
+    """A fee rounded the total up: the gateway captured 1600, of which 1599.50 were the amount."""
     await fee(world, "0.0003126")
     payment = await paid(world, amount=Decimal("1599.50"), amount_text="1599.50")
     able(world, decimals={"THB": 0})

@@ -63,7 +63,7 @@ def test_money_that_came_for_nothing_goes_back_by_itself_and_no_other() -> None:
 
 @dataclass
 class Book:
-    """A payment of `amount` cents and its capture, as parts of both go back."""
+    """A payment of `amount` cents and its capture, while parts of both are refunded."""
 
     amount: int
     capture: int
@@ -73,7 +73,7 @@ class Book:
         self.left, self.capture_left = self.amount, self.capture
 
     def take(self, part: int) -> int:
-        """Give back a part, in cents; 0 where the gateway cannot count so little."""
+        """Refund a part, in cents; 0 if it is below the gateway's smallest unit."""
         remainder = RefundableRemainder(
             amount=Decimal(self.amount).scaleb(-2),
             remaining=Decimal(self.left).scaleb(-2),
@@ -105,7 +105,7 @@ parts = st.lists(st.floats(0, 1), max_size=12)
 
 @st.composite
 def books(draw: st.DrawFn) -> Book:
-    """What was paid is the amount, or that with a fee and a tax, in whole units."""
+    """The total is the amount, or the amount with a fee and a tax, in whole units."""
     unit, amount = draw(units), draw(st.integers(1, 10**6))
     capture = max(1, (amount + draw(st.integers(0, amount))) // unit) * unit
     return Book(amount=amount, capture=capture, unit=unit)

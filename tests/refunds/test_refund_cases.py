@@ -40,7 +40,7 @@ _NOTE = "they paid twice"
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Whoever waits for another waits as long as a slow machine needs."""
+    """Allow transactions to wait for locks as long as a slow machine needs."""
     return patient(settings)
 
 
@@ -51,7 +51,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def _paid_twice(world: World) -> tuple[Payment, CaseDetails]:
-    """Let 1590.00 THB come two times for one payment."""
+    """Capture 1590.00 THB twice for the same payment."""
     payment = await world.create()
     session = (await world.select(payment)).session
     for number in (1, 2):
@@ -73,7 +73,7 @@ async def _settle(world: World, refund_id: str, state: GatewayRefundState) -> No
 
 
 async def _captures(world: World) -> list[tuple[int, int, int]]:
-    """Give what came, what is promised back and what went back, of each capture."""
+    """Return the captured, reserved and refunded amounts of each capture."""
     rows = await world.rows(
         "SELECT amount_minor, reserved_minor, refunded_minor FROM capture ORDER BY reference"
     )
@@ -130,7 +130,7 @@ async def test_after_a_refund_that_failed_anything_may_be_tried_again(world: Wor
 
 
 async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | None) -> str:
-    """Open a case about a session, or about a capture that is not to be given back from here."""
+    """Open a case about a session, or about a capture that cannot be refunded here."""
     payment = await world.create()
     session = (await world.select(payment)).session
     async with world.database.transaction() as tx:
@@ -165,7 +165,7 @@ async def test_a_case_without_money_of_its_own_is_not_refunded(
 
 
 async def _unknown_money(world: World, **changes: Any) -> CaseDetails:
-    """Let coins come to our contract that name nobody."""
+    """Send coins to our contract without a payment."""
     await offer_tokens(world)
     await finalized(world, log_of(None, **({"amount": 10**18} | changes)))
     [case] = await world.perform(ListCases(kind=CaseKind.UNKNOWN_REFERENCE))
@@ -254,7 +254,7 @@ async def test_of_two_operators_at_one_case_one_is_told_that_it_is_done(
 async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_back(
     world: World,
 ) -> None:
-    """Staged: the refund is written and not committed when the other one comes."""
+    """Staged: the refund is written but uncommitted when the other one starts."""
     _, case = await _paid_twice(world)
     case_id = ids.parse_id(ids.CASE, case.id)
     connection = await world.other_connection()

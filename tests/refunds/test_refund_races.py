@@ -33,7 +33,7 @@ def settings(settings: Settings) -> Settings:
 
 @asynccontextmanager
 async def another(world: World, **changes: Any) -> AsyncIterator[Api]:
-    """The API of another process: a service and connections of its own."""
+    """The API of another process, with a separate service and connections."""
     settings = world.service.settings.model_copy(update=changes)
     service = await open_service(settings, {"fake": world.gateway})
     async with serving_api(settings, replace(world, service=service)) as api:
@@ -72,7 +72,7 @@ async def test_of_fifty_refunds_of_sixty_on_a_hundred_exactly_one_is_accepted_an
 async def test_fifty_small_refunds_at_once_give_back_what_there_is_and_no_more(
     apis: list[Api],
 ) -> None:
-    """While workers settle them: accepting and settling take their locks in one order."""
+    """While workers settle them: accepting and settling lock in the same order."""
     api = apis[0]
     created = await paid(api, currency="USD", amount="100.00")
     asked = asyncio.create_task(fifty(apis, lambda one: ask(one, created, amount="3.00")))
@@ -102,7 +102,7 @@ async def test_fifty_requests_with_one_key_are_one_refund_told_fifty_times(
 
 @asynccontextmanager
 async def refunds_held_up(world: World) -> AsyncIterator[asyncpg.Connection]:
-    """Let every transaction wait that is about to write a refund, until the block is over."""
+    """Block every transaction that is about to write a refund while the block runs."""
     holder = await world.other_connection()
     try:
         async with holder.transaction():
@@ -113,7 +113,7 @@ async def refunds_held_up(world: World) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def until_locks_wait(world: World, kind: str, count: int, *tasks: asyncio.Task[Any]) -> None:
-    """Wait until so many locks of a kind are asked for and not granted."""
+    """Wait until this many locks of a kind are requested but not granted."""
     watcher = await world.other_connection()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -188,7 +188,7 @@ async def test_a_refund_waits_for_one_that_is_being_settled_and_takes_what_it_le
 
 
 async def test_a_request_that_waits_for_too_long_is_told_to_come_back(api: Api) -> None:
-    """With the patience of an installation; the key stays free."""
+    """With an installation's lock timeout; the key stays free."""
     created, key = await paid(api), str(uuid4())
     payment = await payment_of(api, created)
     holder = await api.world.other_connection()

@@ -30,7 +30,7 @@ def gateway() -> FakeGateway:
 
 @pytest.fixture
 async def resting(world: World) -> tuple[Payment, Refund]:
-    """A refund that its gateway was told of, and of which nobody has heard for a week."""
+    """A refund that was sent to its gateway, without a report for a week."""
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     payment = await paid(world)
@@ -176,7 +176,7 @@ async def test_it_is_refused_where_it_has_ended_between_the_two_people(
 async def test_disputed_money_is_not_sent_again(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
-    """The bank gives it back by itself, and the buyer would have it twice."""
+    """The bank refunds it independently, and the buyer would receive it twice."""
     _, refund = resting
     await world.rows("UPDATE capture SET disputed_minor = 1")
     assert await refusal(world, refund) == (
@@ -187,7 +187,7 @@ async def test_disputed_money_is_not_sent_again(
 async def test_a_refund_whose_money_a_chain_has_moved_is_not_sent_again(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
-    """Whatever was given back under its id, a person has to find out what."""
+    """A person must find out what was refunded under its id."""
     _, refund = resting
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     account_id = (await world.perform(contract)).account_id

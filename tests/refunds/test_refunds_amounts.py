@@ -136,7 +136,7 @@ async def test_the_buyer_gets_no_more_and_no_less_than_was_paid_in_whatever_part
 
 
 async def test_what_failed_parts_leave_behind_is_shared_out_without_a_fault(api: Api) -> None:
-    """Rounded parts that fail leave less than their share, since the rest went with the last."""
+    """Failed rounded parts leave less than their share, because the last part took the rest."""
     await _exclusive(api)
     created = await paid(api, currency="USD", amount="10.00")
     for _ in range(20):
@@ -206,7 +206,7 @@ async def test_money_that_came_by_a_gateway_goes_back_no_other_way(api: Api) -> 
 
 
 class TestInTokens:
-    """A payment in dollars that was paid in tokens, on a chain."""
+    """A payment in dollars that was paid in tokens on a chain."""
 
     @pytest.fixture
     async def service(self, settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:

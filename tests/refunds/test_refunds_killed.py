@@ -39,7 +39,7 @@ _CARD = "4242424242424242"
 
 @dataclass
 class Front:
-    """Stands before the simulator, and keeps the answers about refunds to itself while told to."""
+    """A proxy in front of the simulator, which can withhold the responses about refunds."""
 
     target: str
     url: str = ""
@@ -83,7 +83,7 @@ async def front() -> AsyncIterator[Front]:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Nobody hears the simulator's callbacks: whatever becomes known, a worker has asked for."""
+    """The simulator's callbacks are lost, so all knowledge comes from a worker's inquiries."""
     return settings.model_copy(update={"api_base": "http://127.0.0.1:1/v1"})
 
 
@@ -97,7 +97,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def paid_by_card(api: Api, front: Front) -> Answer:
-    """Bring a payment of 1590.00 THB through the simulator, as a buyer does."""
+    """Pay a payment of 1590.00 THB at the simulator, as a buyer does."""
     world = api.world
     adding = AddAccount(provider="simulator", base_url=front.url, credentials=_CREDENTIALS)
     account_id = (await world.perform(adding)).id
@@ -123,7 +123,7 @@ async def paid_by_card(api: Api, front: Front) -> Answer:
 
 
 async def _learn(api: Api, created: Answer, account_id: int) -> None:
-    """Ask the gateway what became of the session, as the janitor would."""
+    """Inquire about the session at the gateway, as the janitor does."""
     world = api.world
     seen = await world.see(await payment_of(api, created))
     account = await world.service.accounts.get(account_id)
@@ -139,7 +139,7 @@ async def _learn(api: Api, created: Answer, account_id: int) -> None:
 
 @contextmanager
 def worker(settings: Settings, folder: Path, name: str) -> Iterator[processes.Process]:
-    """Run a worker; it is killed at the end if it has not been before."""
+    """Run a worker, which is killed at the end if it is still running."""
     with (folder / f"{name}.log").open("wb") as output:
         running = processes.start(
             *("payintent", "worker", "--processes", "1"),

@@ -85,7 +85,7 @@ async def test_a_refund_is_read_by_its_own_merchant_alone(api: Api) -> None:
 
 
 async def test_what_goes_back_for_a_case_is_no_refund_of_the_merchants(api: Api) -> None:
-    """It is no part of the payment's amount: the operator's, not the merchant's."""
+    """It is not part of the payment's amount, and belongs to the operator, not the merchant."""
     created = await paid(api)
     payment, world = await payment_of(api, created), api.world
     assert payment.session_id is not None

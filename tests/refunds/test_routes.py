@@ -275,7 +275,7 @@ async def test_a_refunded_payment_is_over_for_its_merchant_and_its_buyer(
 async def test_a_suspended_merchant_and_a_disabled_account_still_give_money_back(
     api: Api,
 ) -> None:
-    """Activation decides what comes in; a buyer's money is not kept because of it."""
+    """Activation controls incoming payments, but does not prevent refunds to buyers."""
     created = await paid(api)
     await api.world.rows("UPDATE merchant SET activation = 'SUSPENDED'")
     await api.world.rows("UPDATE provider_account SET enabled = false")
@@ -295,7 +295,7 @@ async def test_fraud_screening_has_no_say_in_a_refund(api: Api) -> None:
 
 
 async def _break(api: Api) -> None:
-    """Let the gateway's refunds be silent until nobody tries them any more."""
+    """Let the gateway not respond to refunds until the service stops trying."""
     health, silence = api.world.health, OutcomeUnknown(detail="no answer")
     for _ in range(FAILURES_MAX):
         await health.record_result(api.world.account_id, GatewayChannel.REFUNDS, silence)

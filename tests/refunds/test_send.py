@@ -39,7 +39,7 @@ _LEASE_S = 61
 
 
 class _Crash(BaseException):
-    """Our process dies."""
+    """The process dies."""
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ async def allow(world: World, above: str | None, currency: str = "THB") -> None:
 
 
 async def refund(world: World, payment: Payment, amount: str) -> str:
-    """Ask for a refund as the merchant; returns its step."""
+    """Request a refund as the merchant; return its step."""
     return (await asked(world, payment, amount)).step.value
 
 

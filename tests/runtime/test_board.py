@@ -64,7 +64,7 @@ def test_only_a_process_with_more_connections_than_another_is_ahead(board: Board
 def test_a_board_that_is_taken_over_bounds_the_processes_of_a_host_with_more_cores(
     began: int,
 ) -> None:
-    """Each has a number, and there is one more for the process that takes another one's place."""
+    """Each process has a slot, and there is a spare slot for a replacing process."""
     slots = 2 * began + 2
     for wanted in range(1, 20):
         plan = limit_plan(Plan(wanted, {}, signal.SIGTERM), slots)

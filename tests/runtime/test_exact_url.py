@@ -108,6 +108,6 @@ async def test_a_prefix_in_a_bucket_may_be_encoded() -> None:
 
 
 def test_the_http_library_alone_would_change_the_example() -> None:
-    """Else this module would be superfluous."""
+    """Otherwise, this module would be superfluous."""
     url = aiohttp.client.URL("https://h.example" + _TARGETS[0][0])
     assert url.raw_path_qs != _TARGETS[0][1]

@@ -26,7 +26,7 @@ def _leave(board: Board, slot: int, serial: int, registry: CollectorRegistry) ->
 
 
 def _process(answered: int, oldest_s: float, seconds: list[float]) -> CollectorRegistry:
-    """What one process has counted."""
+    """The counts of a process."""
     registry = CollectorRegistry()
     Counter("answers", "Answers", ["lane"], registry=registry).labels("m").inc(answered)
     Gauge("oldest_seconds", "Age", registry=registry).set(oldest_s)
@@ -92,7 +92,7 @@ def test_the_supervisors_own_metrics_do_not_touch_the_sums(board: Board) -> None
 
 
 def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds() -> None:
-    """A gauge of one process alone would need a label, or a sum: think before you add it here."""
+    """A gauge of a single process would need a label or a sum. Consider this before adding it."""
     found = {
         line.strip().split('"')[1]
         for path in Path(ROOT / "payintent").rglob("*.py")

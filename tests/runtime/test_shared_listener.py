@@ -15,7 +15,7 @@ _CONNECTIONS = 60
 
 
 class _Accepted(asyncio.Protocol):
-    """Counts a connection of its side."""
+    """Counts its own connections."""
 
     def __init__(self, side: "list[asyncio.BaseTransport]") -> None:
         self._side = side
@@ -25,7 +25,7 @@ class _Accepted(asyncio.Protocol):
 
 
 class _Sides:
-    """Listeners of one socket, as processes have them; here they share an event loop."""
+    """Listeners of one socket, as in processes, but in a single event loop."""
 
     def __init__(self, count: int) -> None:
         self.board = Board.create(count + 1)
@@ -42,7 +42,7 @@ class _Sides:
         self.listeners[number].start(lambda: _Accepted(side), lambda: len(side))
 
     async def connect(self, stack: AsyncExitStack, count: int) -> None:
-        """Connect so often at once, and wait until each is accepted."""
+        """Open this many connections at once, and wait until each is accepted."""
         wanted = sum(map(len, self.accepted)) + count
         for _ in range(count):
             client = socket.socket()

@@ -35,7 +35,7 @@ _FAILURES = ("payintent_authentication_failures_total", '{holder="merchant",reas
 
 @pytest.fixture(scope="module")
 def stored(databases: Databases, any_settings: Settings) -> Iterator[Settings]:
-    """Settings of a database with a merchant, for all tests of this file."""
+    """Settings with a database and a merchant, for all tests in this file."""
     url = databases.take(WORLD_TEMPLATE)
     settings = any_settings.model_copy(update={"database_url": url})
     asyncio.run(add_simulator_method(settings, json.loads(os.environ[WORLD_ENV])["merchant_id"]))
@@ -51,7 +51,7 @@ def api(stored: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _request(key: str | None = None) -> bytes:
-    """Give the bytes of a create, with the merchant's key unless it has none."""
+    """Return the bytes of a creation request, by default with the merchant's key."""
     body = json.dumps({"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}).encode()
     lines = ["POST /v1/payments HTTP/1.1", "Host: pay.test", "Content-Type: application/json"]
     lines += [f"Content-Length: {len(body)}", f"Idempotency-Key: {uuid4()}"]
@@ -64,7 +64,7 @@ def _key() -> str:
 
 
 def _status(client: socket.socket) -> int:
-    """Read an answer; 0 where the connection ended without one."""
+    """Read a response; return 0 if the connection ended without one."""
     try:
         read = client.recv(65_536)
     except ConnectionResetError:
@@ -73,7 +73,7 @@ def _status(client: socket.socket) -> int:
 
 
 def _connections_to_each(api: Supervised) -> dict[int, socket.socket]:
-    """Connect until each process has a connection; gives one of each."""
+    """Connect until each process has a connection; return one of each."""
     found: dict[int, socket.socket] = {}
     for _ in range(_CONNECTIONS_MAX):
         client = socket.create_connection(("127.0.0.1", api.port), PATIENCE_S)
@@ -91,7 +91,7 @@ def _connections_to_each(api: Supervised) -> dict[int, socket.socket]:
 
 @asynccontextmanager
 async def _payments_held_up(settings: Settings) -> AsyncIterator[None]:
-    """Let every create wait until the block is over."""
+    """Block every creation request while the block runs."""
     holder = await asyncpg.connect(settings.database_url)
     async with holder.transaction():
         await holder.execute("LOCK TABLE payment IN ACCESS EXCLUSIVE MODE")
@@ -100,7 +100,7 @@ async def _payments_held_up(settings: Settings) -> AsyncIterator[None]:
 
 
 async def _until_waiting(settings: Settings, count: int) -> None:
-    """Wait until so many statements wait for the lock on the payments."""
+    """Wait until this many statements wait for the lock on the payments."""
     watcher = await asyncpg.connect(settings.database_url)
 
     async def waiting() -> bool:
@@ -137,7 +137,7 @@ async def test_a_killed_process_is_replaced_and_the_others_finish_their_requests
 
 
 def _latest_start(api: Supervised) -> float:
-    """Return when the youngest process began, by the metrics of all places that there may be."""
+    """Return the start time of the youngest process, from the metrics of all slots."""
     places = range(1, 2 * 2 + 3)
     name = "process_start_time_seconds"
     return max(api.metric(name, f'{{process="{place}"}}') for place in places)
@@ -172,7 +172,7 @@ async def test_a_roll_replaces_every_process_by_the_installed_program_and_fails_
     base = f"http://127.0.0.1:{api.port}"
 
     async def create_again_and_again(*, keep: bool) -> list[int]:
-        """Create payments until the roll is over: on one connection, or each on a new one."""
+        """Create payments until the roll ends, on one connection or on new connections."""
         statuses: list[int] = []
         connector = aiohttp.TCPConnector(force_close=not keep)
         async with aiohttp.ClientSession(base, connector=connector) as client:

@@ -34,7 +34,7 @@ async def port() -> AsyncIterator[int]:
 
 
 def describe(folder: Path, port: int) -> None:
-    """Write what a sandbox writes when it is ready."""
+    """Write the files of a running sandbox."""
     side = {"api_key": "sk_test_$(id)'\"", "callback_secret": "whsec_a+b/c="}
     told = {"api_url": f"http://127.0.0.1:{port}/v1", "merchants": [{"test": side}]}
     folder.mkdir()

@@ -37,7 +37,7 @@ Prepare = Callable[[int], Awaitable[SandboxInstallation]]
 
 @pytest.fixture
 def prepare(tmp_path: Path, database_url: str) -> Prepare:
-    """Prepare the sandbox of a folder, at ports from a base on; nothing is started."""
+    """Prepare a sandbox in a folder, with ports from a base upwards, without starting it."""
 
     async def prepared(base: int) -> SandboxInstallation:
         ports = Ports.from_base(base)
@@ -57,7 +57,7 @@ async def operate(world: SandboxInstallation, operation: Any) -> Any:
 
 
 async def methods(world: SandboxInstallation) -> list[list[tuple[str, str]]]:
-    """Give labels and kinds of what each merchant offers, in their order."""
+    """Return the labels and kinds of each merchant's methods, in order."""
     ids = [merchant["id"] for merchant in world.kept["merchants"]]
     listed = [
         await operate(world, ListPaymentMethods(merchant_id=merchant_id)) for merchant_id in ids

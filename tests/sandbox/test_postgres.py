@@ -35,7 +35,7 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose data was made once; tests copy it, initdb being the slow part."""
+    """A folder whose data was created once. Tests copy it, because initdb is slow."""
     var = tmp_path_factory.mktemp("made")
     server = Postgres(var / "data", durable=False)
     server.start()
@@ -73,7 +73,7 @@ def server_pid(data_dir: Path) -> int:
 
 
 def await_end(pid: int) -> None:
-    """Wait until a process that is not our child is gone, or dead and not yet reaped."""
+    """Wait until a process that is not our child has ended, even if it is a zombie."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:

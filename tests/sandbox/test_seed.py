@@ -103,7 +103,7 @@ async def _check_ids(raw: asyncpg.Connection) -> None:
 
 
 async def _check_events(service: Service, raw: asyncpg.Connection) -> None:
-    """Every end has its event, which is written byte for byte as the service would."""
+    """Every ended payment has its event, with the same bytes as the service would write."""
     events = await raw.fetch(
         "SELECT e.* FROM event e JOIN payment p ON p.id = e.payment_id WHERE refunded_amount = 0"
     )

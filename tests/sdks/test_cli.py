@@ -35,7 +35,7 @@ _WEBHOOKS = (Path(__file__).parents[2] / "docs/integrate/webhooks.md").read_text
 
 @dataclass
 class Receiver:
-    """A small server of a merchant's, which keeps what it was sent."""
+    """A small merchant server that stores the requests that it receives."""
 
     url: str = ""
     answers: list[int] = field(default_factory=list)  # 204 where there is none left
@@ -77,13 +77,13 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 @dataclass
 class Command:
-    """A command that runs."""
+    """A running command."""
 
     process: asyncio.subprocess.Process
     printed: list[str] = field(default_factory=list)
 
     async def line(self, pattern: str) -> re.Match[str]:
-        """Read on to the line that has this; fails at the end of the output."""
+        """Read up to a line that matches; fail at the end of the output."""
         assert self.process.stdout is not None
         while raw := await self.process.stdout.readline():
             self.printed.append(raw.decode())
@@ -101,7 +101,7 @@ class Command:
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """Let children be interrupted, also where the tests run in a shell's background."""
+    """Let children receive SIGINT, even if the tests run in a shell's background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -126,7 +126,7 @@ async def ran(
     home: Path, *words: str, text: str = "", python: str = PYTHON, module: str = "payintent_cli",
     **more: str,
 ) -> tuple[int, str, str]:  # fmt: skip
-    """Run a command to its end; gives its exit status, and what it printed."""
+    """Run a command to its end; return its exit status and its output."""
     process = await asyncio.create_subprocess_exec(
         python, "-m", module, *words, env=environment(home, **more), cwd="/",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -162,7 +162,7 @@ async def created(api: Api, key: str) -> str:
 
 
 def place(home: Path) -> str:
-    """Read where the listener is in the feed."""
+    """Return the listener's position in the feed."""
     [file] = home.rglob("listen-*")
     return file.read_text()
 
@@ -240,7 +240,7 @@ async def test_the_tail_shows_each_event_and_each_change_of_its_delivery(
 
 @asynccontextmanager
 async def self_signed(receiver: Receiver, folder: Path) -> AsyncIterator[str]:
-    """Serve the receiver with a certificate that nobody trusts; gives its address."""
+    """Serve the receiver with an untrusted certificate; return its URL."""
     app = web.Application()
     app.router.add_post("/hooks", receiver.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

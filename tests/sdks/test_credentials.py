@@ -60,7 +60,7 @@ async def answering(answer: Callable[[web.Request], web.StreamResponse]) -> Asyn
 
 
 def repeating(request: web.Request) -> web.Response:
-    """Answer with a payment whose id is the header that the key came in."""
+    """Respond with a payment whose id is the header with the key."""
     return web.json_response({**PAYMENT, "id": request.headers["Authorization"]})
 
 
@@ -130,7 +130,7 @@ async def test_no_error_repeats_the_key_though_the_answer_does(
 
 
 def _tools(key_file: Path, base: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Give the commands of the two tools, with their environment."""
+    """Return the commands of the two tools, with their environment."""
     path = os.pathsep.join(map(str, (installed(CLI_PROJECT), installed(MCP_PROJECT), installed())))
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
     own = {

@@ -26,13 +26,13 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Have the workers look more often: each refund of the checks is waited for."""
+    """Make the workers poll more often, because the checks wait for each refund."""
     return settings.model_copy(update={"refund_every_s": 0.05, "inquire_every_s": 0.1})
 
 
 @asynccontextmanager
 async def running_example(example: Example, folder: Path, side: Side) -> AsyncGenerator[str]:
-    """Check the types of a shop, and start it as its README says; gives its address."""
+    """Type-check a shop, and start it as its README describes; return its URL."""
     port = free_port()
     secrets = {
         "PAYINTENT_URL": side.base_url,
@@ -60,7 +60,7 @@ async def running_example(example: Example, folder: Path, side: Side) -> AsyncGe
 
 @dataclass(frozen=True)
 class Buyer:
-    """A buyer of one order, who is never followed to the checkout."""
+    """A buyer of an order, without the checkout."""
 
     http: aiohttp.ClientSession
     side: Side
@@ -72,7 +72,7 @@ class Buyer:
         return browser
 
     async def click(self, browser: Browser) -> str:
-        """Submit the page's only form; gives where it leads."""
+        """Submit the page's only form; return the URL to which it leads."""
         [form] = browser.forms
         url = f"{self.shop}{form.action}"
         async with self.http.post(url, data=form.fields, allow_redirects=False) as answer:

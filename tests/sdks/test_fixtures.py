@@ -33,7 +33,7 @@ def example(project: Path, language: str) -> str:
 
 
 def _pytest(folder: Path, *words: str, **environment: str) -> tuple[int, str]:
-    """Run pytest in a folder, beside the installed SDK; gives its status and what it prints."""
+    """Run pytest in a folder with the installed SDK; return its status and output."""
     inherited = {
         name: value
         for name, value in os.environ.items()

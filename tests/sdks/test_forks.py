@@ -55,7 +55,7 @@ async def test_the_command_lines_reader_of_the_feed_may_be_forked(api: Api) -> N
 
 @contextmanager
 def gunicorn(api: Api) -> Iterator[str]:
-    """Run the preloaded shop on an open socket, which answers once its workers do."""
+    """Run the preloaded shop on an open socket, which responds once its workers do."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=200)
     words = ("--preload", "--workers", "4", "--no-control-socket")
     bind = ("--bind", f"fd://{listener.fileno()}")

@@ -56,7 +56,7 @@ async def graded(
 async def grade_all(
     shops: Mapping[str, list[str] | None], sides: Mapping[str, Side], api: Api | None = None
 ) -> dict[str, Outcomes]:
-    """Grade shops by their faults, each by the checks that are named, or by all."""
+    """Grade shops by their faults, with the given checks or all checks."""
     async with broken_shop(sides) as base:
         if api is not None:
             await allow_returns(api, base)
@@ -70,7 +70,7 @@ async def grade_all(
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcomes]:
-    """What the grader finds in a good shop, and in one with each fault."""
+    """The grader's findings for a good shop, and for a shop with each fault."""
     return asyncio.run(grade_all(dict.fromkeys(["good", *FAULTS.values()]), {}))
 
 
@@ -96,19 +96,19 @@ def test_a_good_shop_passes_every_check_and_each_is_failed_by_a_fault(
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Have the workers look more often: each refund of the checks is waited for."""
+    """Make the workers poll more often, because the checks wait for each refund."""
     return settings.model_copy(update={"refund_every_s": 0.05, "inquire_every_s": 0.1})
 
 
 async def new_side(api: Api) -> Side:
-    """Make a merchant with a test merchant; the clock is that of a whole side."""
+    """Create a merchant with a test merchant, because a test clock affects all its payments."""
     merchant = await api.world.other_merchant()
     issued = await api.world.perform(IssueApiKey(merchant_id=merchant.merchant.id, test=True))
     return Side(base_url=api.base, key=issued.api_key)
 
 
 async def allow_returns(api: Api, *origins: str) -> None:
-    """Let the payments of every merchant lead their buyers to these origins."""
+    """Allow every merchant's payments to redirect buyers to these origins."""
     await api.world.rows("UPDATE merchant SET allowed_origins = $1::text[]", list(origins))
 
 

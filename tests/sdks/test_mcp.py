@@ -30,7 +30,7 @@ _OF_TESTS = {"get_test_clock", "advance_test_clock", "pay_test_payment"}
 def run(
     *command: str, python: str = PYTHON, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python with the server and the SDK as they are installed from their wheels."""
+    """Run Python with the server and the SDK as installed from their wheels."""
     path = f"{installed(MCP_PROJECT)}:{installed()}"
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
     return subprocess.run(
@@ -41,7 +41,7 @@ def run(
 
 
 def refused(*words: str, **environment: str) -> str:
-    """Start the server as it may not be started; gives what it says."""
+    """Start the server in a forbidden way; return its output."""
     ended = run("-m", "payintent_mcp", *words, **environment)
     assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
     return ended.stderr

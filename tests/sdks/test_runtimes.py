@@ -41,13 +41,13 @@ const shop :Workerd.Worker = (
 
 
 def _binary(package: str, name: str) -> str:
-    """Return a program of a package that has one for this platform."""
+    """Return the program of a package for this platform."""
     [binary] = (FOLDER / "node_modules").glob(f"{package}/bin/{name}")
     return str(binary)
 
 
 def bundled(conditions: str, into: Path, program: str = "worker.mjs") -> Path:
-    """Bundle a program as bundlers do that set these conditions."""
+    """Bundle a program like bundlers with these conditions."""
     (installed() / program).write_text((HERE / program).read_text())
     bundle = into / "worker.js"
     words = ("--bundle", "--format=esm", "--platform=neutral", f"--outfile={bundle}")

@@ -33,7 +33,7 @@ _WORKERS = "4"  # PHP's own server answers one request in each
 
 @dataclass(frozen=True, kw_only=True)
 class ShopSide(Side):
-    """The test merchant of a shop, and the port of the shop, whose origin is registered."""
+    """The test merchant of a shop, and the shop's port, whose origin is registered."""
 
     port: int
 
@@ -47,7 +47,7 @@ async def side(api: Api) -> ShopSide:
 
 @asynccontextmanager
 async def running_plugin(folder: Path, side: ShopSide, **stub: str) -> AsyncGenerator[str]:
-    """Serve the stand-in's shop; gives its address."""
+    """Serve the stand-in's shop; return its URL."""
     url = f"http://127.0.0.1:{side.port}"
     (folder / "orders").mkdir(exist_ok=True)
     environment = {
@@ -137,7 +137,7 @@ async def test_a_payment_that_the_service_refuses_is_explained_in_the_log(
 
 
 async def page(http: aiohttp.ClientSession, payment: dict[str, Any]) -> str:
-    """Return to the shop with a query that says PAID, whatever the payment's status is."""
+    """Return to the shop with a query that claims PAID, whatever the payment's status is."""
     url = f"{payment['return_url']}&payment_id={payment['id']}&status=PAID"
     async with http.get(url) as answer:
         assert answer.ok, await answer.text()
@@ -145,7 +145,7 @@ async def page(http: aiohttp.ClientSession, payment: dict[str, Any]) -> str:
 
 
 async def pay(http: aiohttp.ClientSession, url: str) -> str:
-    """Submit the page on which an order is paid; gives where it leads."""
+    """Submit the page on which an order is paid; return the URL to which it leads."""
     async with http.post(url, allow_redirects=False) as answer:
         assert answer.status == 303, await answer.text()
         return answer.headers["Location"]
@@ -186,7 +186,7 @@ async def test_a_guest_who_signs_in_after_an_answer_was_lost_comes_to_the_paymen
 async def losing_the_first_answer(
     http: aiohttp.ClientSession, side: ShopSide
 ) -> AsyncGenerator[tuple[ShopSide, list[str]]]:
-    """Relay calls to the service, and lose its first answer; gives the ids of created payments."""
+    """Relay calls to the service, losing the first response; return the created payments' ids."""
     created = list[str]()
 
     async def relay(request: web.Request) -> web.Response:

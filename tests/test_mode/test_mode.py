@@ -58,7 +58,7 @@ async def _both(api: Api) -> AsyncIterator[dict[str, Api]]:
 
 
 async def _ids(side: Api) -> dict[str, str]:
-    """Pay and refund a payment; return an id of every kind that merchants' routes take."""
+    """Pay and refund a payment; return an id of every kind in merchants' routes."""
     created = await paid(side)
     asked = await refund(side, created, amount="1.00")
     assert asked.status == 201
@@ -104,7 +104,7 @@ async def test_no_operation_of_the_document_leads_from_one_mode_into_the_other(a
 
 
 async def test_another_merchants_ids_of_the_other_mode_are_those_of_nothing(api: Api) -> None:
-    """Of the same mode payments and refunds are known to be another's: 403."""
+    """In the same mode, another merchant's payments and refunds are known: 403."""
     with_id = [operation for operation in _OPERATIONS if _IDS.search(operation[1])]
     async with _both(api) as sides, _strangers(api) as strangers:
         ids = {mode: await _ids(side) for mode, side in sides.items()}
@@ -122,7 +122,7 @@ async def test_another_merchants_ids_of_the_other_mode_are_those_of_nothing(api:
 
 @asynccontextmanager
 async def _strangers(api: Api) -> AsyncIterator[dict[str, Api]]:
-    """Give both sides of another merchant."""
+    """Return both modes of another merchant."""
     world = api.world
     new = await world.perform(CreateMerchant(name="Other Books"))
     test = await world.perform(IssueApiKey(merchant_id=new.merchant.id, test=True))
@@ -272,7 +272,7 @@ async def _advance(side: Api, seconds: Any) -> Any:
 
 
 async def _waiting(world: World, merchant_id: int) -> list[Any]:
-    """Read every time that a merchant waits for."""
+    """Return all times for which a merchant waits."""
     return await world.rows(
         """
         SELECT p.id, p.expires_at, s.inquire_at, s.closing_at, r.next_at, d.next_at AS attempt_at

@@ -32,7 +32,7 @@ _WAITING = ("AMOUNT_MISMATCH", "DISPUTE", "LATE_PAYMENT")
 
 
 async def _play(side: Api) -> None:
-    """Have payments paid, refunded in part and disputed, and money taken that pays nothing."""
+    """Create payments that are paid, refunded in part and disputed, and unassigned money."""
     created = await side.create()
     assert (await act(side, created, "pay")).json["status"] == "PAID"
     assert (await refund(side, created, amount="90.00")).status == 201

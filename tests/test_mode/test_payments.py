@@ -250,7 +250,7 @@ async def _enter(side: Api, path: str, **form: str) -> Answer:
 
 
 async def _page(side: Api, created: Answer) -> str:
-    """Select the test card as a buyer; gives the path of the page that he is sent to."""
+    """Select the test card as a buyer; return the path of the next page."""
     assert (await select(side, created)).status == 200
     url = (await view(side, created)).json["next_action"]["redirect"]["url"]
     return "/c/test/card/" + url.rpartition("/")[2]

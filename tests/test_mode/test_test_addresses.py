@@ -20,7 +20,7 @@ __all__ = ["side"]
 
 
 async def _bill(side: Api, token: str = "USDT") -> tuple[Answer, dict[str, Any]]:  # noqa: S107
-    """Create a payment of 25.50 USD and select a test token; gives it and its session."""
+    """Create a payment of 25.50 USD and select a test token; return it and its session."""
     created = await side.create(currency="USD", amount="25.50")
     methods = await side.world.perform(ListPaymentMethods(merchant_id=side.world.merchant_id))
     [method] = [one for one in methods if one.token == token]
@@ -31,7 +31,7 @@ async def _bill(side: Api, token: str = "USDT") -> tuple[Answer, dict[str, Any]]
 
 
 async def _outcome(side: Api, created: Answer) -> tuple[str, str | None, list[str], list[str]]:
-    """Give a payment's status and failure reason, its events, and its cases."""
+    """Return a payment's status and failure reason, its events, and its cases."""
     payment = await payment_of(side, created)
     got = (await side.get(created.json["id"])).json
     events, cases = await side.world.events(payment), await side.world.cases(payment)

@@ -79,7 +79,7 @@ FALLBACKS = {
 
 
 def _complaints(folder: Path, files: dict[str, str]) -> set[str]:
-    """Lint files; returns the names of those with a complaint."""
+    """Lint files; return the names of those with findings."""
     for name, text in files.items():
         (folder / name).write_text(text)
     done = lint([Path(name) for name in files], folder)

@@ -28,7 +28,7 @@ sys.exit(int(red))
 
 
 def _burn(tmp_path: Path, failing: int, suite: str = _SUITE, **load: str) -> tuple[int, list[str]]:
-    """Burn with one run each; the run of that number fails. Gives the status and the lines."""
+    """Run `tools.burn` with one run per load; the run with this number fails."""
     command = [sys.executable, "-c", suite, str(tmp_path), str(failing)]
     done = subprocess.run(
         [sys.executable, "-m", "tools.burn", str(tmp_path / "logs"), *command],

@@ -190,7 +190,7 @@ def test_our_migrations_pass_and_make_check_runs_the_lint() -> None:
 
 
 async def test_the_accepted_ways_to_add_a_column_do_not_rewrite_a_table(empty_url: str) -> None:
-    """The lint's assumptions about PostgreSQL, held against the server of the tests."""
+    """The lint's assumptions about PostgreSQL, checked with the tests' server."""
     connection = await asyncpg.connect(empty_url)
     await connection.execute(
         "CREATE TABLE note (id int PRIMARY KEY); CREATE TABLE payment (id int);"

@@ -42,7 +42,7 @@ WEAK = {
 
 @contextmanager
 def _osv(known: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """Serve what osv.dev would say, on loopback."""
+    """Serve osv.dev's responses on loopback."""
 
     class Osv(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -163,7 +163,7 @@ def test_every_package_of_a_lock_has_hashes_and_no_index_address(path: Path) -> 
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The bill of materials, written twice: it must be the same, to the byte."""
+    """The bill of materials, written twice with the same bytes."""
     written = []
     for name in ("first", "second"):
         folder = tmp_path_factory.mktemp(name)

@@ -36,7 +36,7 @@ def sandbox_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Environment:
-    """A virtual environment that holds what requirements/run.txt pins, and nothing of the tree."""
+    """A virtual environment with the packages in requirements/run.txt, without the source tree."""
 
     def __init__(self, folder: Path) -> None:
         venv.create(folder, symlinks=True, with_pip=False)
@@ -47,7 +47,7 @@ class Environment:
             self._link(name)
 
     def install(self, wheel: Path) -> None:
-        """Unpack a wheel where pip would."""
+        """Unpack a wheel like pip."""
         with ZipFile(wheel) as archive:
             archive.extractall(self._libraries)
 
@@ -58,7 +58,7 @@ class Environment:
         return done.stdout
 
     def _link(self, name: str) -> None:
-        """Link every file and folder that a distribution has put beside the others."""
+        """Link every file and folder that a distribution installs."""
         found = distribution(name)
         for top in {file.parts[0] for file in found.files or () if ".." not in file.parts}:
             link = self._libraries / top

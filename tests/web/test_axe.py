@@ -23,7 +23,7 @@ _HALF = {"width": WIDE_PX // 2, "height": HIGH_PX}
 
 @fixture(loop_scope=LOOP, scope="module")
 async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserContext]:
-    """A browser as people have one."""
+    """A normal browser, as people have."""
     desk = await screen(browser)
     # One page stays open: the others share its process, and what that has compiled.
     await (await desk.new_page()).goto(gallery.base.removesuffix("/c") + "/docs")

@@ -61,7 +61,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @dataclass
 class Counter:
-    """One page of one buyer, and the shop's side of it."""
+    """A buyer's page, and the shop."""
 
     world: World
     page: Page
@@ -74,7 +74,7 @@ class Counter:
         return self.page.frame_locator("iframe[title='Secure payment input frame']")
 
     async def begin(self) -> Payment:
-        """Create a payment, and choose the card on its page."""
+        """Create a payment, and select the card on its page."""
         payment = await self.world.create()
         await self.page.goto(self.address(payment))
         await choose(self.page, "Stripe")
@@ -91,7 +91,7 @@ class Counter:
         await expect(self.page.locator("[data-card-step] [data-status]")).to_contain_text(text)
 
     async def shows_paid(self, payment: Payment) -> None:
-        """Wait until the page shows the end, and see that it is the service's own."""
+        """Wait until the page shows the end, and check that the service agrees."""
         async with asyncio.timeout(PATIENCE_S):
             while await self.world.status(payment) != "PAID":
                 await self.tend()
@@ -100,7 +100,7 @@ class Counter:
         await self.sees_paid(payment)
 
     async def hurry(self) -> None:
-        """Let the page look at once, as it does when it comes to the front."""
+        """Make the page poll immediately, as it does when it becomes visible."""
         with suppress(Error):  # it may be on its way to another page already
             await self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
@@ -111,14 +111,14 @@ class Counter:
         assert await self.world.cases(payment) == []
 
     async def declines(self, payment: Payment, count: int) -> None:
-        """Wait until the service knows of so many declined attempts."""
+        """Wait until the service knows this many declined attempts."""
         async with asyncio.timeout(PATIENCE_S):
             while await self._declines(payment) < count:
                 await asyncio.sleep(LOOK_S)
         assert await self._declines(payment) == count
 
     async def tend(self) -> None:
-        """Let the janitor ask whatever is due."""
+        """Run all due inquiries of the janitor."""
         service = self.world.service
         for ask in await session_store.claim_due(service.database, 10, 60, []):
             await service.session_inquirer.inquire(ask)
@@ -131,7 +131,7 @@ class Counter:
 
 @fixture(loop_scope=LOOP)
 async def method(world: World, settings: Settings, stripe_url: str) -> int:
-    """Provision a card at the sandbox's Stripe, which calls back."""
+    """Offer a card at the Stripe emulator, which sends callbacks."""
     account = await world.perform(
         AddAccount(provider="stripe", base_url=stripe_url, credentials=credentials(stripe_url))
     )

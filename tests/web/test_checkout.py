@@ -59,7 +59,7 @@ async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> Asyn
 
 @fixture(loop_scope=LOOP)
 async def simulated(world: World, simulator_url: str) -> None:
-    """Offer a card at the simulator, which has pages of its own and calls back."""
+    """Offer a card at the simulator, which has pages and sends callbacks."""
     credentials = {"api_key": KEY, "signing_secret": SECRET}
     account = await world.perform(
         AddAccount(provider="simulator", base_url=simulator_url, credentials=credentials)
@@ -75,7 +75,7 @@ async def simulated(world: World, simulator_url: str) -> None:
 
 
 async def at_the_gateway(desk: Desk, card: str) -> Payment:
-    """Choose the simulator, and type a card there."""
+    """Select the simulator, and enter a card there."""
     payment = await desk.opened()
     await choose(desk.page, "Simulator")
     await desk.page.get_by_label("Card number").fill(card)
@@ -148,7 +148,7 @@ async def test_without_javascript_a_buyer_chooses_pays_looks_and_has_a_receipt(
 
 
 async def _look_until(page: Page, title: str) -> None:
-    """Press for news, as the page asks one to, until they are there."""
+    """Press the button for updates, as the page suggests, until there are some."""
     check = page.get_by_role("link", name="Check status")
     heading = page.get_by_role("heading", name=title)
     await expect(check.or_(heading).first).to_be_visible()
@@ -347,7 +347,7 @@ async def test_a_buyer_gives_up(desk: Desk) -> None:
 class TestTheWayBack:
     @fixture(loop_scope=LOOP)
     async def world(self, world: World) -> World:
-        """Let the merchant have a page to come back to, and a server that was not told yet."""
+        """Give the merchant a return page, and a server that has not received the event."""
         profile = SetMerchantProfile(merchant_id=world.merchant_id, return_url=f"{SHOP}/thanks?o=1")
         await world.perform(profile)
         await world.rows("UPDATE merchant SET callback_url = 'https://shop.test/hook'")

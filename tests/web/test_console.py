@@ -31,7 +31,7 @@ _OPERATORS = (None, *sorted({page.operator for page in CONSOLE_PAGES.values() if
 
 @fixture(loop_scope=LOOP, scope="module")
 async def console() -> AsyncIterator[ConsoleGallery]:
-    """One console for all tests of this file; what one does is no other's concern."""
+    """A console for all tests in this file, which do not affect each other."""
     async with open_console(server_url()) as gallery:
         yield gallery
 
@@ -40,7 +40,7 @@ async def console() -> AsyncIterator[ConsoleGallery]:
 async def desks(
     console: ConsoleGallery, browser: Browser
 ) -> AsyncIterator[dict[str | None, BrowserContext]]:
-    """A browser of each operator, signed in."""
+    """A signed-in browser for each operator."""
     contexts = {operator: await screen(browser) for operator in _OPERATORS}
     for operator, context in contexts.items():
         if operator is not None:
@@ -100,7 +100,7 @@ async def test_a_page_of_each_template_is_looked_at(
 async def test_no_table_is_too_wide_for_a_usual_screen_and_no_word_is_broken(
     browser: Browser,
 ) -> None:
-    """Texts are long in production: ids of gateways, addresses, names of an identity provider."""
+    """Production texts are long: gateway ids, addresses, names from an identity provider."""
     found: dict[str, list[str]] = {}
     async with open_console(server_url(), has_long_texts=True) as gallery:
         contexts = {operator: await screen(browser) for operator in _OPERATORS}

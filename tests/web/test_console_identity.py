@@ -69,5 +69,5 @@ async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
 
 
 def _with(service: Service, settings: Settings) -> Service:
-    """Give the service the settings of an installation with a provider."""
+    """Open the service with the settings of an installation with a provider."""
     return replace(service, settings=settings)

@@ -57,7 +57,7 @@ _SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentEleme
 async def page(
     settings: Settings, service: Service, world: World, browser: Browser
 ) -> AsyncGenerator[Page]:
-    """The console, signed in."""
+    """The console with a signed-in operator."""
     async with serving_operator(settings, service) as base:
         context = await screen(browser, base_url=base)
         page = await context.new_page()
@@ -69,7 +69,7 @@ async def page(
 
 
 async def _everybody_can_use_it(page: Page) -> list[str]:
-    """Look at a page wide and small, bright and dark; it ends wide and bright."""
+    """View a page wide and narrow, light and dark; it ends wide and light."""
     found = await checks.axe(page) + await checks.too_small(page)
     await page.emulate_media(color_scheme="dark")
     found += await checks.axe(page, *checks.COLOURS)
@@ -131,7 +131,7 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
 
 
 async def _moved(page: Page) -> list[str]:
-    """Load Today on a phone, its scripts only after it was painted; tells what these move."""
+    """Load Today on a phone, with scripts only after the first paint; return the layout shift."""
     is_requested, is_painted = asyncio.Event(), asyncio.Event()
     held: list[str] = []
 
@@ -160,7 +160,7 @@ async def _moved(page: Page) -> list[str]:
 
 
 async def _confirm(page: Page) -> None:
-    """Give a reason, and go through with the change."""
+    """Enter a reason, and confirm the change."""
     await page.get_by_label("Reason").fill("it is tried")
     await page.get_by_role("button", name=re.compile("^(Submit|Continue)$")).click()
     confirmed = page.get_by_role("button", name="Confirm")

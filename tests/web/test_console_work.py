@@ -36,7 +36,7 @@ WHY = "ticket 7"
 
 @dataclass
 class Subjects:
-    """What the pages show: a payment, a refund that waits, a case, a dead event."""
+    """The objects on the pages: a payment, a pending refund, a case, a dead event."""
 
     world: World
     payment: str
@@ -48,7 +48,7 @@ class Subjects:
 
 @dataclass
 class Operator:
-    """An operator's browser, and what went wrong in it."""
+    """An operator's browser, and its errors."""
 
     page: Page
     base: str
@@ -64,12 +64,12 @@ class Operator:
         await self.page.wait_for_selector("nav[aria-label=Pages]")
 
     async def run(self, action: str, **fields: object) -> str:
-        """Open an operation's form as links fill it in, say why, and confirm; gives the page."""
+        """Open an operation's prefilled form, enter a reason, and confirm; return the page."""
         await self.open(f"/operations/{action.replace('.', '/')}?{urlencode(fields)}")
         return await self.send()
 
     async def send(self) -> str:
-        """Send the form that is open, and confirm it where that is asked."""
+        """Send the open form, and confirm it if requested."""
         await self.page.fill("#why", WHY)
         await self.page.click("main .actions button:first-child")
         await self.page.wait_for_selector("h1")
@@ -106,7 +106,7 @@ async def receiver(world: World) -> AsyncIterator[Receiver]:
 
 @fixture(loop_scope=LOOP)
 async def console(world: World) -> AsyncIterator[str]:
-    """Serve the console of an installation that is no sandbox; gives its address."""
+    """Serve the console of an installation outside the sandbox; return its URL."""
     async with (
         out_of_the_sandbox(world) as service,
         serving_operator(service.settings, service) as base,
@@ -116,7 +116,7 @@ async def console(world: World) -> AsyncIterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def subjects(world: World, receiver: Receiver) -> Subjects:
-    """Let there be one of everything that the console is for."""
+    """Create one of each object that the console manages."""
     url = receiver.url
     await world.rows(
         "UPDATE merchant SET callback_url = $1, allow_http = true WHERE id = $2",
@@ -165,7 +165,7 @@ def _refused_attempt(world: World, event_id: UUID, url: str) -> AttemptRecord:
 
 @asynccontextmanager
 async def working(service: Service) -> AsyncIterator[None]:
-    """Let the loops of a worker run meanwhile."""
+    """Run a worker's loops during the block."""
     stop = asyncio.Event()
     loops = asyncio.create_task(run_loops(service, stop))
     try:

@@ -31,7 +31,7 @@ _ON_EVERY_CHAIN = pytest.mark.parametrize("slug", PLANS)
 
 @dataclass
 class Counter:
-    """A payment's page, and the wallet beside it, which only sends tokens."""
+    """A payment's page, and a separate wallet that only sends tokens."""
 
     till: Till
     deposits: DepositGround
@@ -49,7 +49,7 @@ class Counter:
         return self.deposits.ground
 
     async def send(self, amount: str, token: str | None = None) -> None:
-        """Send tokens to the address that the page shows; they are in a block, and not final."""
+        """Send tokens to the displayed address. They are in a block that is not final."""
         symbol = token or self.session.quote.token or ""
         units = int(Decimal(amount).scaleb(self.ground.deployment.token(symbol).decimals))
         shown = await self.page.locator(".address").text_content()
@@ -59,7 +59,7 @@ class Counter:
         await self.renew()
 
     async def renew(self) -> None:
-        """Let the page show the present; without JavaScript, the buyer follows the link."""
+        """Update the page; without JavaScript, the buyer follows the link."""
         if self.scripted:
             await self.till.hurry()
         else:

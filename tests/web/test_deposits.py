@@ -28,7 +28,7 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 
 
 async def _bill(till: Till, deposits: DepositGround) -> tuple[Payment, Session, str]:
-    """Show a new payment's page; gives its address as it is written there."""
+    """Show a new payment's page; return the displayed address."""
     payment, session = await deposits.bill()
     await till.show(payment)
     address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
@@ -77,7 +77,7 @@ async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
 
 
 async def _send(deposits: DepositGround, address: str, amount: int) -> None:
-    """Send tokens to the address that the page shows, as a wallet without our page does."""
+    """Send tokens to the displayed address, like a wallet outside our page."""
     recipient = bytes.fromhex(address[2:]).rjust(32, b"\0")
     data = bytes.fromhex("a9059cbb") + recipient + amount.to_bytes(32, "big")
     token = deposits.ground.token("USDT")
@@ -116,7 +116,7 @@ _TAMPERING: dict[str, Callable[[str, str], str]] = {
 
 
 async def _tamper(till: Till, address: str, way: str) -> None:
-    """Put another address into every page from now on."""
+    """Insert a different address into every page."""
 
     async def answer(route: Route) -> None:
         response = await route.fetch()

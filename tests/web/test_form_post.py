@@ -49,14 +49,14 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @dataclass
 class Desk:
-    """One page of one buyer, who pays in Taiwan dollars."""
+    """A page of a buyer who pays in Taiwan dollars."""
 
     world: World
     page: Page
     troubles: list[str] = field(default_factory=list)
 
     async def chosen(self) -> Payment:
-        """Create a payment, and choose ECPay on its page."""
+        """Create a payment, and select ECPay on its page."""
         payment = await self.world.create(
             currency="TWD", amount=Decimal(1590), amount_text="1590.00"
         )
@@ -73,7 +73,7 @@ class Desk:
         await self.page.get_by_role("button", name="Pay", exact=True).click()
 
     async def ends(self, payment: Payment, status: str) -> None:
-        """Wait until the service knows the end, and see that the page tells it."""
+        """Wait until the service knows the end, and check that the page shows it."""
         await expect(self.page).to_have_url(f"{self.base}/{payment.checkout_id}")
         async with asyncio.timeout(PATIENCE_S):
             while await self.world.status(payment) != status:
@@ -94,7 +94,7 @@ class Desk:
 
 @fixture(loop_scope=LOOP)
 async def method(world: World, ecpay_url: str) -> int:
-    """Provision a card at ECPay, which has pages here and operations nowhere."""
+    """Offer a card at ECPay, whose pages are here and whose API is unreachable."""
     credentials = {
         "merchant_id": ACCOUNT.merchant_id,
         "hash_key": ACCOUNT.hash_key,
@@ -129,7 +129,7 @@ async def desk(
 
 
 async def come_back(desk: Desk, request: pytest.FixtureRequest) -> None:
-    """Leave ECPay: by a press where no script does it."""
+    """Leave ECPay, by pressing a button if no script does it."""
     if "no javascript" in request.node.name:
         await desk.page.get_by_role("button", name="Back to the shop").click()
 

@@ -30,7 +30,7 @@ LISTENS = """<!doctype html><title>shop</title><h1>The shop</h1><script>
 
 
 class Shop:
-    """A page of the shop, with the checkout in a frame of it."""
+    """A page of the shop, with the checkout in a frame."""
 
     def __init__(self, desk: Desk, origin: str) -> None:
         self.desk = desk
@@ -59,12 +59,12 @@ class Shop:
         )
 
     async def was_heard(self) -> None:
-        """Wait until the frame has had the time to do what it was told."""
+        """Wait until the frame has had time to act."""
         frame = self.page.frames[1]
         assert await frame.evaluate("fetch('/healthz').then(({ status }) => status)") == 200
 
     async def is_told(self, type_: str) -> dict[str, Any]:
-        """Wait until the frame has told something of a kind; gives the last of it."""
+        """Wait until the frame has sent a message of a kind; return the last message."""
         handle = await self.page.wait_for_function(
             "type => told.findLast((one) => one.type === type)", arg=type_
         )
@@ -76,7 +76,7 @@ class Shop:
 
 @asynccontextmanager
 async def serving_shop() -> AsyncIterator[str]:
-    """Serve the shop's page, at an origin of its own; gives that."""
+    """Serve the shop's page at a separate origin; return the origin."""
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text=LISTENS, content_type="text/html")

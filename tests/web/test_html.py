@@ -37,7 +37,7 @@ async def test_every_state_is_valid_html_and_says_what_it_is_in_every_language(
 
 
 async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, lang: str) -> str:
-    """Fetch a page as a browser without scripts does."""
+    """Fetch a page like a browser without scripts."""
     url = address(gallery, visit, lang)
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -57,7 +57,7 @@ async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, l
 
 
 def _missing(page: str, visit: Visit, lang: str) -> list[str]:
-    """Name the texts that a state should say and does not."""
+    """Return the missing texts of a state."""
     body, _, _ = page.partition("<body")[2].partition('<script type="application/json"')
     said = html.unescape(body)
     words = load_language(lang).translations
@@ -66,7 +66,7 @@ def _missing(page: str, visit: Visit, lang: str) -> list[str]:
 
 
 async def judgement(folder: Path) -> str:
-    """Let html-validate look at all files of a folder."""
+    """Run html-validate on all files in a folder."""
     command = (node(), tool("html-validate/bin/html-validate.mjs"))
     options = (
         "--config",

@@ -59,7 +59,7 @@ async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> Asyn
 
 
 async def states(desk: Desk) -> dict[str, str]:
-    """Arrange payments in every state; gives what to open of each."""
+    """Create payments in every state; return the URLs to open."""
     world = desk.world
     await world.rows("UPDATE merchant SET tax_manager = 'SERVICE', name = repeat('Nimbus ', 12)")
     await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.1")
@@ -95,7 +95,7 @@ async def test_every_state_fits_a_small_screen_and_twice_the_text_and_can_be_pre
 
 
 async def _looks(page: Page) -> dict[str, list[str]]:
-    """Measure a page as it is, on a small screen, and there with twice the text."""
+    """Measure a page normally, on a small screen, and there with text at double size."""
     found = {}
     for name, width, size in (
         ("wide", WIDE_PX, 100),

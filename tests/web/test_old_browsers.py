@@ -23,7 +23,7 @@ _OWN_FAULT = "Something went wrong on this page"
 
 @fixture(loop_scope=LOOP)
 async def old(buyer: BrowserContext) -> BrowserContext:
-    """The buyer's browser, without what the oldest supported browsers lack."""
+    """The buyer's browser, without the features that the oldest supported browsers lack."""
     await buyer.add_init_script(old_browser.script())
     return buyer
 

@@ -60,7 +60,7 @@ async def service(
 async def page(
     site: CommonHeaders, world: World, twoc2p_url: str, browser: Browser
 ) -> AsyncIterator[Page]:
-    """A buyer's page, and a way to pay at 2C2P; the browser has blocked nothing at the end."""
+    """A buyer's page, and a 2C2P method. The browser must not block anything."""
     await _sell_through_twoc2p(world, twoc2p_url)
     blocked: list[str] = []
 

@@ -39,7 +39,7 @@ _APPROVE = f"0x{abi.encode_approve(bytes(20), 0)[:4].hex()}"
 
 
 def _allowed(wallet: Wallet) -> list[int]:
-    """Read what each approval in turn has allowed."""
+    """Return the allowance after each approval."""
     return [int(one["data"][-64:], 16) for one in wallet.sent if one["data"].startswith(_APPROVE)]
 
 
@@ -122,7 +122,7 @@ async def test_where_the_scripts_do_not_come_a_press_is_answered_and_a_code_is_o
 async def test_a_press_before_the_scripts_pays_nothing_where_this_tab_has_paid(
     till: Till, wallet: Wallet
 ) -> None:
-    """The service was never told of it, so that the page offers the wallet until they come."""
+    """The service was never notified, so the page offers the wallet until the scripts arrive."""
     is_pressed = asyncio.Event()
 
     async def later(route: Route) -> None:
@@ -306,7 +306,7 @@ async def test_whoever_listens_hears_what_was_seen_on_the_chain(till: Till) -> N
 
 
 async def _told(answer: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
-    """Wait for the next event; gives its name and data."""
+    """Wait for the next event; return its name and data."""
     name = ""
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -45,14 +45,14 @@ async def scene(gallery: Gallery) -> PortalScene:
 
 @fixture(loop_scope=LOOP)
 async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
-    """A browser of a person's own."""
+    """A separate browser for a person."""
     context = await screen(browser)
     yield context
     await context.close()
 
 
 async def _give_device(page: Page) -> None:
-    """Give the browser a device that makes passkeys and verifies its person."""
+    """Give the browser a virtual authenticator that creates passkeys and verifies its user."""
     session = await page.context.new_cdp_session(page)
     await session.send("WebAuthn.enable")
     await session.send("WebAuthn.addVirtualAuthenticator", {"options": _DEVICE})
@@ -145,7 +145,7 @@ async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
 async def test_a_link_from_elsewhere_still_reaches_the_page_of_a_member(
     scene: PortalScene, desk: BrowserContext
 ) -> None:
-    """Strict cookies do not come along from another site; the page to sign in at leads on."""
+    """Strict cookies are not sent from another site; the sign-in page leads on."""
     page = await sign_in_by_link(desk, scene, MemberRole.DEVELOPER, "dee@nimbus.example")
     elsewhere = scene.base.replace("localhost", "127.0.0.1")
     await page.goto(f"{elsewhere}/sign-in")
@@ -167,7 +167,7 @@ async def test_without_a_passkey_the_page_says_what_to_do(
 async def test_every_page_is_for_everybody(
     scene: PortalScene, browser: Browser, tmp_path: Path
 ) -> None:
-    """For axe, on a small screen, in the dark, by keyboard; and it is valid HTML."""
+    """Check with axe, on a small screen, in dark mode, by keyboard, and as valid HTML."""
     troubles: list[str] = []
     contexts = {role: await screen(browser) for role in MemberRole}
     pages = {

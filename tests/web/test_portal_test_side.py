@@ -23,7 +23,7 @@ expect.set_options(timeout=PATIENCE_S * 1_000)
 
 @fixture(loop_scope=LOOP)
 async def scene(gallery: Gallery) -> PortalScene:
-    """The portal of a merchant that has no test side yet."""
+    """The portal of a merchant without a test merchant."""
     world = gallery.plain
     merchant_id = (await world.other_merchant("Nimbus Atlases")).merchant.id
     base = world.service.settings.portal_address

@@ -26,7 +26,7 @@ _PAY = """async ([checkoutId, sessionId]) => {
 async def chain(
     ground: ChainWorld, buyer: BrowserContext, wallet: Wallet
 ) -> AsyncIterator[DevChainRpc]:
-    """A chain that includes nothing until it is told to."""
+    """A chain that mines blocks only on request."""
     await wallet.stand_in(buyer)
     await ground.chain.ask("evm_setAutomine", False)
     yield ground.chain
@@ -34,7 +34,7 @@ async def chain(
 
 
 async def _replace(wallet: Wallet, count: int, *, cancel: bool = False) -> None:
-    """Replace the last of so many transactions, once the page has seen it."""
+    """Replace the last of this many transactions, once the page has seen it."""
     await until(lambda: len(wallet.hashes) >= count)
     await wallet.is_asked("eth_getTransactionCount", 1)
     sent = await wallet.chain.ask("eth_getTransactionByHash", wallet.hashes[-1])

@@ -82,7 +82,7 @@ BY_CALLS = {
 
 
 async def _of_payments(desk: Desk) -> dict[str, dict[str, Any]]:
-    """Raise what ends of payments raise."""
+    """Raise the errors of ended payments."""
     wait = "id => sdk.waitForResult(id)"
     raised: dict[str, dict[str, Any]] = {}
     pending = await desk.create()
@@ -121,7 +121,7 @@ async def _of_the_loader(desk: Desk) -> dict[str, dict[str, Any]]:
 
 
 async def _of_a_blocker(desk: Desk, browser: Browser) -> dict[str, dict[str, Any]]:
-    """Raise what a browser raises that lets no page open windows unasked."""
+    """Raise the errors of a browser that blocks popups."""
     blocker = await browser.browser_type.launch(
         executable_path=programs.find(), ignore_default_args=["--disable-popup-blocking"]
     )

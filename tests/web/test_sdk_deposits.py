@@ -47,18 +47,18 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 
 @fixture(loop_scope=LOOP)
 async def stored(desk: Desk, deposits: DepositGround) -> list[Any]:
-    """The chain as a shop has stored it."""
+    """The chain as stored by a shop."""
     return [(await desk.api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json]
 
 
 async def _bill(deposits: DepositGround) -> tuple[Session, str, str]:
-    """Give a session, and the ids of its checkout and of itself."""
+    """Return a session, its checkout's id and its own id."""
     payment, session = await deposits.bill(expires_in_s=LONG_S)
     return session, payment.checkout_id, ids.format_id(ids.SESSION, session.id)
 
 
 def _sends(wallet: Wallet, deposits: DepositGround, session: Session, amount: int) -> bool:
-    """Tell whether all that the wallet was asked for is one transfer of this amount."""
+    """Return whether the wallet's only request is a transfer of this amount."""
     data = f"{_TRANSFER}{deposits.address(session)[2:].rjust(64, '0')}{amount:064x}"
     [sent] = wallet.sent
     token = deposits.ground.token("USDT").lower()
@@ -124,7 +124,7 @@ async def test_a_session_to_which_no_stored_chain_leads_is_neither_shown_nor_pai
     answers: list[Any] = []
 
     async def answer(route: Route) -> None:
-        """Give the last answer again and again, the others once."""
+        """Return the responses in order, and repeat the last one."""
         one = answers[0] if len(answers) == 1 else answers.pop(0)
         headers = {"Access-Control-Allow-Origin": "*"}
         await route.fulfill(body=json.dumps(one), headers=headers, content_type="application/json")

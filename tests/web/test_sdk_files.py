@@ -65,7 +65,7 @@ export async function pay(checkoutUrl: string): Promise<CheckoutResult | null> {
 
 
 def node(*arguments: str, cwd: Path | None = None) -> str:
-    """Run the sandbox's Node.js; gives what it prints."""
+    """Run the sandbox's Node.js; return its output."""
     program, *_ = npm()
     done = subprocess.run(
         [program, *arguments],

@@ -31,12 +31,12 @@ class Visit:
     api: Api
 
     async def choose(self, way: str) -> None:
-        """Take the way beside the first book."""
+        """Follow a link next to the first book."""
         await self.page.goto(self.url)
         await self.page.get_by_role("link", name=way).first.click()
 
     async def pay(self) -> None:
-        """Let the one payment be selected and paid."""
+        """Select and pay the only payment."""
         [row] = await self.api.world.rows("SELECT id, checkout_id FROM payment")
         path = f"/v1/checkout/{row['checkout_id']}/quotes"
         body = {"payment_method_id": self.api.world.card}
@@ -48,12 +48,12 @@ class Visit:
         assert (await callback(self.api, seen.payment.session_id, report)).status == 200
 
     async def thanked(self) -> None:
-        """Wait for the order's page; the webhook alone makes it a paid one."""
+        """Wait for the order's page, whose order only the webhook marks as paid."""
         await self.page.wait_for_url(f"{self.url}/orders/A-1001")
 
 
 def _is_trouble(text: str) -> bool:
-    """Tell a policy that is in its own page's way from one that keeps a frame away."""
+    """Distinguish a policy that breaks its own page from a policy that blocks a frame."""
     return "Policy" in text and "frame-ancestors" not in text
 
 

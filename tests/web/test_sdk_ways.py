@@ -29,7 +29,7 @@ MOUNT = """(options) => {
 
 
 def leads(**redirect: Any) -> Callable[[GatewaySessionRequest], SessionCreated]:
-    """Let the gateway send buyers to a page of its own."""
+    """Let the gateway redirect buyers to its own page."""
 
     def created(request: GatewaySessionRequest) -> SessionCreated:
         action = {"type": "redirect", "redirect": {"method": "GET", "fields": {}} | redirect}
@@ -39,13 +39,13 @@ def leads(**redirect: Any) -> Callable[[GatewaySessionRequest], SessionCreated]:
 
 
 async def pay(desk: Desk, created: Answer) -> None:
-    """Let the gateway report that it was paid."""
+    """Let the gateway report the payment."""
     session_id = (await payment_of(desk.api, created)).session_id
     assert (await callback(desk.api, session_id, captured())).status == 200
 
 
 async def heard(desk: Desk, name: str) -> str:
-    """Wait until the page heard of something; gives what was told first."""
+    """Wait until the page receives an event; return the first event."""
     await desk.page.wait_for_function("name => said.some(([one]) => one === name)", arg=name)
     return await desk.page.evaluate("name => said.find(([one]) => one === name)[1]", name)
 
@@ -73,7 +73,7 @@ async def test_a_redirect_leaves_for_the_checkout_in_the_language_that_is_set(de
 
 
 async def popup(desk: Desk, script: str, given: Any = None) -> Page:
-    """Begin `result`, which opens a window; gives it."""
+    """Start `result`, which opens a window; return the window."""
     async with desk.page.expect_popup() as opened:
         await desk.start("result", script, given)
     return await opened.value

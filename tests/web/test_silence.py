@@ -21,7 +21,7 @@ _PAY = """async ([checkoutId, sessionId]) => {
 
 
 async def _pay_by_another(ground: ChainWorld, wallet: Wallet, session: Session) -> None:
-    """Let another account pay while the wallet waits for its permission, which it then has."""
+    """Pay from another account while the wallet waits for permission, which it then gets."""
     await wallet.is_asked(_RECEIPT, 1)
     wallet.answers.clear()
     await ground.chain.ask("evm_setAutomine", True)

@@ -87,7 +87,7 @@ async def test_a_buyer_who_listens_hears_where_to_send_a_token(
 
 
 async def _tab_to(page: Page, tag: str, text: str = "") -> list[str]:
-    """Press the tab key until such an element has the focus; gives what was read on the way."""
+    """Press the tab key until such an element has the focus; return the spoken text."""
     heard: list[str] = []
     for _ in range(_TABS_MAX):
         heard.append(await _press(page, "Tab"))

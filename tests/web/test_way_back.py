@@ -63,7 +63,7 @@ async def _bring_to(world: World, payment: Payment, status: str) -> None:
 
 
 async def _comes_back(desk: Desk, payment: Payment, status: str) -> None:
-    """Follow the link to the shop, and check what the page says and where the link leads."""
+    """Follow the link to the shop, and check the page's text and the link's URL."""
     sentence, text, page = _ENDS[status]
     await expect(desk.page.locator("main")).to_contain_text(sentence)
     link = desk.page.get_by_role("link", name=text, exact=True)

@@ -74,7 +74,7 @@ async def fail() -> int:
 
 @dataclass
 class Shop:
-    """A receiver that knows how much of it is used at once."""
+    """A receiver that counts its concurrent requests."""
 
     answer: Answering = take_it
     secrets: list[str] = field(default_factory=list)
@@ -125,7 +125,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def shop(world: World) -> AsyncIterator[Shop]:
-    """The world's merchant, with a place for its webhooks."""
+    """The world's merchant, with a webhook URL."""
     async with listening(Shop(secrets=[world.callback_secret])) as shop:
         await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
         yield shop
@@ -133,7 +133,7 @@ async def shop(world: World) -> AsyncIterator[Shop]:
 
 @dataclass
 class Time:
-    """The monotonic clock of a dispatcher's windows, moved by hand."""
+    """The monotonic clock of a dispatcher's windows, which the test advances."""
 
     moved_s: float = 0.0
 
@@ -159,7 +159,7 @@ async def dispatching(
     chance: float = 0.5,
     windows: EndpointWindows | None = None,
 ) -> AsyncIterator[Dispatcher]:
-    """Run a dispatcher as a worker does; `chance` jitters the waits."""
+    """Run a dispatcher like a worker; `chance` determines the jitter."""
     settings = world.service.settings
     sender = WebhookSender(settings, time.time)
     windows = windows or EndpointWindows(settings.webhook_sockets_max, clock)
@@ -176,7 +176,7 @@ async def dispatching(
 
 
 async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
-    """Cancel payments, which is the quickest way to an event."""
+    """Cancel payments, which is the fastest way to create events."""
     made = [await world.create(**changes) for _ in range(count)]
     for payment in made:
         async with world.database.transaction() as tx:
@@ -211,7 +211,7 @@ async def are(world: World, **wanted: int) -> None:
 
 
 async def attempts(world: World, count: int) -> list[Any]:
-    """Wait until exactly so many attempts are on record."""
+    """Wait until exactly this many attempts are stored."""
 
     async def made() -> list[Any] | None:
         rows = await world.rows("SELECT * FROM attempt ORDER BY id")
@@ -353,7 +353,7 @@ async def test_a_delivery_that_somebody_holds_costs_its_own_record_and_no_other(
 
 
 async def taken(world: World, count: int) -> list[AttemptRecord]:
-    """Claim deliveries of the world's merchant, and give results that are ready to be stored."""
+    """Claim deliveries of the world's merchant, and return results to be stored."""
     claimed = await outbox_of(world).claim([(world.merchant_id, count)])
     assert len(claimed) == count
     return [
@@ -368,7 +368,7 @@ async def taken(world: World, count: int) -> list[AttemptRecord]:
 
 
 def resting_dispatcher(world: World, outbox: DatabaseOutbox) -> Dispatcher:
-    """Make a dispatcher that does not run."""
+    """Create a dispatcher without running it."""
     settings = world.service.settings
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
     return Dispatcher(outbox, WebhookSender(settings, time.time), windows, POLL_S)
@@ -408,7 +408,7 @@ async def test_records_whose_commit_was_not_answered_are_not_stored_again(
     results = await taken(world, 3)
 
     class Unanswered(DatabaseOutbox):
-        """Stores what it is given, and loses the answer."""
+        """A store that commits its writes but loses the response."""
 
         async def record(self, attempts: Sequence[AttemptRecord]) -> None:
             await super().record(attempts)
@@ -426,7 +426,7 @@ async def test_records_whose_commit_was_not_answered_are_not_stored_again(
 
 
 async def waiting(world: World) -> int:
-    """Count the locks that are waited for in this test's database.
+    """Count the awaited locks in this test's database.
 
     Not by `pg_stat_activity`: a waiter that wakes to look again shows no wait for a moment.
     """
@@ -476,7 +476,7 @@ async def test_an_endpoint_gets_two_at_first_and_at_most_sixteen(world: World, s
 
 
 async def elsewhere(world: World, other: Shop) -> None:
-    """Deliver one event to another merchant."""
+    """Deliver an event to another merchant."""
     before = len(other.came)
     new = await world.other_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)

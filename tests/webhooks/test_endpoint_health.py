@@ -92,7 +92,7 @@ async def give_endpoint(world: World) -> None:
 
 
 async def pay(world: World) -> None:
-    """Let a payment end."""
+    """End a payment."""
     payment = await world.create()
     selected = await world.select(payment)
     total = selected.session.quote.total_minor

@@ -45,14 +45,14 @@ async def replay(api: Api, event_id: object, key: str | None = None) -> Answer:
 
 
 async def end(api: Api) -> str:
-    """Make a payment and cancel it, which is an event; gives the payment's id."""
+    """Create and cancel a payment, which is an event; return the payment's id."""
     created = await api.create()
     assert (await cancel(api, created)).status == 200
     return created.json["id"]
 
 
 async def write_events(world: World, count: int, id_begins: str = "ffffffff") -> None:
-    """Write as many cancelled payments with their events, whose ids begin like this."""
+    """Write this many cancelled payments with events whose ids start with this prefix."""
     await write_payments(world, count, statuses=("CANCELLED",))
     await world.rows(
         """
@@ -76,7 +76,7 @@ async def write_events(world: World, count: int, id_begins: str = "ffffffff") ->
 
 
 async def read_all(api: Api, query: str = "?limit=100") -> list[dict[str, Any]]:
-    """Read a feed from its start until there is no more."""
+    """Read a feed from its start to its end."""
     answer = (await read(api, query)).json
     found = list(answer["data"])
     while answer["has_more"]:
@@ -136,7 +136,7 @@ async def test_a_reader_goes_on_where_it_stopped(api: Api) -> None:
 
 @asynccontextmanager
 async def open_transaction(world: World) -> AsyncIterator[asyncpg.Connection]:
-    """Hold a transaction of another process open while the block runs, and commit it then."""
+    """Keep another process's transaction open while the block runs, and then commit it."""
     connection = await world.other_connection()
     try:
         async with connection.transaction():
@@ -146,7 +146,7 @@ async def open_transaction(world: World) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def take_away(world: World, payment_id: str) -> None:
-    """Take a payment's event and its delivery into a table apart, as if they were not there yet."""
+    """Move a payment's event and delivery to another table, as if they were not yet committed."""
     for statement in (
         "CREATE TABLE late_event AS SELECT * FROM event WHERE payment_id = $1",
         "CREATE TABLE late_delivery AS SELECT d.* FROM delivery d JOIN late_event ON id = event_id",
@@ -171,7 +171,7 @@ async def test_an_event_committed_late_is_behind_no_cursor(api: Api) -> None:
 
 
 async def test_two_readers_number_one_after_the_other(api: Api) -> None:
-    """The second one sees the first one's numbers only because it looks after it has the lock."""
+    """The second sees the first's numbers only because it reads them after getting the lock."""
     made = [await end(api)]
     first = await read(api)
     async with open_transaction(api.world) as connection:
@@ -203,7 +203,7 @@ async def _until_blocked(world: World, count: int) -> None:
 
 
 async def test_readers_and_writers_at_once_leave_no_gap_and_no_double(api: Api) -> None:
-    """Eight write while three read on from their own cursors; each reader sees all, once."""
+    """Eight write while three read from their own cursors; each reader sees every event once."""
     done = asyncio.Event()
 
     async def reader() -> list[str]:
@@ -274,7 +274,7 @@ async def test_who_reads_first_gets_thirty_days_and_who_goes_on_gets_everything(
 
 
 async def test_a_cursor_of_a_future_that_was_lost_is_refused(api: Api) -> None:
-    """After the database was restored: the numbers are given again, to other events."""
+    """After a restore of the database, the numbers are assigned again to other events."""
     await end(api)
     answer = (await read(api)).json
     lost = FeedCursor(1, uuid4())
@@ -319,7 +319,7 @@ async def test_a_wait_ends_with_its_time(api: Api) -> None:
 
 
 async def test_who_waits_holds_no_connection_and_is_bounded(api: Api) -> None:
-    """More wait than there are connections to the database; others are served meanwhile."""
+    """More requests wait than there are database connections, but others are still served."""
     held = api.world.service.settings.database_connections_max
     merchants = [await api.world.other_merchant(f"Shop {number}") for number in range(held // 4)]
     keys = [merchant.api_key for merchant in merchants for _ in range(5)]
@@ -336,7 +336,7 @@ async def test_who_waits_holds_no_connection_and_is_bounded(api: Api) -> None:
 
 
 async def test_who_waits_leaves_its_place_to_others(settings: Settings, world: World) -> None:
-    """One request may be under way at a time, and four wait for an event meanwhile."""
+    """With a limit of one pending request, four can still wait for an event."""
     narrow = settings.model_copy(update={"requests_max": 1, "request_wait_s": PATIENCE_S})
     async with serving_api(narrow, world) as narrow_api:
         waiting = [asyncio.create_task(read(narrow_api, "?wait=25")) for _ in range(4)]
@@ -348,7 +348,7 @@ async def test_who_waits_leaves_its_place_to_others(settings: Settings, world: W
 
 
 async def _until_subscribed(api: Api, count: int = 1) -> None:
-    """Wait until as many requests wait for an event."""
+    """Wait until this many requests wait for an event."""
     deadline = time.monotonic() + PATIENCE_S
     while api.route_context.event_changes.count != count:
         assert time.monotonic() < deadline
@@ -379,7 +379,7 @@ async def test_events_of_others_and_none_are_not_found(api: Api) -> None:
 
 
 async def test_the_feed_has_all_of_a_long_outage_once(api: Api) -> None:
-    """What a merchant's server does that was away: it reads on, and knows each event by its id."""
+    """After an outage, a merchant's server continues reading, and recognises events by their id."""
     handled: dict[str, str] = {}
     cursor = ""
     for _ in range(3):

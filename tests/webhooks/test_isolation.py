@@ -31,7 +31,7 @@ def test_it_holds_with_few_sockets_once_the_hanging_are_known():
 
 @pytest.mark.parametrize("attempt_s", [0.0, DEADLINE_S])
 def test_a_merchant_that_was_down_for_a_minute_is_healed_within_three(attempt_s):
-    """Whether it refused connections or hung: a success makes all that was held back due."""
+    """After refused connections and after hangs, a success makes all held deliveries due."""
     delivered = _recover(down_s=60.0, attempt_s=attempt_s, events=120)
     assert len(delivered) == 120
     assert max(delivered) < 60.0 + 180.0
@@ -48,7 +48,7 @@ def test_a_window_without_a_share_for_suspects_would_fail_it_too():
 
 
 class _OnePool:
-    """What most dispatchers do: whoever comes first gets a socket."""
+    """The usual dispatcher: sockets are assigned first come, first served."""
 
     def __init__(self, sockets_max, _clock) -> None:
         self._free = sockets_max
@@ -150,7 +150,7 @@ class _Dispatcher:
 
 
 def _recover(*, down_s, attempt_s, events):
-    """Deliver an event a second to an endpoint that is down at first; gives when each arrived."""
+    """Deliver an event per second to an endpoint that is down at first; return the arrivals."""
     now, chance = 0.0, random.Random(1)
     windows = EndpointWindows(2_048, lambda: now)
     due = [(float(number), 0) for number in range(events)]  # when, and attempts made

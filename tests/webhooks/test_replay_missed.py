@@ -13,7 +13,7 @@ COUNT = 2 * BATCH + 1
 
 
 async def miss(world: World, count: int = COUNT) -> None:
-    """Have as many events that did not arrive: half of them dead, half of them skipped."""
+    """Create this many undelivered events, half of them dead and half skipped."""
     await write_payments(world, count, statuses=("CANCELLED",))
     await world.rows(
         """
@@ -85,7 +85,7 @@ async def test_of_two_who_replay_at_once_each_event_is_replayed_by_one(world: Wo
 async def test_an_event_that_is_missed_again_meanwhile_is_not_replayed_without_end(
     world: World,
 ) -> None:
-    """Of a merchant without a callback URL every event is skipped as soon as it is due."""
+    """Without a callback URL, every event is skipped as soon as it is due."""
     await miss(world)
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))
     await world.rows(

@@ -34,7 +34,7 @@ LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 @dataclass(frozen=True)
 class Deposits:
-    """A factory with its forwarder, and tokens that anyone mints."""
+    """A factory with its forwarder, and tokens that anyone can mint."""
 
     evm: Evm
     factory: Deployed
@@ -230,7 +230,7 @@ def test_a_failed_call_of_the_receiver_moves_nothing(deposits: Deposits) -> None
 
 
 def test_a_token_that_calls_back_gets_nothing_but_a_sweep(deposits: Deposits) -> None:
-    """A reentrant sweep of another token sends it to the receiver, as any sweep does."""
+    """A reentrant sweep of another token sends it to the receiver, like any sweep."""
     address = deposits.deposit(FIRST, deposits.usdt)
     deposits.deposit(FIRST, deposits.hostile)
     stolen = bytes.fromhex(deposits.usdt.data("transfer", deposits.stranger, AMOUNT)[2:])

@@ -50,7 +50,7 @@ Key = tuple[object, ...]
 
 
 class History(RuleBasedStateMachine):
-    """People who pay, give back, lose money to the gateway and sweep; `ground` is set beneath."""
+    """Accounts that pay, refund, lose money to the gateway and sweep. The test sets `ground`."""
 
     ground: Ground
 
@@ -174,7 +174,7 @@ class History(RuleBasedStateMachine):
         return token.address if token else NATIVE
 
     def _receivers(self, kind: str) -> int:
-        """Give what the receiver has, with what he has paid for gas."""
+        """Return the receiver's balance plus its gas costs."""
         receiver = self.ground.receiver
         fees = self.ground.evm.fees[receiver] if kind == "coin" else 0
         return self.ground.balance(receiver, self._token(kind)) + fees
@@ -192,7 +192,7 @@ class History(RuleBasedStateMachine):
 
 @pytest.fixture
 def stage(ground: Ground) -> type[History]:
-    """People of whom each owns and allows plenty."""
+    """Accounts with large balances and allowances."""
     for token in ground.tokens():
         token.send(ground.receiver, "mint", ground.receiver, 10**30)
         ground.allow(ground.receiver, token, 10**30)

@@ -12,7 +12,7 @@ MOVES = ["pay", "refund"]
 
 
 def move(ground: Ground, kind: str, token: Deployed | None, amount: int = AMOUNT) -> None:
-    """Pay or give back: both move money by the same rules."""
+    """Pay or refund, which move money by the same rules."""
     (ground.pay if kind == "pay" else ground.refund)(token, amount)
 
 
@@ -70,7 +70,7 @@ def test_a_token_whose_code_is_gone_is_refused(ground: Ground, kind: str) -> Non
 
 
 def _inner_calls(ground: Ground, gateway: Deployed) -> list[tuple[str, int]]:
-    """Everything that could be tried from inside, with the coins that it needs."""
+    """All possible reentrant calls, with the coins that they need."""
     return [
         (gateway.data("pay", BILL, ground.hostile.address, AMOUNT, FAR), 0),
         (gateway.data("pay", OTHER_BILL, NATIVE, COINS, FAR), COINS),
@@ -129,7 +129,7 @@ def test_whoever_sweeps_a_token_that_calls_back_gets_nothing_else_done(ground: G
 
 
 def test_a_call_from_inside_a_transfer_works_where_nothing_forbids_it(ground: Ground) -> None:
-    """The tests above would prove nothing if the hostile token could not call at all."""
+    """The tests above would prove nothing if the hostile token could not make calls."""
     other = gateway_for(ground.evm, ground.receiver, ground.usdt)
     ground.plot(ground.hostile, other, other.data("pay", OTHER_BILL, NATIVE, COINS, FAR), COINS)
 

@@ -28,7 +28,7 @@ def word(address: str) -> str:
 
 
 def chosen(ground: Ground, kind: str) -> tuple[Deployed | None, int]:
-    """A token of this kind, and an amount that is fine for it."""
+    """A token of this kind, and a valid amount."""
     return (None, COINS) if kind == "coin" else (getattr(ground, kind), AMOUNT)
 
 

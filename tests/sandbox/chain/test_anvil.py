@@ -138,7 +138,7 @@ def test_it_ends_with_whoever_started_it(anvil: Binary, tmp_path: Path) -> None:
 
 
 def pid_of(port: int) -> int:
-    """Find a supervised chain by its command; 0 while it is away."""
+    """Return the process id of a supervised chain, found by its command; 0 if it is not running."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes() if entry.name.isdecimal() else b""

@@ -33,7 +33,7 @@ LOOK_S = 0.02
 
 
 def put(folder: Path, says: str, status: int = 0) -> Path:
-    """Put a program there that says a version."""
+    """Create a program that prints this version."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "anvil"
     program.write_text(f"#!/bin/sh\necho '{says}'\nexit {status}\n")
@@ -43,7 +43,7 @@ def put(folder: Path, says: str, status: int = 0) -> Path:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with one folder, empty yet, and the shell."""
+    """A PATH with a single empty folder, and the shell."""
     folder = tmp_path / "path"
     folder.mkdir()
     (folder / "sh").symlink_to("/bin/sh")
@@ -101,7 +101,7 @@ def test_a_machine_that_cannot_run_it_is_told_so(
 
 
 class Mirror(BaseHTTPRequestHandler):
-    """A registry that serves something else under anvil's name, at first with trouble."""
+    """A registry with a different anvil package, which at first returns errors."""
 
     troubles = 0
     requested: list[str]
@@ -136,7 +136,7 @@ class Mirror(BaseHTTPRequestHandler):
 
 @cache
 def _forged() -> bytes:
-    """Pack an archive once: the time is in it, so another second's has another digest."""
+    """Create an archive once, because its digest depends on the time."""
     said = io.BytesIO()
     with tarfile.open(fileobj=said, mode="w:gz") as tar:
         about = json.dumps({"name": "forged", "version": anvil_binary.VERSION}).encode()
@@ -149,7 +149,7 @@ def _forged() -> bytes:
 
 @pytest.fixture
 def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path) -> pytest.MonkeyPatch:
-    """An npm without patience and without memory, which asks where nobody answers."""
+    """An npm with short timeouts and no cache, and an unreachable registry."""
     monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{free_port()}/")
     monkeypatch.setenv("npm_config_fetch_retries", "0")
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
@@ -203,7 +203,7 @@ def test_a_registry_in_trouble_is_asked_again(mirror: type[Mirror], tool_folder:
 
 
 def is_waited_for(lock: Path) -> bool:
-    """Tell whether somebody stands in line for a lock, by the kernel's own list."""
+    """Return whether a process waits for a lock, according to the kernel's list."""
     end = f":{lock.stat().st_ino}"
     waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     return any(line[1] == "->" and line[6].endswith(end) for line in waiting)

@@ -40,7 +40,7 @@ def plan(request: pytest.FixtureRequest) -> ChainPlan:
 
 @pytest.fixture
 def evm(anvil: Binary, plan: ChainPlan, tmp_path: Path) -> Iterator[Evm]:
-    """A fresh chain of the plan's number."""
+    """A new chain with the plan's network id."""
     chain = Anvil(plan.network_id, log=tmp_path / "log", binary=anvil)
     client = Evm(chain.start())
     yield client
@@ -96,7 +96,7 @@ def test_the_buyer_pays_in_every_token_with_a_key_that_no_chain_holds(
 def sign_and_send(
     evm: Evm, buyer: ChainBuyer, to: Deployed, function: str, *arguments: Any, value: int = 0
 ) -> None:
-    """Send as a wallet does: the node gets a signed transaction, and sees no key."""
+    """Send like a wallet: the node receives a signed transaction, and never the key."""
     from eth_account import Account
 
     nonce = evm.ask("eth_getTransactionCount", buyer.address, "latest")

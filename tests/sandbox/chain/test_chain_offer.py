@@ -43,7 +43,7 @@ SLUG = "bsc"
 
 @dataclass
 class Ground:
-    """A sandbox's chains in a folder, and the service beside them."""
+    """A sandbox's chains in a folder, and a service."""
 
     world: World
     var_dir: Path
@@ -54,7 +54,7 @@ class Ground:
         return self.var_dir / "chains" / SLUG
 
     async def start(self) -> DevChain:
-        """Start the chains and tell the service of one; gives it as it is taken."""
+        """Start the chains and register one with the service; return it as registered."""
         await self.dev_chains.start(asyncio.Event())
         return await self.take(await self.dev_chains.make_ready(SLUG))
 
@@ -68,7 +68,7 @@ class Ground:
         return ChainRegistration(self.world.service, ACTOR)
 
     async def look(self, chain: DevChain, blocks: int = 5) -> ChainCursor:
-        """Let some blocks be made and read; gives how far the chain is read then."""
+        """Mine and read some blocks; return the position of the chain's cursor."""
         async with open_chain(chain.url) as rpc:
             await rpc.ask("anvil_mine", hex(blocks))
         database = self.world.database
@@ -93,7 +93,7 @@ class Ground:
         return view
 
     async def offered(self) -> list[tuple[int, str]]:
-        """List the merchant's methods on the chain that can be used: account and token."""
+        """List the merchant's usable methods on the chain, as account and token."""
         methods = await self.world.perform(ListPaymentMethods(merchant_id=self.world.merchant_id))
         return [
             (method.account_id, method.token)

@@ -24,7 +24,7 @@ TIMEOUT_S = 90
 
 
 class Terminal:
-    """Where somebody types `payintent devchain …`, with a folder of their own."""
+    """A terminal for `payintent devchain …`, with a separate folder."""
 
     def __init__(self, var_dir: Path) -> None:
         self.var_dir = var_dir
@@ -35,7 +35,7 @@ class Terminal:
         return CliRunner().invoke(app, [str(word) for word in words], env=env)
 
     def up(self) -> str:
-        """Start them by the real command, whose process ends and leaves them running."""
+        """Start the chains with the real command, which exits and leaves them running."""
         done = subprocess.run(
             [sys.executable, "-m", "payintent", "devchain", "up"],
             env=os.environ | {"VAR_DIR": str(self.var_dir), "PORT_BASE": str(self.base)},

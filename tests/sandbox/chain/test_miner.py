@@ -13,7 +13,7 @@ from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
 
 
 class Waiting:
-    """Whether the service waits, and how often the chain came back."""
+    """Whether the service needs blocks, and the number of restores."""
 
     def __init__(self) -> None:
         self.busy = False

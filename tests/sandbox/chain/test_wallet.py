@@ -32,7 +32,7 @@ EXAMPLE_SIGNED = (
 
 @pytest.fixture(scope="module", autouse=True)
 def library() -> None:
-    """Have what signs imported before Hypothesis looks: its import moves the recursion limit."""
+    """Import the signing library before Hypothesis runs, because it changes the recursion limit."""
     sign(EXAMPLE, f"0x{32 * '46'}")
 
 

@@ -51,7 +51,7 @@ async def inquire(shop: Shop, name: str) -> Reply:
 
 
 async def callback_of(merchant: Merchant, reference: str) -> Any:
-    """The callback about a refund; the other ones are about its session."""
+    """Return the callback about a refund; the others are about its session."""
     for count in range(1, 10):
         received = (await merchant.wait_for(count))[count - 1]
         if received.event.get("refund", {}).get("reference") == reference:

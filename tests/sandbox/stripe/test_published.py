@@ -50,7 +50,7 @@ def shown(intent: Any) -> SessionCreated:
 
 
 async def event(receiver: Receiver, kind: str, **fields: object) -> dict[str, Any]:
-    """Wait for an event about an object with these fields; give that object."""
+    """Wait for an event about an object with these fields; return that object."""
 
     def arrived() -> list[dict[str, Any]]:
         events = [json.loads(request.body) for request in receiver.received]

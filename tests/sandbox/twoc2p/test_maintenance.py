@@ -11,7 +11,7 @@ OURS = read_private(pair(MERCHANT)[0])
 async def act(
     shop: Shop, process: str, invoice: str, amount: str = "", name: str = "", key: str = ""
 ) -> ET.Element:
-    """Ask the maintenance API; both envelopes are the emulator's own."""
+    """Call the maintenance API, with both envelopes from the emulator."""
     root = ET.Element("PaymentProcessRequest")
     for tag, text in {
         "merchantID": MERCHANT,
