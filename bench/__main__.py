@@ -121,7 +121,7 @@ class Bench:
         def ours() -> Load:
             load = self._load(api_pid, asked, 201, [])
             if load.distinct != load.total:
-                raise RuntimeError(f"{load.total} creates gave {load.distinct} ids")
+                raise RuntimeError(f"{load.total} requests created {load.distinct} payments")
             return load
 
         create = _create_request(self.installation.merchant_id)

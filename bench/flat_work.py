@@ -240,13 +240,13 @@ def _report(item: SelectedSession) -> ReportedSession:
 #: In this order, because each operation needs the payments of the previous one.
 OPERATIONS: dict[str, Callable[[Work], Awaitable[int]]] = {
     "create": Work.create,
-    "get, a recent one": Work.read_recent,
-    "get, of any age": Work.read_any,
+    "get, recent": Work.read_recent,
+    "get, any age": Work.read_any,
     "list 20": Work.list_first_page,
     "quote": Work.quote,
     "select": Work.select,
     "settle": Work.settle,
-    "create, due at once": Work.prepare_due,
+    "create, due immediately": Work.prepare_due,
     "expire": Work.expire,
     "deliver": Work.deliver,
 }

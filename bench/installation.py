@@ -121,7 +121,7 @@ class Installation:
                 return
             time.sleep(_READY_WAIT_S)
         logs = "\n".join(path.read_text()[-2000:] for path in self.log_dir.glob("*.log"))
-        raise RuntimeError(f"{url} does not answer\n{logs}")
+        raise RuntimeError(f"{url} does not respond\n{logs}")
 
 
 def free_ports() -> Ports:

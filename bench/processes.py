@@ -102,7 +102,7 @@ def _table(
     for count in counts:
         table.add_column(f"{count} processes" if count > 1 else "1 process", justify="right")
         table.add_column("CPU of the API", justify="right")
-    table.add_column("rates, several / one", justify="right")
+    table.add_column("ratio of rates, several / one", justify="right")
     for clients in _CLIENTS:
         rates = [statistics.median(rate for rate, _ in loads[name, n, clients]) for n in counts]
         costs = [statistics.median(cpu for _, cpu in loads[name, n, clients]) for n in counts]

@@ -163,8 +163,8 @@ def main() -> None:
 
 def _table(name: str, shares: list[Share]) -> Table:
     table = Table(title=name)
-    table.add_column("function, itself and what it calls")
-    table.add_column("of processor time", justify="right")
+    table.add_column("function, including callees")
+    table.add_column("share of processor time", justify="right")
     for share in shares:
         table.add_row(share.function, f"{share.percent:.0f} %")
     return table

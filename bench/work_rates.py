@@ -147,7 +147,7 @@ class _Bench:
             )
         paid = await self.database.fetchval("SELECT count(*) FROM payment WHERE status = 'PAID'")
         if paid != len(pending) + self.extent.first:
-            raise RuntimeError(f"{paid} payments are PAID, unlike the number of callbacks")
+            raise RuntimeError(f"{paid} payments are PAID, not one per callback")
         await self.database.execute("UPDATE delivery SET state = 'delivered'")
         return rate
 

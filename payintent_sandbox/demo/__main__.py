@@ -112,7 +112,7 @@ async def cancel(stage: DemoStage) -> None:
     await stage.shows(payment, "CANCELLED", "cancelled_at")
     refused = await stage.call("POST", path, CONFLICT, keyed=True)
     expect("code", refused["code"], "INVALID_PAYMENT_STATE")
-    stage.say(f"a second cancel is refused: {CONFLICT} {refused['code']}")
+    stage.say(f"a second cancellation is rejected: {CONFLICT} {refused['code']}")
 
 
 async def expire(stage: DemoStage) -> None:

@@ -53,7 +53,7 @@ class Browser:
             text = await answer.text()
             self.url = str(answer.url)
             if answer.status != OK:
-                raise StepError(f"a page of {answer.url.origin()} answered {answer.status}")
+                raise StepError(f"a page at {answer.url.origin()} returned {answer.status}")
         reader = _Forms()
         reader.feed(text)
         self.forms = reader.forms
@@ -83,7 +83,7 @@ async def pay_in_element(stage: DemoStage, payment: Fields, selected: Fields, ca
     """Enter a card in the provider's element, and open the return page of the checkout."""
     answer = await confirm(stage, selected, card)
     if "error" in answer:
-        raise StepError(f"the element refuses: {answer['error']}")
+        raise StepError(f"the element refused the card: {answer['error']}")
     await Browser(stage.http).open("GET", f"{payment['checkout_url']}/return")
 
 
