@@ -168,7 +168,7 @@ class Merchant:
     allow_http: bool = False  # whether the callback URL may use http
     accent_colour: str | None = None  # for the checkout page, such as `#0b5bd3`
     terms_url: str | None = None
-    mail_receipts: bool = False  # whether receipts are sent to buyers with an e-mail address
+    mail_receipts: bool = False  # whether receipts are sent to buyers with an email address
     livemode: bool = True  # False for a test merchant, whose payments move no money
     live_merchant: int | None = None  # a test merchant's live merchant
     time_zone: str = "UTC"  # defines the days of the merchant's statements

@@ -160,7 +160,7 @@ class SearchPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=Tr
     """Find payments by any id, order, payer, reference or transaction.
 
     The text can be the id of a payment, checkout, session, refund, case or event; an order id; the
-    payer's id, e-mail address or chain address; a gateway's reference; or a transaction hash. It
+    payer's id, email address or chain address; a gateway's reference; or a transaction hash. It
     must match exactly.
     """
 
@@ -220,7 +220,7 @@ async def _find_matches(
             ("address", await search_store.find_by_address(database, address, merchant_id))
         )
     if "@" in text:
-        matches.append(("e-mail", await search_store.find_by_email(database, text, merchant_id)))
+        matches.append(("email", await search_store.find_by_email(database, text, merchant_id)))
     payer_positions = await search_store.list_positions(
         database, replace(payment_filter, payer_uid=text)
     )

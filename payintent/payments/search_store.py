@@ -305,7 +305,7 @@ async def list_order_ids(database: Executor, payment_ids: Iterable[str | None]) 
 async def find_by_email(
     database: Executor, email: str, merchant_id: int | None = None
 ) -> list[UUID]:
-    """Find payments by their payer's e-mail address, case-insensitively."""
+    """Find payments by their payer's email address, case-insensitively."""
     sealing = database.payer_sealing
     digests = sealing.list_email_digests(email)
     values = (email, MATCHES_MAX, sealing.key_names, digests, merchant_id)

@@ -220,7 +220,7 @@ async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
 
 
 async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
-    """Store the e-mail addresses that buyers entered, replacing the merchant's (spec 2.2)."""
+    """Store the email addresses that buyers entered, replacing the merchant's (spec 2.2)."""
     await tx.fetch(
         """
         UPDATE payment p

@@ -84,7 +84,7 @@ def _check_mail_address(address: str) -> str:
 def _check_contact(contact: str) -> str:
     if contact and not is_mail_address(contact) and not is_confidential(contact):
         raise ValueError(
-            "must be an e-mail address, or an https URL such as https://example.com/support"
+            "must be an email address, or an https URL such as https://example.com/support"
         )
     return contact
 

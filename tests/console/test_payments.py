@@ -84,7 +84,7 @@ async def test_a_text_that_names_one_payment_leads_to_its_story(
     for text in (name(payment), payment.checkout_id, session.reference or ""):
         answer = await visitor.get(f"/payments?text={quote(text)}")
         assert (answer.status, answer.headers["Location"]) == (303, f"/payments/{name(payment)}")
-    for text, how in (("buyer-1", "payer"), ("ann@shop.EXAMPLE", "e-mail")):
+    for text, how in (("buyer-1", "payer"), ("ann@shop.EXAMPLE", "email")):
         answer = await visitor.get(f"/payments?text={quote(text)}")
         assert listed(answer) == [name(payment)]
         assert how in words(answer)

@@ -1,4 +1,4 @@
-"""Invitations and receipts by e-mail, through a mail server on a socket."""
+"""Invitations and receipts by email, through a mail server on a socket."""
 
 import asyncio
 import re

@@ -163,7 +163,7 @@ async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.
 @pytest.mark.parametrize(
     "change",
     ["metadata = json_build_object('order_id', '%s')", "payer_email = '%s@shop.example'"],
-    ids=["order number", "e-mail"],
+    ids=["order number", "email"],
 )
 async def test_payments_that_share_a_searched_value_make_no_other_payment_slower(
     world: World, raw: asyncpg.Connection, change: str

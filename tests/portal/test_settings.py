@@ -307,7 +307,7 @@ async def test_the_contact_of_the_operator_is_a_link(
 
 @pytest.mark.parametrize("contact", ["javascript:alert(1)", "http://psp.example", "call us", "@"])
 def test_a_contact_is_an_address_or_an_https_url(contact: str) -> None:
-    with pytest.raises(ValueError, match="must be an e-mail address, or an https URL"):
+    with pytest.raises(ValueError, match="must be an email address, or an https URL"):
         Settings(database_url="postgresql:///x", operator_contact=contact)
 
 

@@ -88,7 +88,7 @@ async def test_an_operator_finds_and_reads_a_payment_in_the_console(
     await world.create(payer_email="other@example.com", metadata='{"order_id":"B-1"}')
     name = ids.format_id(ids.PAYMENT, payment.id)
     visitor = await signed_in(operator, role=Role.VIEWER)
-    for text, how in ((EMAIL.upper(), "e-mail"), (ORDER, "order")):
+    for text, how in ((EMAIL.upper(), "email"), (ORDER, "order")):
         page = await visitor.get(f"/payments?text={quote(text)}")
         assert page.body.decode().count('class="id" href="/payments/pay_') == 1
         assert name in page.body.decode()
