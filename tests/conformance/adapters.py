@@ -1,6 +1,6 @@
-"""Which adapters the kit proves: each provider that the service wires, and its harness."""
+"""The adapters that the kit tests: each provider of the service, and its harness."""
 
-#: Modules beside this one.
+#: Modules in this folder.
 HARNESSES = {
     "2c2p": "twoc2p_harness",
     "ecpay": "ecpay_harness",
@@ -9,10 +9,10 @@ HARNESSES = {
     "stripe": "stripe_harness",
     "test": "inner_gateway_harness",
 }
-#: Providers that are paid by transfers only, and the tests that try them instead of the kit.
+#: Providers that are only paid by transfers, and their tests, which replace the kit.
 TRIED_ELSEWHERE = {
     "onchain": "tests/onchain/test_deposits.py",
     "test_onchain": "tests/test_mode/test_test_addresses.py",
 }
-#: The documents' example, which nobody wires.
+#: The documentation's example, which the service does not include.
 EXAMPLES = {"example": "example_harness"}

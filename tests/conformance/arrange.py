@@ -1,4 +1,4 @@
-"""What the kit's tests need again and again: sessions, money, refunds and their callbacks."""
+"""Setup shared by the kit's tests: sessions, payments, refunds and their callbacks."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -102,7 +102,7 @@ def refund_of(
 async def refunded(
     harness: Harness, request: GatewayRefundRequest, state: GatewayRefundState
 ) -> GatewayRefundRequest:
-    """Ask for a refund that comes to a state; gives it as it is known from then on."""
+    """Request a refund that reaches a state; return the request with the gateway's reference."""
     report = await harness.gateway.refund(harness.account, request)
     assert isinstance(report, RefundReport), report
     known = replace(request, reference=report.reference or request.reference)

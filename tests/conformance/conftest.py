@@ -1,4 +1,4 @@
-"""One harness for all tests of a module that are about the same adapter."""
+"""A shared harness for all tests of a module with the same adapter."""
 
 from collections.abc import AsyncGenerator
 from importlib import import_module
@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what does not apply to an adapter: it is no test that was skipped."""
+    """Deselect tests that do not apply to an adapter, so that they do not count as skipped."""
     items[:] = [item for item in items if applies(item)]
 
 

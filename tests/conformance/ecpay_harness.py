@@ -1,4 +1,4 @@
-"""ECPay's adapter, before the counterpart that was written apart from it."""
+"""The ECPay adapter, in front of an independently written counterpart."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -49,9 +49,9 @@ _refunding: ContextVar[bool] = ContextVar("_refunding", default=False)
 
 
 class Aimed(GatewayHttpClient):
-    """Lets faults hit a refund itself: what is looked up before it goes past them, patiently.
+    """Applies faults only to the refund request, and not to the lookups before it.
 
-    That a look which fails sends no refund is shown in the adapter's own tests.
+    The adapter's own tests show that a failed lookup does not send a refund.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class EcpayHarness(Harness):
         await self.buyer.pay(created.reference, DECLINED)
 
     async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
-        """Refund by the interface that our adapter uses, as ECPay's own pages do."""
+        """Refund with the API that our adapter uses, as ECPay's pages do."""
         await self.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
         trade = await self.buyer.trade(capture.reference)
         order = {

@@ -1,6 +1,6 @@
 """The example gateway of docs/contribute/add-a-gateway.md, in front of the simulator.
 
-It is installed as a package, and found by its entry point.
+It is installed as a package and found by its entry point.
 """
 
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""A proxy before a gateway's counterpart, which loses, garbles and withholds what passes."""
+"""A proxy in front of a gateway's counterpart, which drops, corrupts and delays messages."""
 
 import asyncio
 import socket
@@ -21,24 +21,24 @@ _BODY_BYTES_MAX = 1024 * 1024
 
 
 class Fault(StrEnum):
-    """What becomes of a request."""
+    """The treatment of a request."""
 
     PASS = "pass"
-    REFUSE = "refuse"  # nobody listens: nothing was sent
-    HANG = "hang"  # not delivered, never answered
+    REFUSE = "refuse"  # nothing listens, so nothing was sent
+    HANG = "hang"  # not delivered, and no response
     STATUS_500 = "status_500"
-    GARBAGE = "garbage"  # status 200 and nonsense
-    HTML_404 = "html_404"  # a proxy's page, not the gateway's word
-    FORBIDDEN = "forbidden"  # by what stands before the gateway
+    GARBAGE = "garbage"  # status 200 with an invalid body
+    HTML_404 = "html_404"  # a proxy's page, not the gateway's response
+    FORBIDDEN = "forbidden"  # from a firewall in front of the gateway
     TOO_MANY = "too_many"
-    OTHER_TIME = "other_time"  # answered as ever, by a clock that is an hour behind
-    CUT = "cut"  # delivered and done; the answer is lost
+    OTHER_TIME = "other_time"  # a normal response, with a clock that is an hour slow
+    CUT = "cut"  # delivered and executed, but the response is lost
 
 
-#: Faults after which nobody can know what happened.
+#: Faults after which the outcome is unknown.
 SILENCES = (Fault.HANG, Fault.STATUS_500, Fault.GARBAGE, Fault.HTML_404, Fault.CUT)
 
-#: Answers that hold us back, which are no silence.
+#: Responses that throttle us, which do not count as an outage.
 THROTTLES = (Fault.FORBIDDEN, Fault.TOO_MANY)
 
 _SAID = {
@@ -51,30 +51,30 @@ _SAID = {
 
 
 class FaultProxy:
-    """Passes requests on to `target`, but for the fault that is in force."""
+    """Forwards requests to `target`, with the current fault."""
 
     def __init__(self, target: str) -> None:
         self._target = URL(target)
         self._fault = Fault.PASS
-        self._held = _bound(0)  # keeps the port ours while nobody listens on it
+        self._held = _bound(0)  # reserves the port while nothing listens on it
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
         self._site: web.SockSite | None = None
         self._over = asyncio.Event()
         self._rewrite: Callable[[bytes], bytes] | None = None
-        self._spared = 0  # requests that still pass
+        self._spared = 0  # requests that pass before the fault
         self.asked = 0  # requests that have arrived
-        self.paths: set[str] = set()  # those that were asked for
-        self.disturbed = 0  # those of them that a fault has hit
+        self.paths: set[str] = set()  # requested paths
+        self.disturbed = 0  # requests affected by a fault
 
     @property
     def url(self) -> str:
-        """Where the adapter finds the gateway: no slash at the end."""
+        """The gateway's base URL for the adapter, without a trailing slash."""
         return f"http://127.0.0.1:{self._held.getsockname()[1]}{self._target.path.rstrip('/')}"
 
     @asynccontextmanager
     async def fault(self, fault: Fault, after: int = 0) -> AsyncGenerator[None]:
-        """Disturb every request inside but the first ones; a refusal spares none."""
+        """Apply a fault to every request in the block except the first ones; REFUSE affects all."""
         self._fault, self._spared = fault, after
         if fault is Fault.REFUSE:
             await self._deafen()
@@ -87,7 +87,7 @@ class FaultProxy:
 
     @contextmanager
     def rewriting(self, rewrite: Callable[[bytes], bytes]) -> Generator[None]:
-        """Change the body of every answer inside."""
+        """Change the body of every response in the block."""
         self._rewrite = rewrite
         try:
             yield
@@ -127,7 +127,7 @@ class FaultProxy:
         fault = self._next_fault()
         if fault is Fault.HANG:
             await self._over.wait()
-            return web.Response(status=500)  # to nobody: whoever asked has gone
+            return web.Response(status=500)  # the client has disconnected
         if fault in _SAID:
             status, body, kind = _SAID[fault]
             return _answer(status, body, {"Content-Type": kind})
@@ -161,7 +161,7 @@ class FaultProxy:
 
 @asynccontextmanager
 async def faulty(target: str) -> AsyncGenerator[FaultProxy]:
-    """Put a proxy before the counterpart at `target`; nothing is disturbed at first."""
+    """Run a proxy in front of the counterpart at `target`, at first without faults."""
     proxy = FaultProxy(target)
     await proxy.open()
     try:
@@ -172,12 +172,12 @@ async def faulty(target: str) -> AsyncGenerator[FaultProxy]:
 
 def _answer(status: int, body: bytes, headers: dict[str, str]) -> web.Response:
     response = web.Response(status=status, body=body, headers=headers)
-    response.force_close()  # a kept connection would turn a refusal into silence
+    response.force_close()  # a persistent connection would turn a refusal into a missing response
     return response
 
 
 def _bound(port: int) -> socket.socket:
-    """Bind without listening: whoever connects is refused."""
+    """Bind without listening, so that connections are refused."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind(("127.0.0.1", port))

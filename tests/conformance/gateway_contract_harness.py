@@ -1,7 +1,7 @@
-"""The contract's adapter, before a development chain that is read whenever something has happened.
+"""The contract's adapter, with a development chain that is read after every event.
 
-Its operations ask our own ledger and the chain's signer, so that what fails there is tried with
-signers and endpoints of their own (`tests/onchain`); `faults` is None.
+Its operations use our ledger and the chain's signer. `tests/onchain` therefore tests their failures
+with separate signers and endpoints, and `faults` is None here.
 """
 
 import tempfile
@@ -60,7 +60,7 @@ class ContractHarness(Harness):
         return self.refunds.ground
 
     async def visit(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
-        """Keep the session as the core does: the ledger is where the contract looks."""
+        """Store the session as the core does, because the contract's adapter reads our database."""
         if await self._known(request):
             return
         service = self.ground.world.service
@@ -81,7 +81,7 @@ class ContractHarness(Harness):
         raise NotImplementedError("a contract declines nobody")
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
-        """Change nothing: every refund is pending until its block is final."""
+        """Do nothing, because every refund is pending until its block is final."""
 
     async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
         assert outcome is RefundOutcome.DONE

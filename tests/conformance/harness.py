@@ -1,14 +1,14 @@
-"""What an adapter brings to the conformance kit: itself, its counterpart, a buyer and the money.
+"""The interface of an adapter to the conformance kit: adapter, counterpart, buyer and payments.
 
-`<provider>_harness.py` has one class that fills this in, and one async context manager
+`<provider>_harness.py` has a class that implements this interface, and an async context manager
 
     @asynccontextmanager
     async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]: ...
 
-and is named in `adapters.py`, its differences in `traits.py`. `fixtures.getfixturevalue` gives
-synchronous fixtures of the session or module to whoever needs them. One harness serves many tests,
-on one event loop; no test assumes that nothing happened before it, and each that wants other
-refunds than DONE sets them back.
+`adapters.py` lists the module, and `traits.py` the adapter's differences. A harness can get
+synchronous fixtures of the session or module with `fixtures.getfixturevalue`. Many tests share a
+harness and an event loop, so a test must not assume a clean state. A test that changes the outcome
+of refunds must restore DONE.
 """
 
 from abc import ABC, abstractmethod
@@ -35,13 +35,13 @@ from tests.conformance.faults import FaultProxy
 from tests.conformance.receiver import Receiver
 from tests.conformance.traits import Scenario, Traits
 
-PATIENT_S = 30.0  # a loaded machine must not look like a silent gateway
+PATIENT_S = 30.0  # a loaded machine must not look like an unresponsive gateway
 HURRIED_S = 0.3
 RESPONSE_BYTES_MAX = 1024 * 1024
 
 
 class RefundOutcome(StrEnum):
-    """What a refund comes to at the counterpart."""
+    """The outcome of a refund at the counterpart."""
 
     DONE = "done"
     PENDING = "pending"
@@ -50,25 +50,25 @@ class RefundOutcome(StrEnum):
 
 @dataclass(kw_only=True)
 class Harness(Traits, ABC):
-    """One adapter before its counterpart; its traits are those that `traits.py` has of it."""
+    """An adapter with its counterpart and its traits from `traits.py`."""
 
     gateway: Gateway  # over `patient()`
-    hurried: Gateway | None  # the same over `hurried()`: only ever asked what is never answered
+    hurried: Gateway | None  # with `hurried()`: only for requests without a response
     account: GatewayAccount  # its base_url is that of `faults`
-    other_account: GatewayAccount  # other credentials, known to the counterpart too
-    faults: FaultProxy | None  # None: no operation goes over HTTP
+    other_account: GatewayAccount  # different credentials, which the counterpart also knows
+    faults: FaultProxy | None  # None if no operation uses HTTP
     receiver: Receiver  # serves gateway and account
     currency: str
-    amount_minor: int  # of a usual order; a third of it can be given back
+    amount_minor: int  # of a normal order; a third of it can be refunded
     kind: str = "card"
     country: str = "TH"
-    failures: Mapping[str, FailureReason]  # every documented code, as it is to be read
-    unknown_reference: str | None  # well formed, and names no session there; None: it has no names
+    failures: Mapping[str, FailureReason]  # the expected reason of every documented code
+    unknown_reference: str | None  # well formed but unknown; None if there are no references
 
-    public: frozenset[str] = frozenset({"page_url"})  # credentials that anybody may see
+    public: frozenset[str] = frozenset({"page_url"})  # credentials that may be public
 
     def request(self, **changes: Any) -> GatewaySessionRequest:
-        """Order something usual under a fresh id."""
+        """Return a normal session request with a new id."""
         now = datetime.now(UTC).replace(microsecond=0)
         usual = GatewaySessionRequest(
             session_id=uuid4(),
@@ -87,109 +87,111 @@ class Harness(Traits, ABC):
         return replace(usual, **changes)
 
     async def visit(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
-        """Let the buyer see the page, where the gateway first learns of a session by that."""
+        """Open the page as the buyer, if the gateway creates the session only then."""
         del created, request
 
     @abstractmethod
     async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
-        """Let the buyer pay where `created.next_action` leads; ends when the money is taken."""
+        """Pay as the buyer at `created.next_action`, and wait for the capture."""
 
     @abstractmethod
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
-        """Let the buyer try to pay, and be declined."""
+        """Try to pay as the buyer, with a decline."""
 
     async def cancel(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
-        """Let the buyer cancel on the page."""
+        """Cancel on the page as the buyer."""
         raise NotImplementedError
 
     async def pay_otherwise(
         self, created: SessionCreated, request: GatewaySessionRequest, how: Scenario
     ) -> None:
-        """Let the buyer pay less, more or late; ends when the money is taken."""
+        """Pay less, more or late as the buyer, and wait for the capture."""
         raise NotImplementedError
 
     async def go_back(
         self, created: SessionCreated, request: GatewaySessionRequest
     ) -> SessionCreated:
-        """Let the buyer leave the page and come back; gives the session to continue with."""
+        """Leave the page as the buyer and come back; return the session to continue."""
         await self.visit(created, request)
         return created
 
     async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
-        """Let the merchant refund a part in the gateway's own dashboard."""
+        """Refund a part in the gateway's dashboard, as the merchant."""
         raise NotImplementedError
 
     def undecided(
         self, created: SessionCreated, request: GatewaySessionRequest
     ) -> AbstractAsyncContextManager[None]:
-        """Let answers about the session be authentic, with a state that no document lists."""
+        """Make the counterpart return authentic responses with an undocumented session state."""
         raise NotImplementedError
 
     @abstractmethod
     async def set_refunds(self, outcome: RefundOutcome) -> None:
-        """Say what the refunds of captures made from now on come to; DONE until told otherwise."""
+        """Set the outcome of refunds of future captures. The default is DONE."""
 
     @abstractmethod
     async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
-        """Decide a pending refund, DONE or DECLINED; ends when an inquiry may know it."""
+        """Decide a pending refund as DONE or DECLINED, and wait until inquiries can return it."""
 
     @abstractmethod
     async def given_back(self, capture: Capture) -> int:
-        """Ask the counterpart how much of a capture has gone back, in our minor units.
+        """Return the refunded amount of a capture at the counterpart, in our minor units.
 
-        Pending refunds count where the counterpart counts them.
+        Pending refunds are included if the counterpart includes them.
         """
 
     async def dispute(self, capture: Capture) -> str:
-        """Have all of a capture disputed; gives what `win` takes. Only where `disputes`."""
+        """Dispute a full capture; return the argument for `win`. Requires `disputes`."""
         raise NotImplementedError
 
     async def win(self, dispute: str) -> None:
-        """Let a dispute be decided for the merchant."""
+        """Decide a dispute in the merchant's favour."""
         raise NotImplementedError
 
     @abstractmethod
     def payload(self, callback: CallbackRequest) -> bytes:
-        """Give the facts of a callback without their signature, as `signed` takes them."""
+        """Return a callback's unsigned content, as an argument for `signed`."""
 
     @abstractmethod
     def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
-        """Send any bytes as the provider would, signed now with this account's secrets.
+        """Return a callback with any bytes, signed now with this account's secrets.
 
-        Bytes that the format cannot hold are wrapped as nearly as can be. Empty secrets sign too.
+        If the format cannot contain the bytes, they are wrapped in the closest valid form. Empty
+        secrets are also used to sign.
         """
 
     def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
-        """Put another decimal amount, or another currency, into the facts of money taken.
+        """Replace the decimal amount or the currency of a capture in a callback's content.
 
-        None where the traits say that the wire has no room for it.
+        Return None if the format cannot contain it according to the traits.
         """
         del payload, amount, currency
         return None
 
     @abstractmethod
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
-        """Name ways to meddle with a genuine callback; the adapter must refuse every one.
+        """Return forgeries of a genuine callback by name. The adapter must reject all of them.
 
-        At least: no signature, an empty one, a changed one, and one that is too old where it ages.
+        They include a missing, an empty and a changed signature, and an expired signature if
+        signatures expire.
         """
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Give what no log, text or repr may show; `public` credentials are none."""
+        """Return the values that no log, text or repr may contain, without `public` credentials."""
         given = {**self.other_account.credentials, **self.account.credentials}
         return frozenset(value for name, value in given.items() if name not in self.public)
 
     def without_secrets(self) -> GatewayAccount:
-        """Give the account with every credential empty."""
+        """Return the account with every credential empty."""
         return replace(self.account, credentials=dict.fromkeys(self.account.credentials, ""))
 
 
 def patient() -> GatewayHttpClient:
-    """Make the client that waits for slow machines; the harness closes it."""
+    """Create a client that waits for slow machines. The harness closes it."""
     return GatewayHttpClient(timeout_s=PATIENT_S, response_bytes_max=RESPONSE_BYTES_MAX)
 
 
 def hurried() -> GatewayHttpClient:
-    """Make the client that soon gives up; the harness closes it."""
+    """Create a client with a short timeout. The harness closes it."""
     return GatewayHttpClient(timeout_s=HURRIED_S, response_bytes_max=RESPONSE_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""The test gateway's adapter, before its own tables; its callbacks go to a receiver outside."""
+"""The test gateway's adapter, with its own tables and an external receiver for callbacks."""
 
 import hashlib
 import hmac
@@ -123,7 +123,7 @@ class InnerGatewayHarness(Harness):
         }
 
     async def _step(self, session_id: UUID, step: SessionAction) -> None:
-        """Change the gateway's own records as the service does, and call the receiver back."""
+        """Change the gateway's records as the service does, and send a callback to the receiver."""
         async with self.service.database.transaction() as tx:
             locked = await test_mode_store.lock_session(tx, session_id)
             assert locked is not None
@@ -184,7 +184,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
 
 
 async def _account(service: Service) -> GatewayAccount:
-    """Give the account of a new merchant's test merchant."""
+    """Return the account of a new merchant's test merchant."""
     new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ACTOR)
     issue = IssueApiKey(merchant_id=new.merchant.id, test=True)
     side = await service.run_operation(issue, ACTOR)

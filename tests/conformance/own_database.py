@@ -1,4 +1,4 @@
-"""A database for a harness of an adapter whose records are our own."""
+"""A database for the harness of an adapter that uses our own tables."""
 
 import os
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 @asynccontextmanager
 async def own_database() -> AsyncIterator[Settings]:
-    """Make a database of one's own on the tests' server; the one of a test ends with it."""
+    """Create a separate database on the tests' server, because a test's database ends with it."""
     server, name = os.environ[SERVER_ENV], f"test_{uuid4().hex}"
     await _run(server, f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
     told = {

@@ -1,4 +1,4 @@
-"""A merchant's ear: a small server that keeps callbacks raw and answers as the adapter words it."""
+"""A small server that stores raw callbacks, and sends the adapter's acknowledgement."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -18,20 +18,20 @@ from tests.support.patience import PATIENCE_S
 
 
 class Receiver:
-    """Listens at `url`; answers 503 until `serve` says for whom, so that gateways call again."""
+    """Listens at `url`. It responds with 503 until `serve`, so that gateways retry."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.received: list[CallbackRequest] = []  # all that came, refused ones too
+        self.received: list[CallbackRequest] = []  # all received callbacks, including rejected ones
         self._served: tuple[Gateway, GatewayAccount] | None = None
         self._arrived = asyncio.Condition()
 
     def serve(self, gateway: Gateway, account: GatewayAccount) -> None:
-        """Verify with this account from now on, and answer what the adapter acknowledges with."""
+        """Verify callbacks with this account, and acknowledge them as the adapter does."""
         self._served = gateway, account
 
     def parsed(self) -> list[tuple[CallbackRequest, VerifiedCallback]]:
-        """List the callbacks that verify, in the order they came."""
+        """List the verified callbacks in the order of arrival."""
         return [
             (request, callback)
             for request in self.received
@@ -41,7 +41,7 @@ class Receiver:
     async def wait_for(
         self, is_meant: Callable[[VerifiedCallback], bool]
     ) -> tuple[CallbackRequest, VerifiedCallback]:
-        """Wait for the first callback that verifies and is meant; it may have come before."""
+        """Wait for the first verified callback that matches, which may have arrived already."""
 
         def found() -> list[tuple[CallbackRequest, VerifiedCallback]]:
             return [one for one in self.parsed() if is_meant(one[1])]
@@ -83,7 +83,7 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving() -> AsyncGenerator[Receiver]:
-    """Run a receiver on a port of its own."""
+    """Run a receiver on a free port."""
     receiver = Receiver()
     app = web.Application()
     app.router.add_route("*", "/callback", receiver.handle)

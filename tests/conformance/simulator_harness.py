@@ -1,4 +1,4 @@
-"""The simulator's adapter, before a simulator in which pending refunds wait to be decided."""
+"""The simulator's adapter, with a simulator in which pending refunds wait for a decision."""
 
 import hashlib
 import hmac
@@ -44,7 +44,7 @@ CARDS = {
     RefundOutcome.DECLINED: "4000009900000178",
 }
 STATUSES = {RefundOutcome.DONE: "succeeded", RefundOutcome.DECLINED: "refused"}
-SLOW = 0.01  # what comes a minute later comes in an hour and a half
+SLOW = 0.01  # delays of a minute take an hour and a half
 TOO_OLD_S = 301
 
 
@@ -151,7 +151,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
 async def before_simulator(
     adapter: Callable[[GatewayHttpClient], Gateway],
 ) -> AsyncGenerator[Harness]:
-    """Put an adapter that speaks the simulator's wire before a simulator of its own."""
+    """Run a separate simulator for an adapter with the simulator's protocol."""
     with running_simulator(scale=SLOW) as url:
         async with faulty(url) as faults, receiving() as receiver, aiohttp.ClientSession() as http:
             waits, hurries = patient(), hurried()

@@ -1,4 +1,4 @@
-"""Stripe's adapter, before the sandbox's Stripe as a process of its own."""
+"""The Stripe adapter, with the sandbox's Stripe emulator as a separate process."""
 
 import hashlib
 import hmac
@@ -43,7 +43,7 @@ TOO_OLD_S = 301
 @dataclass(kw_only=True)
 class StripeHarness(Harness):
     buyer: Buyer
-    api: stripe.StripeClient  # Stripe's own library, straight to the sandbox
+    api: stripe.StripeClient  # Stripe's library, connected directly to the sandbox
     card: str = CARDS[RefundOutcome.DONE]
 
     async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
@@ -157,7 +157,7 @@ def _with_a_new_status(said: bytes) -> bytes:
 
 
 def official(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
-    """Make the client of Stripe's own library, for the sandbox."""
+    """Create a client with Stripe's library, for the sandbox."""
     client = stripe.AIOHTTPClient(session=http)
     return stripe.StripeClient(sandbox.SECRET_KEY, base_addresses={"api": url}, http_client=client)
 

@@ -1,4 +1,4 @@
-"""Where gateways differ: which tests of the kit an adapter has is known before it is opened."""
+"""The differences between gateways, which determine an adapter's tests before it is opened."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import pytest
 
 
 class Call(StrEnum):
-    """An operation that may go out to the gateway."""
+    """An operation that may send a request to the gateway."""
 
     CREATE = "create"
     CLOSE = "close"
@@ -19,50 +19,52 @@ class Call(StrEnum):
 
 
 class Scenario(StrEnum):
-    """What else may happen at a gateway; `harness.py` has a hook for each."""
+    """Other events at a gateway. `harness.py` has a hook for each."""
 
     CANCELS = "cancels"  # the buyer cancels on the page
     PAYS_LESS = "pays_less"
     PAYS_MORE = "pays_more"
     PAYS_LATE = "pays_late"  # after the deadline
     GOES_BACK = "goes_back"  # the buyer leaves the page, comes back and pays
-    DASHBOARD_REFUND = "dashboard_refund"  # the merchant refunds there, without us
-    UNDECIDED = "undecided"  # an authentic answer with a state that no document lists
+    DASHBOARD_REFUND = (
+        "dashboard_refund"  # the merchant refunds at the gateway, without the service
+    )
+    UNDECIDED = "undecided"  # an authentic response with an undocumented state
 
 
 @dataclass(kw_only=True)
 class Traits:
-    """What an adapter and its gateway do; by default everything."""
+    """The capabilities of an adapter and its gateway. The default is all of them."""
 
-    action: str = "redirect"  # what the buyer does next, as `NextAction` of the contract names it
-    uses_http: bool = True  # else no operation leaves the process, and `faults` is None
-    #: What goes out over `faults`; the others must work though nobody listens.
+    action: str = "redirect"  # the buyer's next step, as in the contract's `NextAction`
+    uses_http: bool = True  # otherwise, all operations are local, and `faults` is None
+    #: Operations that use `faults`. The others must work while nothing listens.
     calls: frozenset[Call] = field(default_factory=lambda: frozenset(Call))
     creates_once: bool = True  # the same id gives the same reference
-    found_by_our_id: bool = True  # a session is found without a reference; else that is Unknown
-    asking_opens: bool = False  # who asks for one by our id alone opens it: what is asked is OPEN
-    #: Scenarios that the gateway, or its counterpart here, does not have, and why.
+    found_by_our_id: bool = True  # a session is found without a reference; otherwise Unknown
+    asking_opens: bool = False  # an inquiry by our id opens the session, which is then OPEN
+    #: Scenarios that the gateway or its counterpart cannot have, with the reason.
     cannot: Mapping[Scenario, str] = field(default_factory=dict[Scenario, str])
-    ends_on_cancel: bool = True  # a buyer's cancel ends the session; else it stays OPEN
-    #: A refund is found without the gateway's reference; else it is ABSENT until it is sent again.
+    ends_on_cancel: bool = True  # a buyer's cancellation ends the session; otherwise it stays OPEN
+    #: A refund is found without the gateway's reference; otherwise ABSENT until it is sent again.
     finds_unreferenced_refunds: bool = True
-    ends_on_decline: bool = True  # else the buyer may try again: ATTEMPTED by callback, then OPEN
-    declines: bool = True  # a buyer can be declined at all
-    can_close: bool = True  # else a close only asks, and an open session stays open
+    ends_on_decline: bool = True  # otherwise, the buyer may retry: ATTEMPTED by callback, then OPEN
+    declines: bool = True  # payments can be declined
+    can_close: bool = True  # otherwise, a close only inquires, and an open session stays open
     makes_callbacks: bool = True
-    tells_currency: bool = True  # in callbacks; and `restated` can put another one in
-    tells_decimals: bool = True  # amounts as decimal texts, so that there can be too many digits
+    tells_currency: bool = True  # in callbacks; `restated` can change it
+    tells_decimals: bool = True  # amounts are decimal texts, which can have too many digits
     calls_back_refunds: bool = True
-    refunds_parts: bool = True  # else all goes back, or nothing
-    refunds_again: bool = True  # one refund for one id, however often it is asked for
-    refunds_at_once: bool = True  # else what comes to DONE is PENDING until `settle_refund`
-    knows_remainder: bool = True  # else the core alone sees that no more goes back than came in
-    finds_refunds: bool = True  # a refund that never was is ABSENT; else that is Unknown
+    refunds_parts: bool = True  # otherwise, only full refunds
+    refunds_again: bool = True  # repeated requests with an id create one refund
+    refunds_at_once: bool = True  # otherwise, a successful refund is PENDING until `settle_refund`
+    knows_remainder: bool = True  # otherwise, only the core limits refunds to the captured amount
+    finds_refunds: bool = True  # an unknown refund is ABSENT; otherwise Unknown
     pending_refunds: bool = True  # a refund can be pending, and `settle_refund` decides it
-    disputes: bool = False  # banks ask money back, and callbacks tell of it
-    #: Credentials whose being wrong a check of the account shows.
+    disputes: bool = False  # banks dispute payments, and callbacks report that
+    #: Credentials that an account check can prove wrong.
     tried_credentials: frozenset[str] = frozenset()
-    declines_refunds: bool = True  # a refund can be declined that is within the remainder
+    declines_refunds: bool = True  # a refund within the remainder can be declined
 
 
 _BY_CARD = "a card pays the amount on the page"
@@ -74,10 +76,10 @@ _SIMULATOR_CANNOT = {
 
 TRAITS = {
     "2c2p": Traits(
-        found_by_our_id=False,  # an unpaid token sounds like one that was never made
+        found_by_our_id=False,  # an unpaid token looks like an unknown token
         can_close=False,
         calls_back_refunds=False,
-        finds_unreferenced_refunds=False,  # its list has no ids of ours
+        finds_unreferenced_refunds=False,  # its list does not contain our ids
         disputes=True,
         tried_credentials=frozenset(
             {
@@ -147,15 +149,15 @@ TRAITS = {
 
 
 def where(rule: Callable[..., bool]) -> pytest.MarkDecorator:
-    """Let a test exist only for the adapters, and the parameters, that the rule is true of.
+    """Limit a test to the adapters and parameters for which a rule is true.
 
-    The rule takes the traits, and the test's other parameters by name.
+    The rule receives the traits, and the test's other parameters by name.
     """
     return pytest.mark.where.with_args(rule)
 
 
 def applies(item: pytest.Item) -> bool:
-    """Tell whether a test was made for an adapter that all of its rules are true of."""
+    """Return whether all rules of a test are true for its adapter."""
     params: dict[str, Any] = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     provider = params.pop("harness", None)
     rules = [mark.args[0] for mark in item.iter_markers("where")]

@@ -1,4 +1,4 @@
-"""2C2P's adapter, before a counterpart that has keys, cards and a maintenance API of its own."""
+"""The 2C2P adapter, with a counterpart that has keys, cards and a maintenance API."""
 
 import hashlib
 import hmac
@@ -195,7 +195,7 @@ def _calling(token: str) -> CallbackRequest:
 
 
 def _respelled(mac: str) -> str:
-    """Change the last letter within the two bits that mean nothing."""
+    """Change only the two unused bits of the last letter."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return mac[:-1] + letters[letters.index(mac[-1]) ^ 1]
 
