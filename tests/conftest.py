@@ -1,4 +1,4 @@
-"""One PostgreSQL for the whole run, a fresh database for every test, and a service on it."""
+"""A PostgreSQL server for the whole run, and a new database and service for every test."""
 
 import asyncio
 import gc
@@ -50,7 +50,7 @@ _THAW_EVERY = 2_000  # tests: a thaw collects everything that is imported, which
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server in the process that all test processes descend from."""
+    """Start the server in the parent of all test processes."""
     gc.disable()  # nothing that is imported is garbage: collecting would only look for it
     conformance.watch()
     if _ENV in os.environ or config.option.collectonly:
@@ -80,7 +80,7 @@ async def _make_templates(url: str) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what starts something for a test, and begin with the files that take longest.
+    """Mark tests that start processes as slow, and start with the files that take longest.
 
     A test that lacks a tool is not run.
     """
@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(item: pytest.Item) -> int:
-    """Return the rank of a test in a run: if a long file began last, it would run alone."""
+    """Return a test's rank in a run: a long file that started last would run alone."""
     names = {marker.name for marker in item.iter_markers()}
     if "timeout" in names:  # it needs more than the five minutes that every test has
         return 0
@@ -104,21 +104,21 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Every test is imported by now; what they hold is no garbage of any of them."""
+    """All tests are imported now, and their objects are not garbage of any test."""
     leaks.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Say which command installs what a test lacks, instead of failing where it is used."""
+    """Report the command that installs a test's missing requirements, instead of failing later."""
     if text := item.config.stash[_MISSING].get(item.nodeid):
         pytest.fail(text, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Blame a leak on the test that made it, not on the one during which it was collected."""
+    """Attribute a leak to the test that caused it, not to the one that collected it."""
     yield
     leaks.forget_logs(item.config)
     item.config.stash[_COUNT] = count = item.config.stash.get(_COUNT, 0) + 1
@@ -135,7 +135,7 @@ def server_url() -> str:
 
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
-    """Make databases for this process's tests."""
+    """Create databases for this process's tests."""
     made = Databases(os.environ[_ENV])
     yield made
     made.close()
@@ -143,21 +143,21 @@ def databases() -> Iterator[Databases]:
 
 @pytest.fixture
 def arranged(request: pytest.FixtureRequest) -> bool:
-    """Whether the test's merchant comes with its database: arranging it costs more than a copy."""
+    """Whether the database contains the test's merchant, because creating it is slow."""
     fixtures = request.node._fixtureinfo.name2fixturedefs
     return all(len(fixtures.get(name, ())) == 1 for name in _ARRANGED_BY)
 
 
 @pytest.fixture(scope="module")
 def stage_template(databases: Databases, any_settings: Settings) -> Iterator[StageTemplate]:
-    """What the operations' examples name, arranged once for the tests of a file."""
+    """The objects that the operations' examples name, created once for the tests of a file."""
     with open_stage_template(databases, any_settings, json.loads(os.environ[WORLD_ENV])) as made:
         yield made
 
 
 @pytest.fixture
 def staged(request: pytest.FixtureRequest, arranged: bool) -> StageTemplate | None:
-    """The stage with which the test's database comes, if it does."""
+    """The stage in the test's database, if any."""
     if not arranged or "stage" not in request.fixturenames:
         return None
     return request.getfixturevalue("stage_template")
@@ -165,7 +165,7 @@ def staged(request: pytest.FixtureRequest, arranged: bool) -> StageTemplate | No
 
 @pytest.fixture
 def template(arranged: bool, staged: StageTemplate | None) -> str:
-    """The database that the test's own is a copy of; a file that fills one gives another."""
+    """The template of the test's database. A file that fills a template overrides this."""
     if staged:
         return staged.name
     return WORLD_TEMPLATE if arranged else TEMPLATE
@@ -173,7 +173,7 @@ def template(arranged: bool, staged: StageTemplate | None) -> str:
 
 @pytest.fixture
 def database_url(databases: Databases, template: str) -> Iterator[str]:
-    """A database of the test's own, with real commits."""
+    """A separate database for the test, with real commits."""
     url = databases.take(template)
     yield url
     databases.give_back(url)
@@ -181,7 +181,7 @@ def database_url(databases: Databases, template: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def any_settings() -> Settings:
-    """Settings of a test but for its database, read once: reading them costs more than a test."""
+    """A test's settings without its database, read once because reading them is slow."""
     return _settings(os.environ[_ENV])
 
 
@@ -230,7 +230,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @pytest.fixture
 async def world(service: Service, gateway: FakeGateway, arranged: bool) -> World:
-    """A merchant with two ways to pay at a gateway that does as it is told."""
+    """A merchant with two methods at a configurable gateway."""
     if arranged:
         return World(service=service, gateway=gateway, **json.loads(os.environ[WORLD_ENV]))
     return await make_world(service, gateway)
@@ -238,27 +238,27 @@ async def world(service: Service, gateway: FakeGateway, arranged: bool) -> World
 
 @pytest.fixture
 async def api(settings: Settings, world: World) -> AsyncIterator[Api]:
-    """The API on a real socket, in this loop."""
+    """The API on a real socket, in this event loop."""
     async with serving_api(settings, world) as client:
         yield client
 
 
 @pytest.fixture
 def operated(world: World) -> Service:
-    """The service that the operator port works with."""
+    """The service of the operator port."""
     return world.service
 
 
 @pytest.fixture
 async def operator(settings: Settings, world: World, operated: Service) -> AsyncIterator[Api]:
-    """The operator port, beside the API that opens its service."""
+    """The operator port, in addition to the API that opens its service."""
     async with operator_port(settings, world, operated) as client:
         yield client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_world(databases: Databases, any_settings: Settings) -> AsyncIterator[World]:
-    """A merchant that all tests of a file share: none of them changes anything."""
+    """A merchant shared by all tests of a file, which must not change anything."""
     url = databases.take(WORLD_TEMPLATE)
     gateway = FakeGateway()
     service = await open_service(
@@ -271,7 +271,7 @@ async def shared_world(databases: Databases, any_settings: Settings) -> AsyncIte
 
 @pytest.fixture
 async def raw(world: World) -> AsyncIterator[asyncpg.Connection]:
-    """A connection to the world's database, past the service's code."""
+    """A connection to the world's database, without the service."""
     connection = await world.other_connection()
     yield connection
     await connection.close()
@@ -294,6 +294,6 @@ async def _execute(url: str, statement: str) -> None:
 
 @pytest.fixture
 async def stage(world: World, staged: StageTemplate | None) -> AsyncIterator[Stage]:
-    """The data that the examples of all operations name, outside the sandbox."""
+    """The objects that the examples of all operations name, outside the sandbox."""
     async with out_of_the_sandbox(world) as service:
         yield await stage_of(staged, world, service)

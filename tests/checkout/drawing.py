@@ -1,4 +1,4 @@
-"""Pictures for tests: made, and looked at."""
+"""Images for tests: created and decoded."""
 
 from io import BytesIO
 from typing import Any
@@ -16,14 +16,14 @@ def picture(
     of: Image.Image | None = None,
     **options: Any,
 ) -> bytes:
-    """Write a picture of one colour, or the given one, in a format."""
+    """Encode an image, by default of a single colour, in a format."""
     written = BytesIO()
     (of or Image.new(mode, (width, height), colour)).save(written, kind, **options)
     return written.getvalue()
 
 
 def opened(content: bytes) -> Image.Image:
-    """Decode a picture."""
+    """Decode an image."""
     shown = Image.open(BytesIO(content))
     shown.load()
     return shown

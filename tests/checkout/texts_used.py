@@ -1,4 +1,4 @@
-"""Finds where the checkout's templates, scripts and Python say something, and what."""
+"""Find the texts of the checkout's templates, scripts and Python code."""
 
 import ast
 import re
@@ -31,18 +31,18 @@ _UNSAID = re.compile(r"width=device-width, initial-scale=1|light dark")  # told 
 
 
 def calls() -> list[Call]:
-    """List every text that is asked for by its key."""
+    """List every text that is requested by its key."""
     return [*_in_templates(), *_in_scripts(), *_in_python()]
 
 
 def mentioned() -> set[str]:
-    """Name every string that might be a key."""
+    """Return every string that might be a key."""
     sources = [path.read_text() for path in (*TEMPLATES, *SCRIPTS, *MODULES)]
     return {found for source in sources for found in re.findall(r"[\"'](\w+)[\"']", source)}
 
 
 def words_in_templates() -> set[str]:
-    """Name the words that stand in templates as they are."""
+    """Return the literal words in templates."""
     words: set[str] = set()
     for path in TEMPLATES:
         # One letter in place of code: it may stand within a tag.
@@ -53,7 +53,7 @@ def words_in_templates() -> set[str]:
 
 
 def words_in_scripts() -> set[str]:
-    """Name the literals that scripts write into the page."""
+    """Return the literals that scripts write into the page."""
     found = {text for path in SCRIPTS for text in _SET.findall(path.read_text())}
     return {text for text in found if re.search(r"[A-Za-z]{2,}", text)}
 

@@ -1,4 +1,4 @@
-"""The command in a process of its own, started warm, against a database of its own."""
+"""The command in a separate warm-started process, with a separate database."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Ran:
 
     @property
     def line(self) -> str:
-        """The one line on standard error that says why it failed."""
+        """The only line on standard error, which explains the failure."""
         assert (self.status, self.out) == (1, ""), (self.status, self.out, self.err)
         [line] = self.err.splitlines()
         assert line.startswith("payintent: ")
@@ -40,7 +40,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(settings: Settings, tmp_path: Path) -> Run:
-    """Run `payintent`; keyword arguments change its environment, None takes a variable away."""
+    """Run `payintent`. Keyword arguments change its environment; None removes a variable."""
     env: dict[str, str | None] = {
         "PATH": os.environ["PATH"],
         "DATABASE_URL": settings.database_url,

@@ -107,7 +107,7 @@ def test_the_group_is_the_first_word_that_is_no_option(words: str, group: str) -
 
 
 class _Example(ReadOperation[None], frozen=True, kw_only=True):
-    """Show the possible input. This text is for readers of the code.
+    """Show the possible input.
 
     This is for readers of the code.
     """
@@ -192,7 +192,7 @@ def test_what_cannot_be_the_field_ends_the_command(
 
 def test_help_stands_beside_the_fields(example: Any) -> None:
     shown = {parameter.name: parameter for parameter in example.command.params}
-    assert example.command.help == "Show what can be typed."
+    assert example.command.help == "Show the possible input."
     assert list(shown) == [
         *("rate", "note", "kind", "side", "countries", "url", "count", "active", "fee", "as_json")
     ]

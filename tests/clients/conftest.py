@@ -11,7 +11,7 @@ from tests.support.world import Api
 
 @pytest.fixture
 async def uses(api: Api) -> list[str]:
-    """What a program is told: the service, a key, a payment to refund and a buyer to deny."""
+    """A program's input: the service, a key, a payment to refund and a buyer to deny."""
     done = await paid(api)
     await api.world.perform(AddFraudRule(kind=FraudRuleKind.PAYER, value=DENIED))
     return [api.base, api.world.api_key, done.json["id"], DENIED]

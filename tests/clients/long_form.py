@@ -1,6 +1,6 @@
-"""The clients that openapi-generator makes, for Java and for Python.
+"""The clients that openapi-generator generates for Java and Python.
 
-No part of `make test-all`: it takes minutes, and Maven fetches what the Java client needs.
+They are not part of `make test-all`, because they take minutes, and Maven fetches dependencies.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ _MAVEN_TIMEOUT_S = 1_200  # the first run fetches some 40 MB
 
 
 def _generated(*options: str) -> Path:
-    """Run openapi-generator over the contract; gives the folder of what it made.
+    """Run openapi-generator on the contract; return the folder of the generated files.
 
-    It knows one result of an operation, that of the lowest success status. So the denial of a
-    create, which is 200, is left out: its type would be the result of every create.
+    The generator uses only the result with the lowest success status of an operation. The denial of
+    a creation has status 200 and is therefore removed. Otherwise, every creation would return it.
     """
     folder = Path(mkdtemp(prefix="payintent-client-"))
     document = yaml.safe_load(CONTRACT.read_text())
@@ -60,10 +60,10 @@ def _python_client() -> Path:
 
 @cache
 def _java_client() -> tuple[Path, str]:
-    """Compile the client with the program that uses it; gives the folder and the class path.
+    """Compile the client with the program that uses it; return the folder and the class path.
 
-    What Maven has fetched is held to the list before Maven runs it, and what it fetches now before
-    the client does: only a first run trusts the registry for as long as the compiler runs.
+    Fetched artifacts are compared with the list before Maven runs them, and newly fetched artifacts
+    before the client runs. Only a first run trusts the registry while the compiler runs.
     """
     package = "payintent.client"
     named = f"invokerPackage={package},apiPackage={package}.api,modelPackage={package}.model"

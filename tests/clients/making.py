@@ -1,4 +1,4 @@
-"""Generates clients from the contract, once for each process of the test run that wants one."""
+"""Generate clients from the contract, once per process of the test run."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ TIMEOUT_S = 300  # a compiler on a machine that is busy with something else
 
 
 def run(*words: str, folder: Path, timeout_s: int = TIMEOUT_S) -> str:
-    """Run a program to its end; what it says where it fails is the assertion."""
+    """Run a program to its end. If it fails, its output is the assertion."""
     ended = subprocess.run(
         words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=timeout_s,
         check=False,
@@ -28,13 +28,13 @@ def run(*words: str, folder: Path, timeout_s: int = TIMEOUT_S) -> str:
 
 
 def node() -> str:
-    """Give the Node.js that came along."""
+    """Return the Node.js of the sandbox's packages."""
     return npm()[0]
 
 
 @cache
 def python_client() -> Path:
-    """Generate the Python client beside the program that uses it."""
+    """Generate the Python client next to the program that uses it."""
     folder = Path(mkdtemp(prefix="payintent-client-"))
     (folder / "config.yml").write_text("post_hooks: []\n")
     shutil.copy(HERE / "use_python.py", folder)
@@ -55,7 +55,7 @@ def python_client() -> Path:
 
 @cache
 def typescript_client() -> Path:
-    """Generate the types of TypeScript beside the program that uses them."""
+    """Generate the TypeScript types next to the program that uses them."""
     folder = Path(mkdtemp(prefix="payintent-client-"))
     for name in ("use_typescript.mts", "globals.d.ts", "tsconfig.json"):
         shutil.copy(HERE / name, folder)
@@ -65,5 +65,5 @@ def typescript_client() -> Path:
 
 
 def basedpyright() -> str:
-    """Give the type checker of this environment."""
+    """Return the type checker of this environment."""
     return str(Path(sys.executable).parent / "basedpyright")

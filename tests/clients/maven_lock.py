@@ -1,7 +1,7 @@
-"""What Maven fetched, held to `maven.sha256`: every jar by its hash and its path, with version.
+"""Compare the jars that Maven fetched with the hashes and paths in `maven.sha256`.
 
-Maven has no lock of its own. `python -m tests.clients.maven_lock FOLDER` writes the list anew from
-a local repository; look at what has changed before it is committed.
+Maven has no lock file. `python -m tests.clients.maven_lock FOLDER` rewrites the list from a local
+repository. Review its changes before you commit it.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ LOCK = Path(__file__).parent / "maven.sha256"
 
 
 def check_fetched(repository: Path, lock: Path = LOCK) -> None:
-    """Refuse a jar of a local repository that the list does not have with this hash."""
+    """Reject a jar in a local repository that is not in the list with this hash."""
     listed = {tuple(line.split(maxsplit=1)) for line in lock.read_text().splitlines()}
     strange = [name for digest, name in _fetched(repository) if (digest, name) not in listed]
     assert not strange, f"not as in {lock.name}: {', '.join(strange)}"

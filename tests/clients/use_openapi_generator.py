@@ -1,6 +1,6 @@
-"""Does what a merchant does, with openapi-generator's Python client; prints it as JSON.
+"""Run a merchant's actions with openapi-generator's Python client, and print them as JSON.
 
-Arguments: the address of the service, the key, the id of a paid payment, a buyer who is denied.
+Arguments: the service's URL, the key, the id of a paid payment, a buyer who is denied.
 """
 
 import json
@@ -56,7 +56,7 @@ def main(base: str, key: str, paid: str, denied_payer: str) -> None:
 
 
 def refused_cancel(payments: PaymentsApi, payment_id: str) -> str:
-    """Cancel a payment that has ended; gives the code of the refusal."""
+    """Cancel an ended payment; return the error code."""
     body: object = None
     try:
         payments.cancel_payment(payment_id)

@@ -1,6 +1,6 @@
-"""Does what a merchant does, with the client of openapi-python-client; prints it as JSON.
+"""Run a merchant's actions with openapi-python-client's client, and print them as JSON.
 
-Arguments: the address of the service, the key, the id of a paid payment, a buyer who is denied.
+Arguments: the service's URL, the key, the id of a paid payment, a buyer who is denied.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What every generated client is used for, and what it must have seen."""
+"""The expected results of every generated client."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ DENIED = "buyer-99"
 
 
 def check_what_was_done(saw: dict[str, Any]) -> None:
-    """Compare what a program printed with what happened to its payments."""
+    """Compare a program's output with the state of its payments."""
     assert saw == {
         "created": saw["created"],
         "denied": "PAYER_BLOCKED",

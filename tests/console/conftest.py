@@ -10,7 +10,7 @@ from tests.support.world import World
 
 @pytest.fixture
 async def production(world: World) -> AsyncIterator[Service]:
-    """No sandbox: a change needs a reason, and some need a second person."""
+    """Outside the sandbox: changes need a reason, and some need a second person."""
     async with out_of_the_sandbox(world) as service:
         yield service
 

@@ -1,4 +1,4 @@
-"""An operator's browser without scripts: cookies, forms and links of the console."""
+"""An operator's browser without scripts: the console's cookies, forms and links."""
 
 import html
 import re
@@ -15,25 +15,25 @@ _TAG = re.compile(r"<[^>]*>")
 
 @dataclass
 class Visitor:
-    """One browser at the console, with its cookies."""
+    """A browser of the console, with its cookies."""
 
     api: Api
     cookies: dict[str, str] = field(default_factory=dict)
     csrf: str = ""
 
     async def get(self, path: str, **headers: str) -> Answer:
-        """Open a page; the token of its forms is kept."""
+        """Open a page, and store the token of its forms."""
         answer = await self._send("GET", path, headers=headers)
         found = _CSRF.search(answer.body.decode())
         self.csrf = found[1] if found else self.csrf
         return answer
 
     async def post(self, path: str, /, **fields: str) -> Answer:
-        """Send a form of the last page, as a browser does."""
+        """Send a form of the last page, like a browser."""
         return await self.send_form(path, {"csrf": self.csrf} | fields, Origin=self.api.base)
 
     async def send_form(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
-        """Send a form with these very fields and headers."""
+        """Send a form with exactly these fields and headers."""
         return await self._send("POST", path, data=fields, headers=headers)
 
     async def sign_in(self, token: str, **fields: str) -> Answer:
@@ -60,7 +60,7 @@ class Visitor:
 
 
 async def signed_in(api: Api, name: str = "ann", role: Role = Role.ADMIN) -> Visitor:
-    """Issue a token to an operator, and sign in with it."""
+    """Issue an operator token, and sign in with it."""
     visitor = Visitor(api)
     answer = await visitor.sign_in(await api.world.operator_token(name, role))
     assert answer.status == 303, answer.body
@@ -68,11 +68,11 @@ async def signed_in(api: Api, name: str = "ann", role: Role = Role.ADMIN) -> Vis
 
 
 def without_breaks(body: str) -> str:
-    """Return a page without what says where a browser may break a word."""
+    """Return a page without the markup for line breaks in words."""
     return _WHOLE.sub(r"\1", body.replace("<wbr>", ""))
 
 
 def words(answer: Answer) -> str:
-    """Return what a page says, without its markup."""
+    """Return the text of a page, without its markup."""
     body = answer.body.decode().partition("<body")[2]
     return " ".join(html.unescape(_TAG.sub(" ", without_breaks(body))).split())

@@ -219,9 +219,9 @@ async def _indexes(raw: asyncpg.Connection, statements: set[str]) -> set[str]:
 
 
 async def _bounds_foreseen(raw: asyncpg.Connection) -> list[int]:
-    """List the bounds of a page's plan, as who plans it without its limit foresees them.
+    """List the row estimates of a page's generic plan, whose limit is unknown.
 
-    Where they grow with the table, each call is planned anew, which costs as much as to run it.
+    If they grow with the table, each call is planned again, which costs as much as running it.
     """
     asked = Recorder()
     await payment_lists.list_payments(asked, payment_lists.PaymentFilter(merchant_id=1))

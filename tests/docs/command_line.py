@@ -1,4 +1,4 @@
-"""Holds command lines that a page shows against the command line itself."""
+"""Check the command lines on a page against the command line interface."""
 
 import re
 import shlex
@@ -12,29 +12,29 @@ from tests.docs.reading import blocks, spans
 
 
 def written(text: str) -> list[list[str]]:
-    """Give the words of every command of ours on a page; in its prose one may stand for itself."""
+    """Return the words of our commands on a page; in prose, `payintent` may stand alone."""
     return [*run_on(text), *_words(spans(text))]
 
 
 def run_on(text: str) -> list[list[str]]:
-    """Give the words of the commands of ours that a page has in blocks, to be run as they are."""
+    """Return the words of our commands in a page's code blocks, ready to run."""
     return _words("\n".join(blocks(text, "sh")).splitlines())
 
 
 def _words(lines: list[str]) -> list[list[str]]:
-    """Give what stands behind the name, without redirections."""
+    """Return the words after the name, without redirections."""
     ours = [re.split(" [<>] ", line)[0] for line in lines if line.startswith("payintent ")]
     return [shlex.split(line)[1:] for line in ours]
 
 
 @cache
 def _root() -> Any:
-    """Give the whole command line, which takes long to build."""
+    """Return the complete command line interface, which is slow to build."""
     return typer.main.get_command(build())
 
 
 def leaf(words: list[str]) -> tuple[Any, list[str]]:
-    """Find the command that words name; gives it and the words behind its name."""
+    """Find the command that the words name; return it and the remaining words."""
     command = _root()
     while hasattr(command, "commands") and words:
         assert words[0] in command.commands, f"there is no command {' '.join(words)}"
@@ -43,7 +43,7 @@ def leaf(words: list[str]) -> tuple[Any, list[str]]:
 
 
 def take(words: list[str]) -> str:
-    """Hold that the service takes a whole command line; gives the command's name."""
+    """Check that the service accepts a complete command line; return the command's name."""
     command, arguments = leaf(words)
     assert not hasattr(command, "commands"), f"{' '.join(words)} is not whole"
     name = " ".join(words[: len(words) - len(arguments)])
@@ -52,6 +52,6 @@ def take(words: list[str]) -> str:
 
 
 def take_or_name(words: list[str]) -> None:
-    """Hold the same of a command with arguments; without any it needs only be one, or a group."""
+    """Check a command line with arguments. Without arguments, a command or group suffices."""
     if leaf(words)[1]:
         take(words)

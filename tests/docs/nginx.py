@@ -1,4 +1,4 @@
-"""Reads an nginx configuration: its directives, its blocks, and which location a path gets."""
+"""Parse an nginx configuration: its directives, its blocks, and the location of a path."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ _TIMES_S = {"s": 1, "m": 60, "h": 3600}
 
 @dataclass
 class Block:
-    """A block: what opens it, its directives in their order, and the blocks inside."""
+    """A block: its opening words, its directives in order, and its inner blocks."""
 
     words: list[str]
     directives: list[list[str]] = field(default_factory=list)
@@ -24,11 +24,11 @@ class Block:
         return found
 
     def inner(self, *words: str) -> list["Block"]:
-        """The blocks inside that begin with these words."""
+        """Return the inner blocks that start with these words."""
         return [one for one in self.blocks if tuple(one.words[: len(words)]) == words]
 
     def location(self, path: str) -> "Block":
-        """The location that nginx chooses for a path."""
+        """Return the location that nginx selects for a path."""
         found = [one for one in self.inner("location") if one.words[1][:1] != "@"]
         for one in found:
             if one.words[1:] == ["=", path]:
@@ -48,7 +48,7 @@ class Block:
 
 
 def read(text: str) -> Block:
-    """Read a whole file as the inside of a block without a name."""
+    """Parse a file as the content of a block without a name."""
     open_blocks, words = [Block([])], []
     for token in _TOKEN.findall(text):
         if token.startswith("#"):
@@ -71,10 +71,10 @@ def read(text: str) -> Block:
 
 
 def size(text: str) -> int:
-    """Give a size such as `64k` in bytes."""
+    """Return a size such as `64k` in bytes."""
     return int(text[:-1]) * _SIZES[text[-1]]
 
 
 def seconds(text: str) -> int:
-    """Give a time such as `45s` in seconds."""
+    """Return a time such as `45s` in seconds."""
     return int(text[:-1]) * _TIMES_S[text[-1]]

@@ -1,4 +1,4 @@
-"""Plays a page's commands as a stranger types them: shells, a folder for a machine, its systemd."""
+"""Run a page's commands like a newcomer: shells, a folder as a machine, and its systemd."""
 
 import configparser
 import os
@@ -28,7 +28,7 @@ trap 'printf "%s %s\n" "$?" "$BASH_COMMAND" >> "$FAILED"' ERR
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page, and whose terminal it is typed at."""
+    """A fenced block of a page, and the person whose terminal it belongs to."""
 
     heading: str
     language: str
@@ -36,13 +36,13 @@ class Block:
 
     @property
     def person(self) -> str:
-        """The name in the first line, as in `# Alan`; Ada does what is nobody's."""
+        """The person in the first line, as in `# Alan`. The default is Ada."""
         found = re.match(r"# (Ada|Alan)\n", self.text)
         return found[1] if found else "Ada"
 
 
 def read_blocks(text: str) -> list[Block]:
-    """Give every fenced block of a page, in order."""
+    """Return every fenced block of a page, in order."""
     heading = ""
     found: list[Block] = []
     for language, body, title in _FENCE.findall(text):
@@ -55,14 +55,14 @@ def read_blocks(text: str) -> list[Block]:
 
 @dataclass(frozen=True)
 class Played:
-    """What a block printed, and its commands that failed with their status."""
+    """The output of a block, and its failed commands with their status."""
 
     output: str
     failed: Sequence[str]
 
 
 class Shell:
-    """One person's terminal, a shell that lasts; what it exports stays."""
+    """A person's terminal: a persistent shell, which keeps its exports."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], cwd: Path) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class Shell:
         self._type(_BEGIN)
 
     def play(self, text: str) -> Played:
-        """Type a block, and wait until its last command has ended."""
+        """Run a block, and wait until its last command has ended."""
         self._played += 1
         script = self._folder / f"{self._played}.sh"
         output = script.with_suffix(".out")
@@ -107,7 +107,7 @@ class Shell:
 
 
 class Systemd:
-    """Does what `systemctl` is told, by the unit files of a folder; one request at a time."""
+    """Replaces `systemctl` for the unit files in a folder, with one request at a time."""
 
     def __init__(self, folder: Path, units: Path) -> None:
         self._units = units
@@ -123,15 +123,15 @@ class Systemd:
 
     @property
     def program(self) -> str:
-        """The `systemctl` that asks this one."""
+        """The `systemctl` program that sends requests to this object."""
         return f'echo "$@" > {self._requests}; exit "$(cat {self._replies})"'
 
     def logs(self) -> str:
-        """Everything that the processes have said."""
+        """Return all output of the processes."""
         return "".join(path.read_text() for path in sorted(self._logs.iterdir()))
 
     def close(self) -> None:
-        """End every process, and the thread that waits for requests."""
+        """Stop every process, and the thread that waits for requests."""
         self._requests.write_text("end\n")
         self._replies.read_text()
         self._thread.join()
@@ -161,7 +161,7 @@ class Systemd:
         return 0
 
     def _start(self, unit: str) -> int:
-        """Start a unit after those of ours that it wants, as the hardening and its own file say."""
+        """Start a unit after its required units, with its own file and the hardening."""
         if unit in self._started:  # one job for all that want it
             return 0
         self._started.add(unit)
@@ -189,7 +189,7 @@ class Systemd:
         return 0
 
     def _environment(self, hardening: str, prefix: str) -> dict[str, str]:
-        """Read what systemd gives to a process: the files of its unit, and nothing of ours."""
+        """Return the environment that systemd gives a process: only the files of its unit."""
         found = {"PATH": os.defpath, "LANG": "C.UTF-8"}
         for optional, path in re.findall(r"^EnvironmentFile=(-?)(.+)$", hardening, re.MULTILINE):
             file = Path(path.replace("%p", prefix))
@@ -200,7 +200,7 @@ class Systemd:
 
 
 class Machine:
-    """A folder that stands for a machine: its /etc, /opt, /usr/local and /var, and programs."""
+    """A folder that represents a machine, with /etc, /opt, /usr/local, /var and programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -214,14 +214,14 @@ class Machine:
         self.install("systemctl", self.systemd.program)
 
     def install(self, name: str, script: str, where: str = "programs") -> None:
-        """Put a program on the machine."""
+        """Install a program on the machine."""
         path = self.folder / where / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
     def check_out(self, substituted: Mapping[str, str]) -> None:
-        """Copy deploy/ into the checkout, changed as the page's commands are."""
+        """Copy deploy/ into the checkout, with the same changes as the page's commands."""
         for source in (ROOT / "deploy").rglob("*"):
             if source.is_file():
                 copy = self.checkout / source.relative_to(ROOT)
@@ -230,14 +230,14 @@ class Machine:
                 copy.chmod(source.stat().st_mode)
 
     def substitute(self, text: str, substituted: Mapping[str, str]) -> str:
-        """Put what this machine has in the place of what a text names."""
+        """Replace names in a text with their counterparts on this machine."""
         for there, here in substituted.items():
             text = text.replace(there, here)
         return re.sub(r"(?<![\w.~}])/(?=(?:etc|opt|usr/local|var)/)", f"{self.folder}/", text)
 
     @contextmanager
     def terminals(self, more: Mapping[str, str], *persons: str) -> Generator[dict[str, Shell]]:
-        """Open a terminal for each person; nothing of our own environment is in it."""
+        """Open a terminal for each person, without our environment."""
         path = [str(self._programs), str(self.folder / "usr/local/sbin"), os.environ["PATH"]]
         environment = {"HOME": str(self.home), "LC_ALL": "C.UTF-8", "PATH": os.pathsep.join(path)}
         shells = {

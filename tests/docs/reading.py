@@ -1,4 +1,4 @@
-"""Reads the documentation: its pages, links, tables, code spans and examples."""
+"""Parse the documentation: its pages, links, tables, code spans and examples."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def page(path: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Everything but the fenced blocks."""
+    """Return a page without its fenced blocks."""
     return _FENCE.sub("", text)
 
 
@@ -39,12 +39,12 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def examples(text: str, language: str, title: str) -> list[str]:
-    """The fenced blocks whose first line says what they are an example of."""
+    """Return the fenced blocks whose first line names them as examples."""
     return [one for one in blocks(text, language) if one.startswith(f"# example: {title}\n")]
 
 
 def section(text: str, heading: str) -> str:
-    """What stands below a heading, up to the next one of its level or above."""
+    """Return the text below a heading, up to the next heading of its level or above."""
     level, _, _ = heading.partition(" ")
     _, found, rest = text.partition(f"\n{heading}\n")
     assert found, f"there is no heading {heading!r}"
@@ -52,7 +52,7 @@ def section(text: str, heading: str) -> str:
 
 
 def rows(text: str) -> Iterator[list[str]]:
-    """The rows of all tables, without their heads."""
+    """Return the rows of all tables, without their heads."""
     for line in prose(text).splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if line.startswith("| `"):
@@ -60,7 +60,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """The names that headings get on a page, and the members of the contract on its own."""
+    """Return the anchors of a page's headings, and the members on the contract's page."""
     if text.startswith("openapi:") or "\nopenapi:" in text:
         return set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(text))]

@@ -1,4 +1,4 @@
-"""A sandbox per module, in processes of its own, and merchants for the tests on it."""
+"""A sandbox per module, in separate processes, and merchants for its tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,10 +23,10 @@ NewMerchant = Callable[..., Awaitable[Merchant]]
 
 @pytest.fixture(scope="module")
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """A sandbox whose gateway's delays are a module's `SIM_TIME_SCALE` times shorter.
+    """A sandbox with the module's `SIM_TIME_SCALE`.
 
-    Its traces go to the module's `COLLECTOR`, if it has one. Where `CHAINS` is false it has none.
-    Where `WARM` is true its processes are started warm.
+    Its traces go to the module's `COLLECTOR`, if any. It has no chains if `CHAINS` is False, and
+    warm-started processes if `WARM` is True.
     """
     scale = getattr(request.module, "SIM_TIME_SCALE", 20)
     chains: bool = getattr(request.module, "CHAINS", True)
@@ -58,7 +58,7 @@ async def database(sandbox: Sandbox) -> AsyncIterator[asyncpg.Pool]:
 async def new_merchant(
     sandbox: Sandbox, http: aiohttp.ClientSession, database: asyncpg.Pool
 ) -> AsyncIterator[NewMerchant]:
-    """Register merchants, each with a receiver that listens; `listening=False` has none."""
+    """Create merchants, each with a running receiver, unless `listening=False`."""
     receivers: list[Receiver] = []
     settings = Settings(_env_file=sandbox.settings_file)  # type: ignore[call-arg]
     service = await open_service(settings)

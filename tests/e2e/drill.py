@@ -25,13 +25,13 @@ ORDER BY relname
 
 
 def step(title: str) -> str:
-    """Give the one example of the page with this title."""
+    """Return the page's only example with this title."""
     [found] = examples(page("docs/operate/backup.md"), "sh", title)
     return found
 
 
 def run(title: str, folder: Path, url: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run an example in a folder, with this database as the one of the environment."""
+    """Run an example in a folder, with this database in its environment."""
     done = subprocess.run(
         ["sh", "-eu", "-c", step(title)],
         cwd=folder,
@@ -46,12 +46,12 @@ def run(title: str, folder: Path, url: str, **variables: str) -> "subprocess.Com
 
 
 def command(settings: Settings, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of the service with these settings; it may fail."""
+    """Run a command of the service with these settings. It may fail."""
     return processes.run("payintent", *words, env=os.environ | variables_of(settings))
 
 
 def variables_of(settings: Settings) -> dict[str, str]:
-    """Give the environment of a process with these settings."""
+    """Return the environment of a process with these settings."""
     return {
         "DATABASE_URL": settings.database_url,
         "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
@@ -65,13 +65,13 @@ def variables_of(settings: Settings) -> dict[str, str]:
 
 
 def beside(url: str) -> tuple[str, str]:
-    """Name a database beside this one, and give its address too."""
+    """Return the name and the URL of another database on the same server."""
     name = f"{urlsplit(url).path[1:]}_restored"
     return name, urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 async def contents(url: str) -> dict[str, tuple[int, str]]:
-    """Count and digest the rows of every table."""
+    """Return the count and the digest of the rows of every table."""
     connection = await asyncpg.connect(url)
     found: dict[str, tuple[int, str]] = {}
     for [table] in await connection.fetch(_TABLES):
@@ -85,7 +85,7 @@ async def contents(url: str) -> dict[str, tuple[int, str]]:
 
 
 def drop(url: str) -> None:
-    """Remove a database that a drill has made."""
+    """Drop a database that a drill has created."""
 
     async def dropped() -> None:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""A merchant of the test's own: its webhook receiver, its buyers, and its view of the service."""
+"""A merchant for a test: its webhook receiver, its buyers, and its access to the service."""
 
 import json
 import time
@@ -27,7 +27,7 @@ Answering = Callable[["Delivery"], Awaitable[web.Response]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """One webhook as it came; `event` was read after the official library verified it."""
+    """A received webhook. `event` was parsed after the official library had verified it."""
 
     webhook_id: str
     body: bytes
@@ -49,7 +49,7 @@ async def accept(_: Delivery) -> web.Response:
 
 
 class Receiver:
-    """A real HTTP server that verifies and keeps what it gets, and answers as it is told."""
+    """A real HTTP server that verifies and stores webhooks, with configurable responses."""
 
     def __init__(self) -> None:
         self.secret = ""
@@ -64,7 +64,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hook"
 
     async def start(self) -> None:
-        """Listen, on the same port as before if there was one."""
+        """Start listening, on the previous port if there was one."""
         app = web.Application()
         app.router.add_post("/hook", self._receive)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -96,7 +96,7 @@ class Receiver:
 
 @dataclass
 class Merchant:
-    """A merchant, and the browsers of its buyers."""
+    """A merchant, and its buyers' browsers."""
 
     sandbox: Sandbox
     http: aiohttp.ClientSession
@@ -115,7 +115,7 @@ class Merchant:
     async def api(
         self, method: str, path: str, body: Any = None, key: str | None = None
     ) -> tuple[int, Any]:
-        """Call the API as the merchant; gives status and JSON."""
+        """Call the API as the merchant; return the status and the JSON."""
         headers = self.headers | ({"Idempotency-Key": key} if key else {})
         url = self.sandbox.told["api_url"] + path
         async with self.http.request(method, url, json=body, headers=headers) as answer:
@@ -147,19 +147,19 @@ class Merchant:
         return await self.api("POST", path, {"payment_method_id": method})
 
     async def select(self, payment: dict[str, Any], number: int = 0) -> str:
-        """Select a way to pay; gives the address of the gateway's page."""
+        """Select a method; return the URL of the gateway's page."""
         status, answer = await self.try_select(payment, number)
         assert status == 200, answer
         return answer["next_action"]["redirect"]["url"]
 
     async def pay(self, page: str, card: str = APPROVED) -> str:
-        """Enter a card at the gateway's page; gives the address that the buyer is sent to."""
+        """Enter a card on the gateway's page; return the URL to which it redirects."""
         async with self.http.post(page, data={"card": card}, allow_redirects=False) as answer:
             assert answer.status == 303, await answer.text()
             return answer.headers["Location"]
 
     async def come_back(self, payment: dict[str, Any]) -> None:
-        """Land on the return page, as a buyer who was sent back."""
+        """Open the return page, like a redirected buyer."""
         url = f"{self.sandbox.told['checkout_base']}/{payment['checkout_id']}/return"
         async with self.http.get(url, allow_redirects=False) as answer:
             assert answer.status == 303
@@ -174,7 +174,7 @@ class Merchant:
         return await until(seen, f"{payment['id']} is {status}")
 
     async def told(self, payment: dict[str, Any], kind: str) -> Delivery:
-        """Wait for a payment's webhook; there is one event and it is of this type."""
+        """Wait for a payment's webhook, and check that it is the only event and has this type."""
         [delivery, *_] = await until(lambda: self.receiver.of(payment), f"webhook {kind}")
         assert delivery.type == kind
         assert {one.webhook_id for one in self.receiver.of(payment)} == {delivery.webhook_id}
@@ -206,7 +206,7 @@ class Merchant:
         return row
 
     async def attempts(self, payment: dict[str, Any], count: int = 1) -> list[Any]:
-        """Wait until that many attempts at a payment's event are on record; gives them."""
+        """Wait until this many attempts for a payment's event are stored; return them."""
 
         async def made() -> list[Any] | None:
             rows = await self.rows(
@@ -219,21 +219,21 @@ class Merchant:
         return await until(made, f"{count} attempts")
 
     async def simulator(self, method: str, path: str, body: Any = None) -> Any:
-        """Ask the gateway itself."""
+        """Query the gateway directly."""
         url = self.sandbox.told["simulator_url"] + path
         headers = {"Authorization": f"Bearer {self.sandbox.simulator_key()}"}
         async with self.http.request(method, url, json=body, headers=headers) as answer:
             return json.loads(await answer.read())
 
     async def callbacks(self, payment: dict[str, Any]) -> list[dict[str, Any]]:
-        """List what the gateway told the service of a payment's sessions, with the answers."""
+        """List the gateway's callbacks about a payment's sessions, with the responses."""
         rows = await self.rows("SELECT id FROM session WHERE payment_id = $1", key_of(payment))
         names = {ids.format_id(ids.SESSION, row["id"]) for row in rows}
         log = await self.simulator("GET", "/_sim/log")
         return [one for one in log if one["kind"] == "callback" and one["reference"] in names]
 
     async def called_back(self, payment: dict[str, Any], count: int) -> list[dict[str, Any]]:
-        """Wait until the gateway has had so many answers of 200 to its callbacks."""
+        """Wait until this many callbacks of the gateway were acknowledged with 200."""
 
         async def answered() -> list[dict[str, Any]] | None:
             calls = await self.callbacks(payment)
@@ -249,7 +249,7 @@ def key_of(payment: dict[str, Any]) -> UUID:
 
 
 async def move_clock(database: asyncpg.Connection, seconds: float) -> None:
-    """Move the service's one clock to so many seconds after the real one."""
+    """Set the service's clock to this many seconds after the real time."""
     await database.execute(
         "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
         "RETURN date_trunc('milliseconds', statement_timestamp()) "
@@ -258,7 +258,7 @@ async def move_clock(database: asyncpg.Connection, seconds: float) -> None:
 
 
 async def stop_clock(database: asyncpg.Connection) -> None:
-    """Let the service's one clock stand still, so that nothing more falls due."""
+    """Stop the service's clock, so that nothing more becomes due."""
     now = await database.fetchval("SELECT clock()")
     await database.execute(
         "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
@@ -268,7 +268,7 @@ async def stop_clock(database: asyncpg.Connection) -> None:
 
 @dataclass
 class Form:
-    """A form of a page: where it leads, and what it sends unless the person types."""
+    """A form on a page: its URL, and the values that it sends by default."""
 
     action: str
     fields: dict[str, str]
@@ -302,7 +302,7 @@ class _Forms(HTMLParser):
 
 
 class Browser:
-    """A buyer's browser without scripts: it reads forms, and follows nothing by itself."""
+    """A buyer's browser without scripts, which reads forms and does not follow redirects."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
@@ -325,7 +325,7 @@ class Browser:
         return found
 
     def form_to(self, name: str) -> Form:
-        """Give the form that leads to a subpage of this name."""
+        """Return the form that leads to a subpage with this name."""
         [found] = [one for one in self.forms if urlsplit(one.action).path.endswith(f"/{name}")]
         return found
 

@@ -1,6 +1,6 @@
-"""One sandbox of a test's own: `payintent dev` as a real process, with its own ports and data.
+"""A separate sandbox for a test: `payintent dev` as a real process, with its own ports and data.
 
-A warm one (see `warm_sandbox`) is for tests that are not of its start, nor of its processes.
+A warm-started sandbox (see `warm_sandbox`) is for tests that do not test its startup or processes.
 """
 
 import json
@@ -30,7 +30,7 @@ PORTS_NEEDED = 11  # from the base on
 
 
 class Sandbox:
-    """A running `payintent dev`, and what it wrote into `dev.json`."""
+    """A running `payintent dev`, and the content of its `dev.json`."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Sandbox:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and wait until a payment can be made."""
+        """Start the sandbox, and wait until a payment can be made."""
         (self.var_dir / "dev.json").unlink(missing_ok=True)
         self._process = self._start_warm() if self._warm else self._start_cold()
         deadline = time.monotonic() + START_S
@@ -87,43 +87,43 @@ class Sandbox:
             return processes.start(*words, output=output, env=self._environment())
 
     def stop(self) -> int:
-        """End it as Ctrl-C's sister does; gives the exit status."""
+        """Stop the sandbox with SIGTERM; return the exit status."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(STOP_S)
 
     def run_again(self, **changes: str) -> "subprocess.CompletedProcess[str]":
-        """Start a second `payintent dev`, which is expected to give up at once."""
+        """Start a second `payintent dev`, which is expected to fail immediately."""
         environment = self._environment() | changes
         return processes.run("payintent", "dev", env=environment, timeout=START_S)
 
     def command(self, *words: str) -> str:
-        """Run one operator's command on the sandbox's database; gives what it prints."""
+        """Run an operator command on the sandbox's database; return its output."""
         done = processes.run("payintent", *words, env=self._environment(), timeout=START_S)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     @property
     def settings_file(self) -> Path:
-        """Where it tells the operator's commands how to reach it."""
+        """The file with the settings for operator commands."""
         return self.var_dir / "dev.env"
 
     def secrets(self) -> dict[str, Any]:
-        """Read what must stay the same from one start to the next."""
+        """Return the values that must not change between starts."""
         return json.loads((self.var_dir / "sandbox.json").read_text())
 
     def simulator_key(self) -> str:
         return self.secrets()["simulator"]["api_key"]
 
     def child(self, name: str) -> int:
-        """Find a child of the supervisor by its command (`api`, `worker`); 0 while it is away."""
+        """Return the process id of a child with this command (`api`, `worker`), or 0."""
         for pid in children_of(self.pid):
             if f"payintent {name}" in command_line(pid):
                 return pid
         return 0
 
     def bugs(self) -> str:
-        """Give what the service's processes logged of failures that nobody foresaw."""
+        """Return the log entries of the service's processes about unexpected errors."""
         logs = [(self.var_dir / "logs" / f"{name}.log") for name in ("api", "worker")]
         lines = [line for log in logs for line in log.read_text().splitlines()]
         found = [line for line in lines if '"event": "bug"' in line or "_failed" in line]
@@ -133,7 +133,7 @@ class Sandbox:
         return int((self.var_dir / "postgres" / "postmaster.pid").read_text().split()[0])
 
     def processes(self) -> list[int]:
-        """Name the supervisor and everything that descends from it."""
+        """Return the supervisor and all its descendants."""
         found, todo = [], [self.pid]
         while todo:
             pid = todo.pop()
@@ -159,7 +159,7 @@ def running_sandbox(
     chains: bool = True,
     warm: bool = False,
 ) -> Iterator[Sandbox]:
-    """Start a sandbox in a folder of its own, and leave nothing behind."""
+    """Run a sandbox in a separate folder, and remove everything at the end."""
     folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=memory_folder()))
     folder.chmod(0o711)  # so that the database's own user can reach its data
     base = free_port_base()
@@ -174,7 +174,7 @@ def running_sandbox(
 
 
 def free_port_base() -> int:
-    """Find as many ports in a row that nobody listens on as a sandbox needs."""
+    """Find enough consecutive free ports for a sandbox."""
     # Test processes that run side by side share a seed; they must not share ports.
     for base in random.SystemRandom().sample(PORTS, len(PORTS)):
         if all(is_free(port) for port in range(base, base + PORTS_NEEDED)):
@@ -183,7 +183,7 @@ def free_port_base() -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; a dead one that nobody has reaped has no command line."""
+    """Return whether a process is running; a zombie has no command line."""
     return command_line(pid) != ""
 
 

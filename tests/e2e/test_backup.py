@@ -65,7 +65,7 @@ async def dump_at_rest(
 ) -> tuple[Path, dict[str, tuple[int, str]]]:
     """Dump a database that does not change during the dump; return the folder and the rows.
 
-    The API writes calls and uses of keys beside the requests, up to ten seconds later.
+    The API writes calls and key uses asynchronously, up to ten seconds after the requests.
     """
     while True:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))

@@ -18,14 +18,14 @@ def made(evm: Evm) -> Ground:
 
 @pytest.fixture
 def ground(made: Ground) -> Iterator[Ground]:
-    """The ground as it was made, whatever the test before did to it."""
+    """The ground in its initial state, because each test's changes are undone."""
     with made.evm.undone():
         yield made
 
 
 @pytest.fixture
 async def node(ground: Ground) -> AsyncIterator[FaultyNode]:
-    """The one node of the reader, honest until it is told otherwise."""
+    """The reader's only node, which has no faults at first."""
     async with FaultyNode(ground.evm.url, seed=1) as node:
         yield node
 

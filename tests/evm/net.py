@@ -1,4 +1,4 @@
-"""What the client's tests arrange with: names, a clock, payments, and nodes that say anything."""
+"""Setup for the client's tests: names, a clock, payments, and nodes with any responses."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ Say = Callable[[list[dict[str, Any]]], web.Response | list[Any] | dict[str, Any]
 
 @dataclass
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that only the test advances."""
 
     now_s: float = 0.0
 
@@ -39,7 +39,7 @@ def raw(address: str) -> bytes:
 
 
 def pay_some(ground: Ground, count: int) -> list[bytes]:
-    """Make so many payments, a block each, and give their uuids."""
+    """Make this many payments, in a block each, and return their uuids."""
     bills = [number.to_bytes(16, "big") for number in range(1, count + 1)]
     for bill in bills:
         ground.pay(ground.usdt, AMOUNT, bill=bill)
@@ -58,7 +58,7 @@ async def search(
 
 @asynccontextmanager
 async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[RpcChainReader]:
-    """A reader of a node that says what `say` makes of the calls, after it has said who it is."""
+    """A reader of a node whose responses after its identification come from `say`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = json.loads(await request.read())

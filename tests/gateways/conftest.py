@@ -1,4 +1,4 @@
-"""The simulator and a merchant, as the simulator's own tests have them."""
+"""The simulator and a merchant, as in the simulator's tests."""
 
 from tests.sandbox.simulator.conftest import merchant, shop, simulator_url
 

@@ -1,4 +1,4 @@
-"""ECPay's adapter before its counterpart, or before a server that says what it is told to."""
+"""The ECPay adapter, with its counterpart or with a server that returns given responses."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ class Stage:
         return created
 
     async def brought(self, **changes: Any) -> GatewaySessionRef:
-        """Open a session, and let the buyer bring its order."""
+        """Open a session, and submit its order as the buyer."""
         request = self.request(**changes)
         created = await self.created(request)
         page = await self.buyer.bring(created.next_action["redirect"]["fields"])
@@ -120,7 +120,7 @@ def ref_of(request: GatewaySessionRequest, **changes: Any) -> GatewaySessionRef:
 
 
 def number_from(session_id: UUID) -> str:
-    """Count a UUID in base 62, and keep the last twenty digits."""
+    """Encode a UUID in base 62, and keep the last twenty digits."""
     digits, number = "", session_id.int
     for _ in range(20):
         number, place = divmod(number, 62)
@@ -133,7 +133,7 @@ def posted(fields: Mapping[str, str]) -> CallbackRequest:
 
 
 def notice(session_id: UUID, **changes: str | None) -> CallbackRequest:
-    """Word a result as ECPay does, signed."""
+    """Return a signed result in ECPay's format."""
     usual = {
         "CustomField1": session_id.hex,
         "MerchantID": ACCOUNT.merchant_id,
@@ -167,7 +167,7 @@ def refund_of(
 
 @dataclass
 class Script:
-    """What a hand-made ECPay answers: a trade, its card's details, and to actions."""
+    """The responses of a fake ECPay: a trade, its card's details, and actions."""
 
     trade: dict[str, str]
     detail: Any = None
@@ -204,7 +204,7 @@ async def scripted(script: Script) -> AsyncGenerator[GatewayAccount]:
 
 
 def trade_of(session: GatewaySessionRef, **changes: str) -> dict[str, str]:
-    """Word what an inquiry finds, signed."""
+    """Return a signed response to an inquiry."""
     usual = {
         "CustomField1": session.session_id.hex,
         "MerchantID": ACCOUNT.merchant_id,

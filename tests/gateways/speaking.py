@@ -1,4 +1,4 @@
-"""A server that says exactly the bytes it is told to, whatever it is asked."""
+"""A server that sends exactly the given bytes, whatever the request is."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ READ_MAX = 64 * 1024
 async def speaking(
     said: bytes | list[bytes], asked: list[bytes] | None = None
 ) -> AsyncGenerator[str]:
-    """Answer every connection with `said`, or each with the next of it; gives the URL."""
+    """Respond to every connection with `said`, or with its items in order; yield the URL."""
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""A Stripe that answers what it is told to, in order, and keeps what it was asked."""
+"""A fake Stripe that returns given responses in order, and records its requests."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -124,7 +124,7 @@ def wanted(**changes: Any) -> GatewayRefundRequest:
 
 
 def intent(request: GatewaySessionRequest, **changes: Any) -> dict[str, Any]:
-    """Word a payment intent as the pinned version does."""
+    """Return a payment intent in the format of the pinned version."""
     said: dict[str, Any] = {
         "id": "pi_1",
         "object": "payment_intent",
@@ -156,7 +156,7 @@ def refund(refund_id: UUID | None, **changes: Any) -> dict[str, Any]:
 
 
 def dispute(**changes: Any) -> dict[str, Any]:
-    """Word a dispute as the events of the pinned version do; `due_by` is the deadline."""
+    """Return a dispute in the event format of the pinned version; `due_by` is the deadline."""
     evidence = {
         "due_by": changes.pop("due_by", int(NOW.timestamp()) + 7 * 24 * 3600),
         "enhanced_eligibility": {},
@@ -189,7 +189,7 @@ def dispute(**changes: Any) -> dict[str, Any]:
 
 
 def fraud_warning(**changes: Any) -> dict[str, Any]:
-    """Word an early fraud warning as the events of the pinned version do."""
+    """Return an early fraud warning in the event format of the pinned version."""
     return {
         "id": "issfr_1",
         "object": "radar.early_fraud_warning",

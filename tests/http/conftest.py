@@ -1,4 +1,4 @@
-"""Servers that a merchant might have, for the tests of egress."""
+"""Possible servers of merchants, for tests of outgoing requests."""
 
 from tests.webhooks.conftest import endpoint, trap
 

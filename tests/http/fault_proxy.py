@@ -1,4 +1,4 @@
-"""A way to the database that can be cut: whole, or just when an answer is on its way."""
+"""A connection to the database that can be cut completely, or just when a response arrives."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from tests.support.tcp_server import TcpServer
 
 
 class FaultProxy:
-    """Forwards TCP; `cut` ends every connection and takes no new ones, `mend` undoes it."""
+    """Forwards TCP. `cut` closes every connection and accepts no new ones; `mend` undoes it."""
 
     def __init__(self, url: str) -> None:
         target = urlsplit(url)

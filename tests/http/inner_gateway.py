@@ -1,4 +1,4 @@
-"""The test merchant of the world's merchant, and what its key makes happen at the test gateway."""
+"""The world's test merchant, and the actions of its key at the test gateway."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.support.world import Answer, Api, World
 
 @pytest.fixture
 async def side(api: Api) -> AsyncIterator[Api]:
-    """Give the API as a test key of the world's merchant has it."""
+    """Yield an API client with a test key of the world's merchant."""
     async with Api(api.base, await _test_world(api.world)) as side:
         yield side
 
@@ -40,7 +40,7 @@ async def act(
 
 
 async def inquire(side: Api) -> None:
-    """Let the inquirer ask about all sessions, as if each were due."""
+    """Inquire about all sessions, as if each were due."""
     await side.world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
     service = side.world.service
     for due in await session_store.claim_due(side.world.database, 10, 60.0, []):

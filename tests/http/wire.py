@@ -1,7 +1,7 @@
-"""The wire itself: bytes out, whatever answers come back.
+"""Raw HTTP connections: any bytes can be sent, and any response is read.
 
-The first answer on a connection is the first request's, whatever was sent behind it: it is held to
-the contract, as those that aiohttp clients read are.
+The first response on a connection belongs to the first request. It is checked against the contract,
+like the responses that aiohttp clients read.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class WireAnswer:
 
 
 class Wire:
-    """One connection to the service, past any HTTP client's good manners."""
+    """A connection to the service, without an HTTP client's restrictions."""
 
     def __init__(self, base: str, trusting: ssl.SSLContext | None = None) -> None:
         self._trusting = trusting
@@ -53,7 +53,7 @@ class Wire:
         self._writer.transport.abort()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes; a peer that has hung up is no failure of the test."""
+        """Send bytes. A closed connection is not a failure of the test."""
         if not self._is_answered:
             self._sent += data
         try:
@@ -63,29 +63,29 @@ class Wire:
             pass
 
     async def settle(self) -> None:
-        """Let the service, in this same loop, read what was sent before more is sent."""
+        """Let the service, in the same event loop, read the data before more is sent."""
         for _ in range(10):
             await asyncio.sleep(0)
 
     def half_close(self) -> None:
-        """Send no more."""
+        """Close the sending side."""
         self._writer.write_eof()
 
     def read_slowly(self) -> None:
-        """Take nothing that the service sends."""
+        """Stop reading from the service."""
         self._writer.transport.pause_reading()
 
     async def head(self) -> bytes:
-        """Read the head of an answer, and leave its body."""
+        """Read the head of a response without its body."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._reader.readuntil(b"\r\n\r\n")
 
     def is_lost(self) -> bool:
-        """Tell whether the service has cut this connection off."""
+        """Return whether the service has closed this connection."""
         return self._writer.transport.is_closing()
 
     async def answer(self, timeout_s: float = PATIENCE_S) -> WireAnswer | None:
-        """Read one answer; None where the service has closed the connection."""
+        """Read a response; None if the service has closed the connection."""
         async with asyncio.timeout(timeout_s):
             try:
                 head = await self._reader.readuntil(b"\r\n\r\n")
@@ -103,7 +103,7 @@ class Wire:
         return answer
 
     def _check_first(self, answer: WireAnswer) -> None:
-        """Hold an answer of the service to the contract; nginx has words of its own."""
+        """Check a response against the contract, except for nginx's own responses."""
         asked = None if self._is_answered else _FIRST_LINE.match(self._sent)
         self._is_answered, self._sent = True, b""
         is_ours = "x-request-id" in answer.headers and "server" not in answer.headers
@@ -114,7 +114,7 @@ class Wire:
             check(asked[1].decode(), path, answer.status, answer.headers, answer.body)
 
     async def answers(self, timeout_s: float = PATIENCE_S) -> list[WireAnswer]:
-        """Read every answer until the service closes the connection."""
+        """Read every response until the service closes the connection."""
         found = []
         while (one := await self.answer(timeout_s)) is not None:
             found.append(one)
@@ -122,7 +122,7 @@ class Wire:
 
 
 async def exchange(base: str, data: bytes) -> WireAnswer | None:
-    """Send bytes on a connection of its own and read the first answer."""
+    """Send bytes on a separate connection, and read the first response."""
     async with Wire(base) as wire:
         await wire.send(data)
         return await wire.answer()

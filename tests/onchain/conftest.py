@@ -21,7 +21,7 @@ from tests.support.world import World
 
 @pytest.fixture
 def refund_senders() -> dict[str, RpcRefundSender]:
-    """What sends refunds, by chain: nothing does until `refunding` is."""
+    """The refund senders by chain, which are empty until `refunding` is used."""
     return {}
 
 
@@ -29,14 +29,14 @@ def refund_senders() -> dict[str, RpcRefundSender]:
 async def service(
     settings: Settings, gateway: FakeGateway, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[Service]:
-    """The service with the fake gateway and the contract's own adapter."""
+    """The service with the fake gateway and the contract's adapter."""
     async with contract_service(settings, gateway, refund_senders) as service:
         yield service
 
 
 @pytest.fixture
 async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
-    """A chain with our contract, and everything allowed that the payer may want to send."""
+    """A chain with our contract, and all allowances that the payer may need."""
     async with chain_world(world, chain_url) as ground:
         await ground.allow()
         yield ground
@@ -46,14 +46,14 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
 async def refunding(
     ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
-    """The chain, with a refunder whose account has money."""
+    """The chain, with a refund account that has money."""
     async with open_refunding(ground, refund_senders) as refunding:
         yield refunding
 
 
 @pytest.fixture
 def ethereum_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain that calls itself ethereum."""
+    """A chain with the network id of Ethereum."""
     chain = Anvil(1, log=tmp_path / "ethereum.log", binary=anvil)
     yield chain.start()
     chain.stop()
@@ -61,7 +61,7 @@ def ethereum_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def ethereum(world: World, ethereum_url: str) -> AsyncIterator[ChainWorld]:
-    """Ethereum's tokens of six decimals."""
+    """Ethereum's tokens, with six decimals."""
     async with chain_world(world, ethereum_url, "ethereum") as ground:
         await ground.allow()
         yield ground

@@ -1,4 +1,4 @@
-"""The contract as the tests hold the service to it: stricter than for callers, nothing unsaid."""
+"""The contract as the tests apply it: stricter than for callers, without undeclared data."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ OWN_ACTIONS = {"wait", "none"}
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every operation of the contract: method, path and what is said of it."""
+    """Every operation in the contract: method, path and definition."""
     for path, item in read_openapi_document()["paths"].items():
         for method in METHODS:
             if method in item:
@@ -58,7 +58,7 @@ def operation(method: str, path: str) -> APIOperation:
 
 
 def cases_of_every_rule(method: str, path: str) -> Iterator[Case]:
-    """Requests that each touch one rule: at its edge, just beyond it, of another type."""
+    """Requests that each test one rule: at its limit, just beyond it, and of another type."""
     said = operation(method, path)
     yield from SCHEMA.iter_coverage_cases(
         said,
@@ -68,6 +68,6 @@ def cases_of_every_rule(method: str, path: str) -> Iterator[Case]:
 
 
 def conforms(method: str, path: str, answer: Answer) -> Answer:
-    """Hold an answer of a route to the contract, and give it; `path` as the contract writes it."""
+    """Check a route's response against the contract, and return it. `path` is the contract's."""
     check(method, re.sub(r"{\w+}", "x", path), answer.status, answer.headers, answer.body)
     return answer

@@ -10,6 +10,6 @@ from tests.support.fakes import FakeGateway
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    """The service as everywhere, and with the adapter of payments on chain."""
+    """The usual service, with the adapter for on-chain payments."""
     async with contract_service(settings, gateway) as service:
         yield service

@@ -1,4 +1,4 @@
-"""How the tests of the operator port ask for an operation."""
+"""Operation requests for the tests of the operator port."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def reads(action: str) -> bool:
 
 
 async def ask(api: Api, token: str, action: str, sent: dict[str, Any], **options: Any) -> Answer:
-    """Ask for an operation as its kind is asked for: query or body."""
+    """Request an operation with a query or a body, depending on its kind."""
     headers = api.bearer(token)
     if reads(action):
         query = {name: str(value) for name, value in sent.items()}
@@ -28,5 +28,5 @@ async def ask(api: Api, token: str, action: str, sent: dict[str, Any], **options
 
 
 async def post(api: Api, token: str, action: str, body: bytes) -> Answer:
-    """Send a body as it is."""
+    """Send a body unchanged."""
     return await api.send("POST", route_of(action), data=body, headers=api.bearer(token))

@@ -1,4 +1,4 @@
-"""What tests of payment links arrange with."""
+"""Setup for tests of payment links."""
 
 from typing import Any
 from uuid import uuid4
@@ -53,7 +53,7 @@ def order(
 
 
 async def post_link(api: Api, key: str | None = None, **changes: Any) -> Answer:
-    """`POST /payment-links` for 1590.00 THB; a value of None leaves a field out."""
+    """`POST /payment-links` for 1590.00 THB. A value of None omits the field."""
     body: dict[str, Any] = {"title": "Workshop", "currency": "THB", "amount": "1590.00"}
     body = {name: value for name, value in (body | changes).items() if value is not None}
     headers = api.bearer() | {"Idempotency-Key": key or str(uuid4())}

@@ -302,7 +302,7 @@ async def test_by_default_a_payment_whose_order_was_never_opened_expires_within_
 async def work_until(world: World, clock: StoppedClock, payment: Payment, latest_ms: int) -> int:
     """Run the workers' steps at default intervals until a payment is EXPIRED; return the time.
 
-    The inquiries come just before the sweep, so that each has to wait for the other.
+    The inquiries run just before the sweep, so that each waits for the other.
     """
     service, settings = world.service, Settings.model_fields
     expire_ms, inquire_ms = (

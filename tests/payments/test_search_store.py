@@ -229,7 +229,7 @@ async def test_what_a_queue_reads_is_bounded_by_its_page(
 ) -> None:
     """Without an index in list order, only the newest rows up to a limit are scanned.
 
-    These tables have fewer rows than that, so PostgreSQL is told to leave their indexes no way out.
+    These tables have fewer rows than the limit, so the test prevents PostgreSQL from other plans.
     """
     await crowded.execute("UPDATE delivery SET state = 'skipped' WHERE state = 'delivered'")
     await crowded.execute("VACUUM (ANALYZE) delivery")

@@ -1,4 +1,4 @@
-"""What pages of the portal show that only time brings."""
+"""Data on the portal's pages that only appears over time."""
 
 from payintent.accounting.close_statements import close_due_days
 from payintent.core import ids
@@ -14,7 +14,7 @@ _MADE_EARLIER = """
 
 
 async def close_a_day(world: World, adjustments: int = 1) -> str:
-    """Enter adjustments of two days ago, and close their day; gives the id of the statement."""
+    """Record adjustments of two days ago, and close their day; return the statement's id."""
     await world.rows(_MADE_EARLIER, world.merchant_id, 1_234_567, adjustments)
     while await close_due_days(world.database):
         pass

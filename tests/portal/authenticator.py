@@ -1,4 +1,4 @@
-"""A security key in memory: it makes passkeys and signs with them, as a browser would say it."""
+"""A security key in memory: creates passkeys and signs with them, like a browser's."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ def b64(raw: bytes) -> str:
 
 
 class SecurityKey:
-    """One passkey at one origin; its answers can be changed to what they must not be."""
+    """A passkey for an origin. Its responses can be changed to invalid ones."""
 
     def __init__(self, origin: str = "http://pay.test") -> None:
         self.origin = origin
@@ -32,7 +32,7 @@ class SecurityKey:
         self.flags = PRESENT | VERIFIED
 
     def register(self, options: dict[str, Any], **changes: Any) -> str:
-        """Answer `navigator.credentials.create`."""
+        """Return the response of `navigator.credentials.create`."""
         self.user = base64.urlsafe_b64decode(options["user"]["id"] + "==")
         cose = cbor.encode(ES256.from_cryptography_key(self.key.public_key()))
         credential = bytes(16) + len(self.credential_id).to_bytes(2, "big")
@@ -44,7 +44,7 @@ class SecurityKey:
         return self._answer(response)
 
     def sign_in(self, options: dict[str, Any], **changes: Any) -> str:
-        """Answer `navigator.credentials.get`."""
+        """Return the response of `navigator.credentials.get`."""
         data = self._data()
         client = self._client("webauthn.get", options["challenge"], changes)
         signed = self.key.sign(data + sha256(client).digest(), ec.ECDSA(hashes.SHA256()))

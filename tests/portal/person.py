@@ -1,4 +1,4 @@
-"""A person with a browser: keeps cookies, follows forms, has a passkey or not."""
+"""A person with a browser: cookies, forms, and possibly a passkey."""
 
 import html
 import json
@@ -18,7 +18,7 @@ SESSION = "payintent_merchant"
 
 
 class Person:
-    """Somebody who opens pages of the portal."""
+    """A person who opens pages of the portal."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -29,7 +29,7 @@ class Person:
         return await self.send("GET", path, headers=headers)
 
     async def post(self, path: str, token: str | None = None, **fields: str) -> Answer:
-        """Send a form; by default with the token of the person's own pages."""
+        """Send a form, by default with the token of the person's pages."""
         if token is None:
             token = await self.token()
         return await self.send("POST", path, data=fields | {"form_token": token})
@@ -49,7 +49,7 @@ class Person:
         )
 
     async def sign_in(self, following: str = "", **changes: Any) -> Answer:
-        """Sign in by passkey."""
+        """Sign in with a passkey."""
         token = form_token(await self.get(SIGN_IN))
         return await self.send_sign_in(
             self.key.sign_in(await self.challenge(), **changes), token, following
@@ -69,7 +69,7 @@ class Person:
         return SESSION in self.cookies
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
-        """Send a request with the cookies, and keep those that it sets."""
+        """Send a request with the cookies, and store the cookies in the response."""
         headers = options.pop("headers", {})
         if self.cookies:
             headers = headers | {"Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}
@@ -90,7 +90,7 @@ def form_token(answer: Answer) -> str:
 
 
 def words(answer: Answer) -> str:
-    """What a page says, without its tags."""
+    """Return the text of a page, without its tags."""
     body = answer.body.decode().partition("<body>")[2].replace("<wbr>", "")
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
 
@@ -101,7 +101,7 @@ async def invite(
     role: MemberRole = MemberRole.DEVELOPER,
     merchant_id: int | None = None,
 ) -> str:
-    """Let the operator invite a person; gives the link."""
+    """Invite a person as the operator; return the link."""
     merchant_id = merchant_id or api.world.merchant_id
     invitation = InviteMember(merchant_id=merchant_id, email=email, role=role)
     return (await api.world.perform(invitation)).link
@@ -113,7 +113,7 @@ async def member(
     email: str | None = None,
     merchant_id: int | None = None,
 ) -> Person:
-    """Give a person who is signed in."""
+    """Return a signed-in person."""
     person = Person(api)
     link = await invite(api, email or f"{role}@shop.test", role, merchant_id)
     assert (await person.follow_link(link)).status == 303

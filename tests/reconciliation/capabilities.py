@@ -1,4 +1,4 @@
-"""A gateway with other capabilities than its adapter has."""
+"""A gateway with different capabilities than its adapter."""
 
 from dataclasses import replace
 from typing import Any

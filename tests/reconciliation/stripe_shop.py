@@ -1,4 +1,4 @@
-"""A merchant's card at the sandbox's Stripe, whose days are compared."""
+"""A merchant's card method at the Stripe emulator, whose days are compared."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ _MIDNIGHT_MARGIN = timedelta(seconds=30)
 
 @asynccontextmanager
 async def stripe_service(settings: Settings, gateway: FakeGateway) -> AsyncGenerator[Service]:
-    """Open a service that knows Stripe."""
+    """Open a service with the Stripe adapter."""
     http = GatewayHttpClient(timeout_s=PATIENCE_S, response_bytes_max=256 * 1024)
     service = await open_service(settings, {"fake": gateway, "stripe": StripeGateway(http)})
     yield service
@@ -50,7 +50,7 @@ def _midnight(moment: datetime) -> datetime:
 
 
 class Shop:
-    """A merchant's card at the sandbox's Stripe, and buyers who pay with it."""
+    """A merchant's card method at the Stripe emulator, and buyers who pay with it."""
 
     def __init__(self, world: World, url: str, http: aiohttp.ClientSession) -> None:
         self.world, self.url, self.http = world, url, http
@@ -58,7 +58,7 @@ class Shop:
         self.opened_on = datetime.now(UTC)
 
     async def open(self) -> None:
-        """Add the account and the card; payments made from now on fall on the day of opening."""
+        """Add the account and the card. Later payments belong to the day of opening."""
         midnight = _midnight(datetime.now(UTC)) + timedelta(days=1)
         if (left := midnight - datetime.now(UTC)) < _MIDNIGHT_MARGIN:
             await asyncio.sleep(left.total_seconds())
@@ -77,7 +77,7 @@ class Shop:
         self.method = (await self.world.perform(card)).id
 
     async def sell(self) -> Payment:
-        """Have a payment of 1590.00 THB made, and let its session be asked about."""
+        """Create and pay a payment of 1590.00 THB, and inquire about its session."""
         payment = await self.pay()
         service = self.world.service
         await self.world.rows("UPDATE session SET inquire_at = clock()")
@@ -87,7 +87,7 @@ class Shop:
         return payment
 
     async def pay(self) -> Payment:
-        """Have a payment made that we do not know of yet."""
+        """Create and pay a payment of which the service does not know yet."""
         payment = await self.world.create()
         selected = await self.world.select(payment, self.method)
         [row] = await self.world.rows(
@@ -127,7 +127,7 @@ class Shop:
         return await self.compare()
 
     async def end_day(self) -> None:
-        """Move the service's clock to shortly after the end of the next day that is not over."""
+        """Advance the service's clock to shortly after the end of the next unfinished day."""
         self.days += 1
         now = self.opened_on + timedelta(days=self.days) + _COMPARED_AFTER
         await self.world.move_clock((now - datetime.now(UTC)).total_seconds())

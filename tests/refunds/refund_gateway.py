@@ -1,4 +1,4 @@
-"""A gateway of one kind or another, as far as refunds go; and how it may be silent."""
+"""A gateway with configurable refunds, which can also fail to respond."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ GONE = NotContacted(detail="no connection")
 
 
 class RefundGateway(FakeGateway):
-    """A gateway with capabilities of its own; our process may die while it answers."""
+    """A gateway with configurable capabilities. The process may die during its response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,5 +36,5 @@ class RefundGateway(FakeGateway):
 
 
 def able(world: World, **abilities: Any) -> None:
-    """Let the gateway be of another kind."""
+    """Change the gateway's capabilities."""
     world.gateway.capabilities = replace(world.gateway.capabilities, **abilities)

@@ -1,4 +1,4 @@
-"""Refunds in tests: asked for, sent, spoken of, and what the books say of them."""
+"""Refunds in tests: requested, sent, reported, and recorded in the books."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,7 +23,7 @@ _LEASE_S = 60.0
 
 
 async def paid(world: World, **changes: Any) -> Payment:
-    """Create a payment and have it paid, each by a capture of its own."""
+    """Create and pay a payment, with a separate capture."""
     payment = await world.create(**changes)
     session = (await world.select(payment)).session
     offer = session.quote
@@ -34,7 +34,7 @@ async def paid(world: World, **changes: Any) -> Payment:
 async def asked(
     world: World, payment: Payment, amount: object = None, key: UUID | None = None, **more: Any
 ) -> Refund:
-    """Ask for a refund as the merchant would; without an amount, of all that is left."""
+    """Request a refund as the merchant, by default of the remainder."""
     ask = CreateRefundRequest(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
@@ -46,12 +46,12 @@ async def asked(
 
 
 async def due(world: World) -> list[refund_store.DueRefund]:
-    """Take the refunds that somebody has to look after now."""
+    """Claim the refunds that are due now."""
     return await refund_store.claim_due(world.database, 100, _LEASE_S, [])
 
 
 async def work(world: World) -> int:
-    """Run the worker's step once; gives how many refunds it looked after."""
+    """Run the worker's step once; return the number of processed refunds."""
     taken = await due(world)
     for one in taken:
         await world.service.refund_sender.process(one)
@@ -66,7 +66,7 @@ async def hear(
     name: str | None = None,
     account_id: int | None = None,
 ) -> CallbackResult:
-    """Let the provider call back about a refund."""
+    """Send the provider's callback about a refund."""
     service = world.service
     callback = VerifiedCallback(id=name or uuid4().hex, refund_id=refund_id, refund=report)
     account_id = account_id or world.account_id
@@ -74,14 +74,14 @@ async def hear(
 
 
 async def kept(world: World, refund: Refund) -> Refund:
-    """Read a refund as it is stored."""
+    """Read a stored refund."""
     found = await refund_store.get(world.database, refund.id)
     assert found is not None
     return found
 
 
 async def wait_s(world: World, refund: Refund) -> float | None:
-    """Tell how long until somebody looks after a refund again."""
+    """Return the time until a refund is due again."""
     [row] = await world.rows(
         "SELECT extract(epoch FROM next_at - clock())::float8 AS wait FROM refund WHERE id = $1",
         refund.id,
@@ -91,7 +91,7 @@ async def wait_s(world: World, refund: Refund) -> float | None:
 
 @dataclass(frozen=True)
 class Books:
-    """What stands in the rows of a payment and of the capture that paid it."""
+    """The stored amounts of a payment and of its capture."""
 
     status: str
     refunded: str
@@ -101,7 +101,7 @@ class Books:
 
 
 async def books(world: World, payment: Payment) -> Books:
-    """Read a paid payment's books; amounts without their zeros."""
+    """Read a paid payment's amounts, without trailing zeros."""
     [row] = await world.rows(
         """
         SELECT p.status, p.refunded_amount, p.reserved_amount, c.refunded_minor, c.reserved_minor
@@ -125,5 +125,5 @@ def _plain(value: Decimal) -> str:
 
 
 async def auto_refund(world: World, *, on: bool) -> None:
-    """Say whether the merchant gives back at once what no payment may own."""
+    """Set whether the merchant's unassigned money is refunded automatically."""
     await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=on))

@@ -1,4 +1,4 @@
-"""What the tests of refunds have in common: payments that were paid, asking, and sending."""
+"""Shared by tests of refunds: paid payments, refund requests, and sending."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,7 +14,7 @@ NOBODYS = "ref_0000000000000000000001"
 
 
 async def paid(api: Api, **changes: Any) -> Answer:
-    """Create a payment and have its gateway capture exactly what the buyer was quoted."""
+    """Create a payment whose gateway captures exactly the quoted amount."""
     created = await api.create(**changes)
     await pay(api, created)
     return created
@@ -38,7 +38,7 @@ async def pay(api: Api, created: Answer) -> None:
 
 
 async def in_status(api: Api, status: str) -> Answer:
-    """Create a payment of 1590.00 THB and bring it to a status, refunded ones included."""
+    """Create a payment of 1590.00 THB, and bring it to a status, including refunded ones."""
     if "REFUNDED" not in status and status != "PAID":
         created = await api.create()
         await bring_to(api, created, status)
@@ -53,13 +53,13 @@ async def in_status(api: Api, status: str) -> Answer:
 
 
 async def ask(api: Api, created: Answer, key: str | None = None, **body: Any) -> Answer:
-    """`POST /payments/{id}/refunds`; with no field at all, without a body."""
+    """`POST /payments/{id}/refunds`; without any field, the body is missing."""
     options: dict[str, Any] = {"json": body} if body else {}
     return await _post(api, created.json["id"], key or str(uuid4()), **options)
 
 
 async def ask_raw(api: Api, created: Answer, body: str, key: str | None = None) -> Answer:
-    """`POST /payments/{id}/refunds` with these very bytes."""
+    """`POST /payments/{id}/refunds` with exactly these bytes."""
     return await _post(api, created.json["id"], key or str(uuid4()), data=body.encode())
 
 
@@ -81,7 +81,7 @@ async def listed(api: Api, created: Answer, query: str = "") -> Answer:
 
 
 async def send(world: World) -> None:
-    """Let a worker look after every refund that is due."""
+    """Let a worker process every due refund."""
     service = world.service
     while due := await refund_store.claim_due(world.database, 500, 60.0, []):
         for one in due:
@@ -89,12 +89,12 @@ async def send(world: World) -> None:
 
 
 async def kept(world: World) -> list[Any]:
-    """Read all refunds as they are kept, oldest first."""
+    """Read all stored refunds, oldest first."""
     return await world.rows("SELECT * FROM refund ORDER BY id")
 
 
 async def capture_of(api: Api, created: Answer) -> tuple[int, int, int]:
-    """Give what was captured, what of it went back, and what is promised."""
+    """Return the captured, refunded and reserved amounts."""
     payment = await payment_of(api, created)
     [row] = await api.world.rows(
         "SELECT amount_minor, refunded_minor, reserved_minor FROM capture WHERE payment_id = $1",

@@ -1,4 +1,4 @@
-"""The money of the broken shop: payments that are really made, and refunds, with their faults."""
+"""The payments and refunds of the broken shop, which are real, with their faults."""
 
 import asyncio
 from collections import defaultdict
@@ -43,7 +43,7 @@ class Side:
 
 @dataclass
 class Money:
-    """What one shop asks the service, with its faults."""
+    """A shop's requests to the service, with its faults."""
 
     side: Side
     http: aiohttp.ClientSession
@@ -51,7 +51,7 @@ class Money:
     own: defaultdict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
 
     async def create(self, order: str, amount: str, before: str, return_url: str) -> str:
-        """Create a payment of an order, whose amount was another one `before`; gives its id."""
+        """Create an order's payment, whose amount was different `before`; return its id."""
         if "asks_another_amount" in self.faults:
             amount = "1.00"
         if "keeps_the_old_amount" in self.faults:
@@ -61,25 +61,25 @@ class Money:
         return (await self._ask("POST", "/payments", body, str(uuid4())))[1]["id"]
 
     async def unpaid_end(self, payment_id: str) -> str:
-        """Return how a payment has ended without money, such as `cancelled`; empty otherwise."""
+        """Return how a payment ended without money, such as `cancelled`, or ""."""
         status = (await self.read(payment_id))["status"]
         return status.lower() if status in _UNPAID else ""
 
     async def is_over(self, payment_id: str) -> bool:
-        """Tell whether the shop ends an order, as the time of its open payment has passed."""
+        """Return whether the shop ends an order, because its open payment has expired."""
         if "ends_by_its_own_clock" not in self.faults:
             return False
         ends = (await self.read(payment_id)).get("expires_at")
         return ends is not None and datetime.fromisoformat(ends) <= datetime.now(UTC)
 
     async def finds_money(self, payment_id: str) -> bool:
-        """Tell whether the shop takes the money of a case for its own."""
+        """Return whether the shop counts a case's money as paid."""
         if "hands_out_for_cases" not in self.faults:
             return False
         return bool((await self._ask("GET", f"/cases?payment_id={payment_id}"))[1]["data"])
 
     async def refund(self, payment_id: str, return_id: str, amount: str) -> int:
-        """Ask for a refund, and wait for its end; gives the shop's answer."""
+        """Request a refund, and wait for its end; return the shop's response."""
         key = uuid4() if "refunds_each_click" in self.faults else uuid5(NAMESPACE_URL, return_id)
         path = f"/payments/{payment_id}/refunds"
         status, refund = await self._ask("POST", path, {"amount": amount}, str(key))
@@ -92,7 +92,7 @@ class Money:
         return 201 if status == _CREATED or "says_yes_to_all_refunds" in self.faults else 409
 
     async def refunded(self, payment_id: str) -> str:
-        """Give what the shop shows as given back."""
+        """Return the refunded amount that the shop reports."""
         if "knows_its_own_refunds" in self.faults:
             return str(self.own[payment_id])
         given = Decimal((await self.read(payment_id))["refunded_amount"])

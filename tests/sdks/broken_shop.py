@@ -1,4 +1,4 @@
-"""A shop that is good but for the faults it is told to have, under `/{faults}/`."""
+"""A good shop with configurable faults, under `/{faults}/`."""
 
 import asyncio
 import base64
@@ -58,7 +58,7 @@ ALL_FAULTS = [
 
 @dataclass
 class Order:
-    """One order, its payments, and what each pays for it."""
+    """An order, its payments, and the amount that each pays."""
 
     number: str
     amount: str
@@ -75,7 +75,7 @@ class Order:
 
 @dataclass
 class BrokenShop:
-    """One shop with its faults: its orders, and what it has seen."""
+    """A shop with its faults, its orders and its received events."""
 
     address: str
     faults: set[str]
@@ -108,7 +108,7 @@ class BrokenShop:
             return web.json_response(self.carts[cart].view() | (attempt or {}), status=201)
 
     async def _begin_attempt(self, cart: str) -> dict[str, str] | None:
-        """Begin an attempt; gives its payment, and None if the last one has not ended unpaid."""
+        """Start an attempt; return its payment, or None unless the last one has ended unpaid."""
         order = self.carts.get(cart)
         if order is None or self.money is None:
             return None
@@ -209,7 +209,7 @@ class BrokenShop:
         )
 
     async def _handle_once(self, request: web.Request, name: str, event: dict[str, Any]) -> int:
-        """Handle what was not handled before; whoever sends it at the same time waits."""
+        """Handle new events. A concurrent sender of the same event waits."""
         if "looks_before_it_writes" in self.faults:
             return await self._handle_new(request, name, event)
         async with self.locks[name]:
@@ -275,7 +275,7 @@ class BrokenShop:
         order.payments[payment_id] = order.amount
 
     async def _comes(self, fault: str, what: Callable[[], bool]) -> bool:
-        """Wait for what a fault needs, where it will come, so that it is no chance."""
+        """Wait for an event that a fault needs, so that its result is not random."""
         if fault not in self.faults or fault in self.happened or not self._can_come(fault):
             return False
         end = time.monotonic() + _MOMENT_S
@@ -313,9 +313,9 @@ def _is_good(headers: Any, body: bytes, faults: set[str]) -> bool:
 
 @asynccontextmanager
 async def broken_shop(sides: Mapping[str, Side] | None = None) -> AsyncIterator[str]:
-    """Serve shops; gives their address, to which the faults are added.
+    """Serve shops; yield their base URL, to which the faults are appended.
 
-    `sides` are the test merchants of those whose payments are really made, by their faults.
+    `sides` contains the test merchants of shops with real payments, by the shops' faults.
     """
     shops = dict[str, BrokenShop]()
     http = aiohttp.ClientSession()

@@ -1,4 +1,4 @@
-"""What tests of the SDKs share."""
+"""Shared by tests of the SDKs."""
 
 from collections.abc import AsyncIterator
 

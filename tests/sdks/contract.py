@@ -1,4 +1,4 @@
-"""What docs/openapi.yaml has for merchants, to compare SDKs with."""
+"""The part of docs/openapi.yaml for merchants, to compare with the SDKs."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def snake(name: str) -> str:
 
 
 def operations() -> Iterator[dict[str, Any]]:
-    """Give the operations of the contract for a merchant's server."""
+    """Return the operations in the contract for a merchant's server."""
     for path, methods in contract()["paths"].items():
         for operation in methods.values():
             if not isinstance(operation, dict):
@@ -39,7 +39,7 @@ def fields_of(schema: str) -> set[str]:
 
 
 def object_schemas() -> set[str]:
-    """Give the schemas of objects that merchants' operations and webhooks carry."""
+    """Return the schemas of objects in merchants' operations and webhooks."""
     found: set[str] = set()
     pending: list[Any] = [*operations(), contract()["webhooks"]]
     while pending:

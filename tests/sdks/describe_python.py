@@ -1,4 +1,4 @@
-"""Prints what the Python SDK knows: calls and their parameters, classes and their fields."""
+"""Print the Python SDK's calls with their parameters, and its classes with their fields."""
 
 import inspect
 import json
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def methods() -> list[list[str]]:
-    """Give the methods of both clients, as `payments.create`."""
+    """Return the methods of both clients, as `payments.create`."""
     return [
         sorted(
             f"{name}.{method}"

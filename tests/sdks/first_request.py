@@ -1,4 +1,4 @@
-"""Prints the modules that the first request of a client imports."""
+"""Print the modules that a client's first request imports."""
 
 import json
 import socket

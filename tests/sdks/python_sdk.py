@@ -1,4 +1,4 @@
-"""Our Python packages, installed from the built files, and the Python that has what they need."""
+"""Our Python packages, installed from built files, and a Python with their dependencies."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ PYTHON = str(CLIENTS / "bin" / "python")
 
 @cache
 def installed(project: Path = PROJECT) -> Path:
-    """Build a wheel and unpack it, once a process; gives the folder to import it from."""
+    """Build a wheel and unpack it, once per process; return the folder to import from."""
     folder = Path(mkdtemp(prefix="payintent-sdk-"))
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -33,7 +33,7 @@ def installed(project: Path = PROJECT) -> Path:
 
 
 def run_program(name: str, *words: str, text: str | None = None, **environment: str) -> str:
-    """Run a program of this folder with the installed SDK; gives what it prints."""
+    """Run a program in this folder with the installed SDK; return its output."""
     ended = subprocess.run(
         [PYTHON, str(HERE / name), *words],
         env=os.environ | {"PYTHONPATH": str(installed()), "PYTHONWARNINGS": "error"} | environment,

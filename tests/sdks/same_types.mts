@@ -1,4 +1,4 @@
-// Compiles only if the SDK's types have the fields of the contract, and take every answer of it.
+// Compiles only if the SDK's types have the contract's fields and accept all of its responses.
 
 import type * as sdk from "payintent-sdk";
 import type { components, operations } from "./schema.d.ts";

@@ -1,4 +1,4 @@
-"""A server that answers as a test wants, and which calls of an SDK are sent to it again."""
+"""A server with scripted responses, and the calls that an SDK repeats."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ _REQUEST_IDS = {"mismatched": "another", "echoed": None}
 
 @dataclass
 class Scripted:
-    """A server that gives one answer after another, and keeps what it was sent."""
+    """A server that returns given responses in order, and records its requests."""
 
     answers: list[Any]
     url: str = ""
@@ -120,7 +120,7 @@ _RETRIES: list[tuple[str, list[Any], Any, int]] = [
 
 
 async def check_retries(run: Callable[[str], str]) -> None:
-    """Let an SDK's program make every call, and compare how it ended and how often it was sent."""
+    """Run all calls of an SDK, and compare their results and numbers of requests."""
     async with AsyncExitStack() as stack:
         servers = [
             await stack.enter_async_context(scripted(*answers)) for _, answers, _, _ in _RETRIES

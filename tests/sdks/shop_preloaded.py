@@ -1,4 +1,4 @@
-"""A shop of gunicorn with `--preload`: its client has made a call before the workers are forked."""
+"""A gunicorn shop with `--preload`, whose client is used before the workers are forked."""
 
 import json
 import os
@@ -11,7 +11,7 @@ CLIENT.payments.list(limit=1)
 
 
 def app(environ: dict[str, str], start_response: Callable[..., object]) -> Iterable[bytes]:
-    """Create a payment for the order that the path names; answer with the order it is for."""
+    """Create a payment for the order in the path, and respond with its order."""
     name = environ["PATH_INFO"].strip("/")
     payment = CLIENT.payments.create(
         amount="1.00", currency="THB", payer_uid=name, metadata={"order_id": name}

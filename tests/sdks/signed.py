@@ -1,4 +1,4 @@
-"""Webhooks as the official library signs them, and what an SDK must take each for."""
+"""Webhooks signed by the official library, with the results that an SDK must return."""
 
 import base64
 import hmac
@@ -34,14 +34,14 @@ def webhook(
 
 
 def _forged() -> dict[str, Any]:
-    """Make a webhook as anybody can: it is signed with an empty key."""
+    """Return a webhook that anyone can create, because it is signed with an empty key."""
     body = json.dumps(_EVENT)
     signature = hmac.digest(b"", f"msg_1.{NOW}.{body}".encode(), "sha256")
     return webhook(body, Webhook_Signature="v1," + base64.b64encode(signature).decode())
 
 
 def webhook_cases() -> list[tuple[dict[str, Any], str]]:
-    """Return webhooks, each with the kind and id of its event, or the name of its error."""
+    """Return webhooks, each with the type and id of its event, or the name of its error."""
     good = webhook()
     signature = good["headers"]["Webhook-Signature"]
     return [

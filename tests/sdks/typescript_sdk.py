@@ -1,4 +1,4 @@
-"""The TypeScript SDK, installed from its packed file, beside the programs that use it."""
+"""The TypeScript SDK, installed from its packed file, with the programs that use it."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ _TSC = "typescript/bin/tsc"
 
 @cache
 def installed() -> Path:
-    """Build, pack and install it, once a process; gives the folder with the programs."""
+    """Build, pack and install the SDK, once per process; return the folder of the programs."""
     folder = Path(mkdtemp(prefix="payintent-sdk-"))
     packed = pack(folder)
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
@@ -31,7 +31,7 @@ def installed() -> Path:
 
 @cache
 def checked() -> str:
-    """Compile the programs and the comparison with the contract as strictly as can be."""
+    """Compile the programs and the contract comparison in the strictest mode."""
     folder = installed()
     shutil.copy(HERE / "tsconfig.json", folder)
     run(*command(TYPESCRIPT_CLIENT, str(DOCUMENT), "-o", "schema.d.ts"), folder=folder)
@@ -39,12 +39,12 @@ def checked() -> str:
 
 
 def run_program(name: str, *words: str, text: str | None = None, **environment: str) -> str:
-    """Run a program of this folder with the installed SDK; gives what it prints."""
+    """Run a program in this folder with the installed SDK; return its output."""
     return run(npm()[0], name, *words, folder=installed(), text=text, **environment)
 
 
 def run(*words: str, folder: Path, text: str | None = None, **environment: str) -> str:
-    """Run a program to its end; what it says where it fails is the assertion."""
+    """Run a program to its end. If it fails, its output is the assertion."""
     ended = subprocess.run(
         words, cwd=folder, env=npm_environment() | environment, input=text, capture_output=True,
         text=True, timeout=_TIMEOUT_S, check=False,

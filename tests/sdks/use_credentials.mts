@@ -1,5 +1,5 @@
-// Uses keys, URLs and secrets as they come from files; prints what is sent, or how each ended.
-// Standard input: as JSON, the kind of text, the text and a webhook of each. Argument: an address.
+// Uses keys, URLs and secrets as read from files; prints the sent values or the errors.
+// Standard input, as JSON: for each text its kind, the text and a webhook. Argument: a URL.
 
 import { Client, webhooks } from "payintent-sdk";
 import { WebhookReceiver } from "payintent-sdk/testing";

@@ -1,6 +1,6 @@
-"""Uses keys, URLs and secrets as they come from files; prints what is sent, or how each ended.
+"""Use keys, URLs and secrets as read from files; print the sent values or the errors.
 
-Standard input: as JSON, pairs of the kind of text and the text. Argument: an address.
+Standard input, as JSON: pairs of a kind of text and the text. Argument: a URL.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Derives and verifies deposit addresses; prints each address, or the name of the error.
+"""Derive and verify deposit addresses; print each address, or the name of the error.
 
 Standard input, as JSON: lists of a uuid, a factory and a hash, and lists of a session and
 stored chains.

@@ -1,7 +1,7 @@
-"""Creates payments in processes and event loops that a client outlives; prints how each ended.
+"""Create payments in processes and event loops that a client outlives; print each result.
 
-Arguments: how, the address of the service, a key. An ending is True if the answer belongs to the
-request, else what came instead.
+Arguments: the method, the service's URL, a key. A result is True if the response belongs to the
+request, and otherwise the unexpected value.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def create_async(client: AsyncClient, name: str) -> Ending:
 
 
 def forked(work: Callable[[str], list[Ending]]) -> list[Ending]:
-    """Run `work` in several forked processes at once."""
+    """Run `work` in several forked processes concurrently."""
     pipes: list[int] = []
     for worker in range(WORKERS):
         reader, writer = os.pipe()
@@ -77,7 +77,7 @@ def by_fork(base: str, key: str) -> list[Ending]:
 
 
 def of_feed(base: str, key: str) -> list[Ending]:
-    """Read parts of the feed of different lengths with the command line's client."""
+    """Read parts of the feed with different lengths, with the CLI's client."""
     from payintent_cli.feed import Feed
     from payintent_cli.keys import Access
 
@@ -109,7 +109,7 @@ def create_with_shared(name: str) -> Ending:
 
 
 def beside_threads(base: str, key: str) -> list[Ending]:
-    """Fork while threads are in the middle of calls, again and again."""
+    """Fork repeatedly while threads are making calls."""
     client = Client(key, base)
     endings: list[Ending] = []
     threads = [
@@ -138,7 +138,7 @@ def by_async_fork(base: str, key: str) -> list[Ending]:
 
 
 def in_another_loop(base: str, key: str) -> list[Ending]:
-    """Use one client in one loop after another, and in loops of several threads at once."""
+    """Use one client in consecutive event loops, and in loops of concurrent threads."""
     client = AsyncClient(key, base)
 
     async def some(name: str) -> list[Ending]:

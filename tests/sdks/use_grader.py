@@ -1,7 +1,7 @@
-"""Grades many shops at the same time; prints the outcomes of each as JSON.
+"""Grade many shops concurrently; print the outcomes of each as JSON.
 
-Arguments: the secret, and for each shop its address. Standard input: for each shop the test
-side where its payments are made, or null, and the checks to try, or null for all, as JSON.
+Arguments: the secret, and each shop's URL. Standard input, as JSON: for each shop, the test
+merchant of its payments or null, and the checks to run or null for all.
 """
 
 import json

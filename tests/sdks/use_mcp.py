@@ -1,7 +1,7 @@
-"""Uses the server for agents with the official client; prints what it saw as JSON.
+"""Use the MCP server with the official client; print the results as JSON.
 
-Arguments: the address of the service, a live key, the id of a paid payment, a buyer who is denied,
-a test key.
+Arguments: the service's URL, a live key, the id of a paid payment, a buyer who is denied, a test
+key.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def server(base: str, key: str, *words: str) -> Client:
 
 
 async def use(client: Client, tool: str, **arguments: object) -> Any:
-    """Call a tool; gives its answer, or the text of its error."""
+    """Call a tool; return its result, or the text of its error."""
     result = await client.call_tool(tool, arguments)
     if result.is_error:
         return " ".join(part.text for part in result.content if part.type == "text")
@@ -37,7 +37,7 @@ async def tools_of(client: Client) -> list[dict[str, Any]]:
 
 
 async def trade(client: Client, paid: str, denied_payer: str) -> dict[str, Any]:
-    """Create, read, list, cancel and refund; the same key is used twice for the refund."""
+    """Create, read, list, cancel and refund. The refund's key is used twice."""
     buyer = {"currency": "THB", "payer_uid": "buyer-17", "metadata": {"order_id": "A-1009"}}
     key = str(uuid.uuid4())
     created = await use(client, "create_payment", amount="1590.00", idempotency_key=key, **buyer)
@@ -67,7 +67,7 @@ async def trade(client: Client, paid: str, denied_payer: str) -> dict[str, Any]:
 
 
 async def refusals(client: Client, paid: str) -> dict[str, Any]:
-    """What a client must not get."""
+    """Requests that must fail."""
     key = str(uuid.uuid4())
     return {
         "all by mistake": await use(client, "create_refund", payment_id=paid, idempotency_key=key),

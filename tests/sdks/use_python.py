@@ -1,7 +1,7 @@
-"""Does what a merchant does, with the Python SDK; prints it as JSON.
+"""Run a merchant's actions with the Python SDK, and print them as JSON.
 
-Arguments: sync or async, the address of the service, the key, the id of a paid payment, a buyer who
-is denied.
+Arguments: sync or async, the service's URL, the key, the id of a paid payment, a buyer who is
+denied.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-// Sends webhooks of standard input to a receiver; prints what it answers, keeps and waits for.
+// Sends webhooks from standard input to a receiver; prints its responses, data and waits.
 
 import { WebhookReceiver } from "payintent-sdk/testing";
 

@@ -1,4 +1,4 @@
-"""Sends webhooks of standard input to a receiver; prints what it answers, keeps and waits for."""
+"""Send webhooks from standard input to a receiver; print its responses, data and waits."""
 
 import base64
 import json

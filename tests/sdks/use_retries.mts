@@ -1,5 +1,5 @@
-// Makes one call at each of some servers that answer as a test wants; prints how each ended.
-// Standard input: the address, the timeout in seconds and the kind of call of each, as JSON.
+// Makes a call to each of several servers with scripted responses; prints each result.
+// Standard input, as JSON: the URL, the timeout in seconds and the kind of call for each server.
 
 import { ApiError, Client } from "payintent-sdk";
 

@@ -1,7 +1,7 @@
-"""Makes one call at each of some servers that answer as a test wants; prints how each ended.
+"""Make a call to each of several servers with scripted responses; print each result.
 
-Standard input: the address, the timeout and the kind of call of each, as JSON.
-With an argument: the address of one that the asynchronous client gets a payment from.
+Standard input, as JSON: the URL, the timeout and the kind of call for each server.
+With an argument: the URL of a server from which the asynchronous client reads a payment.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-// Does what a merchant does, with the TypeScript SDK; prints it as JSON. Arguments: the address of
-// the service, the key, the id of a paid payment, a buyer who is denied.
+// Runs a merchant's actions with the TypeScript SDK, and prints them as JSON. Arguments: the
+// service's URL, the key, the id of a paid payment, a buyer who is denied.
 
 import { Client, InvalidStateError, PaymentDeniedError } from "payintent-sdk";
 

@@ -1,4 +1,4 @@
-// Verifies webhooks that come as JSON on standard input; prints what each was taken for.
+// Verifies webhooks in JSON from standard input; prints the results.
 
 import { PayintentError, webhooks } from "payintent-sdk";
 

@@ -1,4 +1,4 @@
-"""Verifies webhooks that come as JSON on standard input; prints what each was taken for."""
+"""Verify webhooks in JSON from standard input; print the results."""
 
 import base64
 import json

@@ -1,6 +1,6 @@
-"""The TypeScript SDK's example of a shop's tests, run by vitest.
+"""The TypeScript SDK's example of a shop's tests, run with vitest.
 
-No part of `make test-all`, which runs it by `node:test`: vitest is 60 packages for one file.
+It is not part of `make test-all`, which uses `node:test`: vitest has 60 packages.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-// A Cloudflare Worker that uses the library as a shop does; what it is to do comes as JSON.
+// A Cloudflare Worker that uses the library like a shop, with its actions as JSON.
 
 import { Client, webhooks } from "payintent-sdk";
 

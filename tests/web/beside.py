@@ -1,4 +1,4 @@
-"""What stands beside a checkout in its states: a provider's script, pictures, and the shop."""
+"""The servers next to a checkout: a provider's script, images, and the shop."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -66,7 +66,7 @@ def _cloud(draw: ImageDraw.ImageDraw) -> None:
 
 @asynccontextmanager
 async def beside() -> AsyncIterator[str]:
-    """Serve it on a free port; gives the origin."""
+    """Serve on a free port; yield the origin."""
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
     app = web.Application()
@@ -95,5 +95,5 @@ def _giving(kind: str, content: str | bytes):
 
 
 async def _nothing(_: web.Request) -> web.Response:
-    """Leave the buyer where he is: a page that goes back to its shop stays to be looked at."""
+    """Keep the buyer on the page, so that a page that returns to its shop can be seen."""
     return web.Response(status=204)

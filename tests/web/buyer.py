@@ -1,4 +1,4 @@
-"""One buyer at the hosted page: what is on the screen, and what the world does meanwhile."""
+"""A buyer at the hosted page: the screen, and the events in the background."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ SHOP = "http://shop.test"
 
 @dataclass
 class Desk:
-    """A page that follows a payment, and the service behind it."""
+    """A page that tracks a payment, and its service."""
 
     world: World
     app: CommonHeaders
@@ -46,7 +46,7 @@ class Desk:
         return f"{self.world.service.settings.checkout_base}/{payment.checkout_id}"
 
     async def chosen(self, label: str = "Card") -> Payment:
-        """Choose a way to pay on the page of a new payment, and come back from the gateway."""
+        """Select a method on a new payment's page, and return from the gateway."""
         payment = await self.opened()
         await choose(self.page, label)
         await expect(self.page).to_have_url(f"{GATEWAY}/pay")
@@ -54,28 +54,28 @@ class Desk:
         return payment
 
     async def is_paid(self, payment: Payment) -> None:
-        """Let the gateway say that the payment was made."""
+        """Let the gateway report the payment."""
         seen = await self.world.see(payment)
         assert seen.session is not None
         minor = int(payment.amount * 100)
         await self.world.report(payment, seen.session.id, captured(minor))
 
     async def sees(self, title: str) -> None:
-        """Wait until the page shows an end, and see that focus is there: it is read aloud."""
+        """Wait until the page shows an end that has the focus, so that it is read aloud."""
         await expect(self.page.get_by_role("heading", name=title)).to_be_visible()
         await expect(self.result).to_be_focused()
         assert self.page.is_closed() is False
 
     async def is_heard(self, count: int = 1) -> None:
-        """Wait until the service holds so many streams."""
+        """Wait until the service has this many open streams."""
         async with asyncio.timeout(PATIENCE_S):
             while self.lookout.count != count:
                 await asyncio.sleep(LOOK_S)
 
     async def asked(self, event: str = "online") -> Any:
-        """Let the page ask how the payment stands; gives what it was told.
+        """Let the page query the payment; return the response.
 
-        The body is read before the page gets it: no browser gives it once the page has navigated.
+        The body is read before the page receives it, because browsers discard it on navigation.
         """
         view: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -93,7 +93,7 @@ class Desk:
         return view.result()
 
     async def turns(self, *, hidden: bool) -> None:
-        """Go behind another window, or come back."""
+        """Move the page to the background, or back."""
         await self.page.evaluate(
             """hidden => {
               Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
@@ -121,7 +121,7 @@ class Desk:
 
 @asynccontextmanager
 async def other_sites() -> AsyncIterator[int]:
-    """Serve the gateway's and the shop's pages, whose content does not matter; gives the port."""
+    """Serve empty pages of the gateway and the shop; yield the port."""
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(
@@ -151,7 +151,7 @@ async def make_desk(world: World, app: CommonHeaders, buyer: BrowserContext) -> 
 
 @asynccontextmanager
 async def another_tab(desk: Desk) -> AsyncIterator[Desk]:
-    """Give a second page of the same buyer."""
+    """Open a second page of the same buyer."""
     other = await make_desk(desk.world, desk.app, desk.page.context)
     yield other
     assert other.troubles == []

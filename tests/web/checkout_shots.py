@@ -1,4 +1,4 @@
-"""Pictures of every state of the checkout, for `make shots` and for the documentation."""
+"""Screenshots of every checkout state, for `make shots` and the documentation."""
 
 from dataclasses import dataclass
 from io import BytesIO
@@ -21,7 +21,7 @@ _WEBP_QUALITY = 60
 
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """A picture that the documentation keeps: a state on a screen of this width."""
+    """A screenshot in the documentation: a state on a screen of this width."""
 
     state: str
     width_px: int = _PHONE_PX
@@ -49,9 +49,9 @@ PORTRAITS = (
 async def shoot_checkout(
     gallery: Gallery, browser: Browser, folder: Path, names: list[str], *, is_complete: bool
 ) -> int:
-    """Take pictures of states at each width; if complete, dark and in each language too.
+    """Take screenshots of states at each width and, if complete, also dark and in each language.
 
-    Return the number of pictures.
+    Return the number of screenshots.
     """
     count, context = 0, await screen(browser)
     for name in names:
@@ -90,7 +90,7 @@ async def _shoot_language(
 
 
 async def take_whole_page(page: Page, path: Path, width: int) -> None:
-    """Take all of a page, on a screen as high as it is: browsers stitch badly."""
+    """Take a full-page screenshot with a tall screen, because browsers stitch badly."""
     await page.set_viewport_size({"width": width, "height": _HEIGHTS_PX[width]})
     height: int = await page.evaluate("document.documentElement.scrollHeight")
     high = max(height, _HEIGHTS_PX[width])
@@ -100,7 +100,7 @@ async def take_whole_page(page: Page, path: Path, width: int) -> None:
 
 
 async def shoot_portraits(gallery: Gallery, browser: Browser, folder: Path) -> int:
-    """Take the pictures that the documentation keeps, as a screen shows them at first."""
+    """Take the documentation's screenshots, as the screen appears at first."""
     folder.mkdir(parents=True, exist_ok=True)
     for portrait in PORTRAITS:
         size = {"width": portrait.width_px, "height": _HEIGHTS_PX[portrait.width_px]}

@@ -1,4 +1,4 @@
-"""What axe says of a page, and what it does not see: what is cut off, missed, or no text."""
+"""axe's findings on a page, and further checks: clipped, unreachable or unreadable content."""
 
 import asyncio
 import itertools
@@ -146,44 +146,44 @@ UNSAID = (
 
 
 async def axe(page: Page, *rules: str) -> list[str]:
-    """Let axe look at a page as it is now; with rules for those alone."""
+    """Run axe on the current page, by default with all rules."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(tool("axe-core/axe.min.js").read_text())
     return await page.evaluate(_AXE, [list(_TAGS), list(rules)])
 
 
 async def unfold(page: Page) -> None:
-    """Open everything that can be opened."""
+    """Expand everything that can be expanded."""
     await page.evaluate(
         "document.querySelectorAll('details').forEach((one) => { one.open = true })"
     )
 
 
 async def overflow(page: Page) -> list[str]:
-    """Find what is wider than its screen, or cut off."""
+    """Find elements that are wider than the screen, or clipped."""
     return await page.evaluate(_OVERFLOW)
 
 
 async def too_wide(page: Page) -> list[str]:
-    """Find tables that have to be scrolled sideways, and words that are broken in the middle."""
+    """Find tables that need horizontal scrolling, and words broken in the middle."""
     return await page.evaluate(_TOO_WIDE, WORD_CHARS)
 
 
 async def too_small(page: Page) -> list[str]:
-    """Find what is hard to hit."""
+    """Find targets that are too small."""
     return await page.evaluate(_SMALL, TARGET_PX)
 
 
 async def unsaid(page: Page) -> list[str]:
-    """Find what is no text for people."""
+    """Find texts that are not meant for people."""
     said: str = await page.evaluate(_SAID)
     return [f"the page says {one!r}" for one in UNSAID if one in said]
 
 
 async def tabbed(page: Page) -> list[str]:
-    """Go through a page with the tab key: find what it misses, or reaches unseen or too late.
+    """Find elements that the tab key misses, or reaches while invisible or in the wrong order.
 
-    A live page may replace a part of itself on the way; then it begins anew.
+    If a live page replaces a part of itself in the meantime, the check starts again.
     """
     found = await _tabbed(page)
     while not await page.evaluate(_WHOLE):
@@ -212,7 +212,7 @@ async def _tabbed(page: Page) -> list[str]:
 
 
 async def _passed(page: Page, expected: int) -> list[dict[str, Any]]:
-    """Press the tab key until the focus leaves the page; gives what had the focus on the way."""
+    """Press the tab key until the focus leaves the page; return the focused elements."""
     passed: list[dict[str, Any] | None] = []
     # By the protocol of the browser itself: this goes a hundred times through some pages.
     tools = await page.context.new_cdp_session(page)

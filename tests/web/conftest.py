@@ -46,7 +46,7 @@ def settings(settings: Settings, port: int) -> Settings:
 
 @pytest.fixture
 def refund_senders() -> dict[str, RpcRefundSender]:
-    """What sends refunds, by chain: nothing does until `refunding` is."""
+    """The refund senders by chain, which are empty until `refunding` is used."""
     return {}
 
 
@@ -54,7 +54,7 @@ def refund_senders() -> dict[str, RpcRefundSender]:
 async def service(
     settings: Settings, gateway: FakeGateway, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[Service]:
-    """The service with the fake gateway and the contract's own adapter."""
+    """The service with the fake gateway and the contract's adapter."""
     async with contract_service(settings, gateway, refund_senders) as service:
         yield service
 
@@ -71,7 +71,7 @@ def slug() -> str:
 
 @pytest.fixture
 def chain_url(slug: str, tmp_path: Path) -> Iterator[str]:
-    """A chain of one's own."""
+    """A separate chain."""
     binary = fetched_anvil()
     chain = Anvil(PLANS[slug].network_id, log=tmp_path / "anvil.log", binary=binary)
     yield chain.start()
@@ -88,7 +88,7 @@ async def ground(world: World, chain_url: str, slug: str) -> AsyncIterator[Chain
 async def refunding(
     ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
-    """The chain, with a refunder whose account has money."""
+    """The chain, with a refund account that has money."""
     async with open_refunding(ground, refund_senders) as refunding:
         yield refunding
 
@@ -101,7 +101,7 @@ async def site(settings: Settings, service: Service, port: int) -> AsyncIterator
 
 @fixture(loop_scope=LOOP, scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """A browser to which the gateway's and the shop's hosts are a port of this machine."""
+    """A browser that resolves the gateway's and the shop's hosts to a local port."""
     program = programs.find_light()
     if program is None:
         pytest.fail(programs.MISSING, pytrace=False)
@@ -115,7 +115,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @fixture(loop_scope=LOOP, scope="session")
 async def gallery() -> AsyncIterator[Gallery]:
-    """Every state of the checkout, arranged once for all tests that only look."""
+    """Every checkout state, created once for all tests that only view it."""
     async with open_gallery(server_url()) as gallery:
         yield gallery
 
@@ -128,7 +128,7 @@ def scripted() -> bool:
 
 @fixture(loop_scope=LOOP)
 async def buyer(browser: Browser, scripted: bool) -> AsyncIterator[BrowserContext]:
-    """What a buyer has on the screen, and keeps over a reload."""
+    """The buyer's browser context, which persists over a reload."""
     buyer = await browser.new_context(java_script_enabled=scripted)
     yield buyer
     await buyer.close()
@@ -154,7 +154,7 @@ async def till(
 async def desk(
     site: None, settings: Settings, world: World, buyer: BrowserContext
 ) -> AsyncIterator[Desk]:
-    """A page of a shop, which is not at the service's origin."""
+    """A page of a shop, at a different origin than the service."""
     service = settings.checkout_base.removesuffix("/c")
     page = await buyer.new_page()
     page.set_default_timeout(sdk_desk.PATIENCE_MS)

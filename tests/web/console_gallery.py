@@ -1,4 +1,4 @@
-"""The operator's console with something on every page, and a browser's way to each of them."""
+"""The operator console with data on every page, and the steps that open each page."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -27,9 +27,9 @@ from tests.web.long_texts import lengthen
 
 @dataclass(frozen=True)
 class ConsolePage:
-    """A page of the console: its path, what is typed there, and the buttons that are pressed.
+    """A page of the console: its path, the entered values, and the pressed buttons.
 
-    `{merchant}` and the like stand for what the stage knows.
+    Placeholders such as `{merchant}` stand for values of the stage.
     """
 
     path: str
@@ -126,13 +126,13 @@ CONSOLE_PAGES: dict[str, ConsolePage] = {
 
 @dataclass(frozen=True)
 class ConsoleGallery:
-    """A running console, and who may sign in."""
+    """A running console, and the operators who may sign in."""
 
     base: str
     stage: Stage
 
     async def sign_in(self, context: BrowserContext, operator: str) -> None:
-        """Sign in as a person does; the page stays open, so that others share its process."""
+        """Sign in as a person. The page stays open, so that others share its process."""
         page = await context.new_page()
         await page.goto(f"{self.base}/sign-in")
         await page.fill("[name=token]", self.stage.tokens[operator])
@@ -141,7 +141,7 @@ class ConsoleGallery:
         await page.wait_for_selector("header nav")
 
     async def source(self, context: BrowserContext, name: str) -> str:
-        """Give the HTML of a page; it is rendered only where something is typed or pressed."""
+        """Return a page's HTML, rendered by a browser only if it needs input."""
         wanted = CONSOLE_PAGES[name]
         if wanted.press:
             page, html = await self.show(context, name)
@@ -152,7 +152,7 @@ class ConsoleGallery:
         return await answer.text()
 
     async def show(self, context: BrowserContext, name: str) -> tuple[Page, str]:
-        """Open a page, type and press what belongs to it; gives it with the HTML that came.
+        """Open a page, and enter its values and press its buttons; return it and its HTML.
 
         Its operator must be signed in.
         """
@@ -174,7 +174,7 @@ class ConsoleGallery:
 async def open_console(
     server_url: str, *, has_long_texts: bool = False
 ) -> AsyncIterator[ConsoleGallery]:
-    """Arrange an installation with a bit of everything, and serve its console."""
+    """Create an installation with some of everything, and serve its console."""
     async with own_database(server_url) as url:
         settings = gallery_settings(url, "http://pay.test").model_copy(update=_PROVIDER)
         gateway = FakeGateway()
@@ -194,7 +194,7 @@ async def open_console(
 
 
 async def _fill(world: World, stage: Stage) -> None:
-    """Let an endpoint fail, so that its circuit is open, and a buyer dispute a payment."""
+    """Open the circuit breaker of an endpoint, and dispute a payment as a buyer."""
     database, event_id = world.database, UUID(stage.known["event"])
     for number, (outcome, status, answer, took_ms) in enumerate(_ATTEMPTS, 1):
         attempt = AttemptRecord(
@@ -233,7 +233,7 @@ async def _fill(world: World, stage: Stage) -> None:
 
 
 async def _count(world: World) -> None:
-    """Do what a worker does within seconds: count figures, and write down requests of gateways."""
+    """Run a worker's frequent steps: count figures, and store gateway requests."""
     await world.service.accounts.log.flush()
     await world.move_clock(round(hourly_figures.SETTLING_DELAY_S) + 1)
     while await hourly_figures.count_outcomes(world.database):

@@ -1,4 +1,4 @@
-"""Pictures of every page and state of the operator's console, for `python -m tests.web.shots`."""
+"""Screenshots of all pages and states of the console, for `python -m tests.web.shots`."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -26,7 +26,7 @@ _COLOURS = 64  # enough for pages, and a third of the bytes
 async def shoot_console(
     gallery: ConsoleGallery, browser: Browser, folder: Path, wanted: list[str]
 ) -> int:
-    """Take the pictures of the pages that are wanted; gives how many."""
+    """Take screenshots of the selected pages; return their number."""
     contexts = {None: await screen(browser)}
     for name in wanted:
         operator = CONSOLE_PAGES[name].operator
@@ -51,7 +51,7 @@ async def shoot_console(
 async def shoot_for_the_docs(
     gallery: ConsoleGallery, browser: Browser, folder: Path, heights: Mapping[str, int]
 ) -> int:
-    """Take the pictures that `docs/operate/console.md` shows, small enough for a repository."""
+    """Take the screenshots in `docs/operate/console.md`, compressed for the repository."""
     for name, height in heights.items():
         context = await screen(browser, viewport={"width": _WIDE_PX, "height": height})
         await gallery.sign_in(context, CONSOLE_PAGES[name].operator or "")
@@ -62,6 +62,6 @@ async def shoot_for_the_docs(
 
 
 def save_small(screenshot: bytes, path: Path) -> None:
-    """Save a screenshot with few colours."""
+    """Save a screenshot with a reduced palette."""
     picture = Image.open(BytesIO(screenshot)).convert("RGB")
     picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)

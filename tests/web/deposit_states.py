@@ -1,4 +1,4 @@
-"""The states of a payment to an address, and of the page for the address of its refund."""
+"""The states of a payment to an address, and of the page for its refund's address."""
 
 from payintent.core import ids
 from payintent.payments.model import Payment, Session
@@ -36,7 +36,7 @@ async def deposit_partial_final(gallery: Gallery) -> Visit:
 
 @state
 async def deposit_other_token(gallery: Gallery) -> Visit:
-    """A token that is not the payment's is in a block that is not final."""
+    """A token other than the payment's is in a block that is not final."""
     deposits = await gallery.deposits()
     bill, session = await deposits.bill()
     await deposits.ground.world.rows(
@@ -55,14 +55,14 @@ async def deposit_other_token(gallery: Gallery) -> Visit:
 
 @state
 async def deposit_enough(gallery: Gallery) -> Visit:
-    """All of it is in a block that is not final."""
+    """The full amount is in a block that is not final."""
     bill, _ = await _received(gallery, TOTAL)
     return visit_of(bill, texts=("deposit_time",))
 
 
 @state
 async def deposit_late(gallery: Gallery) -> Visit:
-    """Some of it has arrived, and too little time is left for the rest."""
+    """A part has arrived, and too little time remains for the rest."""
     bill, _ = await _received(gallery, _HALF)
     await _set_deadline(gallery, bill, 55)
     return visit_of(bill, texts=("deposit_late",))
@@ -70,7 +70,7 @@ async def deposit_late(gallery: Gallery) -> Visit:
 
 @state
 async def deposit_over(gallery: Gallery) -> Visit:
-    """The time is over, and the chain is not read to its end."""
+    """The deadline has passed, but the chain has not been read completely."""
     bill, _ = await _received(gallery, _HALF)
     await _set_deadline(gallery, bill, -1)
     return visit_of(bill, texts=("time_over",))
@@ -78,7 +78,7 @@ async def deposit_over(gallery: Gallery) -> Visit:
 
 @state
 async def deposit_embedded(gallery: Gallery) -> Visit:
-    """An address needs no wallet in the page, so that a frame shows it."""
+    """An address does not need a wallet in the page, so a frame can show it."""
     bill, _ = await (await gallery.deposits()).bill()
     return visit_of(bill, embedded(gallery), ready=".address")
 
@@ -91,7 +91,7 @@ async def deposit_paid(gallery: Gallery) -> Visit:
 
 @state
 async def deposit_failed(gallery: Gallery) -> Visit:
-    """Too little had arrived at the deadline."""
+    """Too little had arrived by the deadline."""
     bill, _ = await _received(gallery, _HALF, is_final=True)
     await _pass_deadline(gallery, bill)
     return visit_of(bill, texts=("failed", "deposit_refund"))
@@ -141,7 +141,7 @@ async def refund_address_saved(gallery: Gallery) -> Visit:
 
 @state
 async def refund_address_corrected(gallery: Gallery) -> Visit:
-    """It cannot be changed any more."""
+    """The address can no longer be changed."""
     refund = await _refund(gallery, _BUYER, _CORRECTED)
     return _refund_page(gallery, refund, texts=("refund_address_saved",))
 
@@ -170,7 +170,7 @@ async def _received(
 
 
 async def _set_deadline(gallery: Gallery, payment: Payment, seconds: int) -> None:
-    """Let the payment's time end in so many seconds; no other payment's time changes."""
+    """Set the payment's deadline to this many seconds from now, without affecting others."""
     await gallery.plain.rows(
         "UPDATE payment SET expires_at = clock() + $2::int * interval '1 second' WHERE id = $1",
         payment.id,
@@ -191,7 +191,7 @@ async def _refund_case(gallery: Gallery, payment: Payment) -> None:
 
 
 async def _refund(gallery: Gallery, *addresses: str) -> Refund:
-    """Refund a deposit, whose buyer then enters addresses."""
+    """Refund a deposit, for which the buyer then enters addresses."""
     refunds = await gallery.refunds()
     bill, _ = await _received(gallery, TOTAL, is_final=True)
     refund = await refunds.ask(bill)

@@ -1,4 +1,4 @@
-"""One service with every page and state of the checkout, each arranged when it is asked for."""
+"""A service with every page and state of the checkout, each created on request."""
 
 import os
 import tempfile
@@ -61,7 +61,7 @@ PRODUCT = (
 
 
 class StagedGateway(FakeGateway):
-    """A gateway whose accounts say by their address what the buyer has to do next."""
+    """A gateway whose accounts' URLs determine the buyer's next action."""
 
     def __init__(self, origin: str) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class StagedGateway(FakeGateway):
 
 
 def _actions(origin: str) -> dict[str, dict[str, Any]]:
-    """List the ways on that a gateway can ask for, by name."""
+    """Return the possible next actions of a gateway, by name."""
     fields = {"MerchantTradeNo": "P4yFJ8s2LqPz0aVb", "TotalAmount": "1590", "Sign": "6C51C9E6"}
     onward = {"type": "redirect", "redirect": {"url": _PAY, "method": "GET", "fields": {}}}
     return {
@@ -109,7 +109,7 @@ def _actions(origin: str) -> dict[str, dict[str, Any]]:
 
 @dataclass
 class Gallery:
-    """The service, its merchants, and who stands beside it."""
+    """The service, its merchants, and the surrounding servers."""
 
     plain: World  # a card and a transfer, nothing else
     shop: World  # with a logo, a way back, help, and every way on
@@ -130,7 +130,7 @@ class Gallery:
     _refund_senders: dict[str, RpcRefundSender] = field(default_factory=dict)
 
     async def everything(self) -> World:
-        """Give a merchant with ten ways to pay; one token is taken on two chains, in both ways."""
+        """Return a merchant with ten methods, including a token on two chains in both ways."""
         if not self._everything:
             ground = await self.ground()
             world = await _other(self.plain, "Nimbus Bazaar")
@@ -145,7 +145,7 @@ class Gallery:
         return self._everything[0]
 
     async def named(self) -> World:
-        """Give a merchant whose methods are known by name."""
+        """Return a merchant whose methods have well-known names."""
         if not self._named:
             world = await _other(self.plain, "Nimbus Named")
             await _face(world, self.origin)
@@ -156,7 +156,7 @@ class Gallery:
         return self._named[0]
 
     async def deposits(self) -> DepositGround:
-        """Give a merchant who is paid at addresses on the same chain."""
+        """Return a merchant that is paid at addresses on the same chain."""
         if not self._deposits:
             world = await _other(self.plain, "Nimbus Deposits")
             ground = replace(await self.ground(), world=world, methods={}, moved_s=_MOVED_S)
@@ -172,12 +172,12 @@ class Gallery:
         return self._refunds[0]
 
     async def test_side(self) -> World:
-        """Give the test side of the shop."""
+        """Return the shop's test merchant."""
         issued = await self.shop.perform(IssueApiKey(merchant_id=self.shop.merchant_id, test=True))
         return replace(self.shop, merchant_id=issued.merchant_id, api_key=issued.api_key)
 
     async def ground(self) -> ChainWorld:
-        """Give a merchant who takes tokens on a chain; it starts when it is first asked for."""
+        """Return a merchant that accepts tokens on a chain, which starts on first use."""
         if not self._ground:
             chain = Anvil(PLANS[SLUG].network_id, log=_log(self._stack), binary=fetched_anvil())
             url = chain.start()
@@ -194,7 +194,7 @@ class Gallery:
 
 @asynccontextmanager
 async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
-    """Open a service on a database of its own, at a PostgreSQL that lets us make one."""
+    """Open a service on a separate database of a PostgreSQL that allows creating one."""
     async with AsyncExitStack() as stack:
         database_url = await stack.enter_async_context(own_database(server_url))
         origin = await stack.enter_async_context(beside())
@@ -236,7 +236,7 @@ async def _suspended(world: World) -> World:
 
 
 async def _overdue(world: World) -> dict[str, Payment]:
-    """Let the time of two payments be over; what comes later starts after that."""
+    """Expire two payments, before later states are created."""
     waiting = await world.create()
     started = await world.create()
     await world.select(started)
@@ -251,7 +251,7 @@ async def _shop(world: World, origin: str) -> World:
 
 
 async def _face(world: World, origin: str, country: str = "TH") -> None:
-    """Give a merchant all that a page can show of it."""
+    """Give a merchant all details that a page can show."""
     await world.perform(
         SetMerchantProfile(
             merchant_id=world.merchant_id,
@@ -287,7 +287,7 @@ async def _broken(world: World) -> World:
 
 
 async def _ways_on(shop: World) -> dict[str, int]:
-    """Offer a method for every way on."""
+    """Offer a method for every next action."""
     offered = {
         "card": ("card", "Card"),
         "redirect": ("redirect", "Bank transfer"),
@@ -329,7 +329,7 @@ async def _offer_token(world: World, account_id: int, symbol: str, chain: str) -
 
 
 async def _other(world: World, name: str) -> World:
-    """Register another merchant of the same service."""
+    """Create another merchant of the same service."""
     new = await world.other_merchant(name, methods="none")
     return replace(world, merchant_id=new.merchant.id, api_key=new.api_key, held=[])
 
@@ -398,5 +398,5 @@ def _log(stack: AsyncExitStack) -> Path:
 
 
 def server_url() -> str:
-    """Give the PostgreSQL that the tests share."""
+    """Return the PostgreSQL that the tests share."""
     return os.environ["TESTS_POSTGRES_URL"]

@@ -11,7 +11,7 @@ from tests.web.state_registry import Visit, state
 
 @state
 async def link(gallery: Gallery) -> Visit:
-    """A product at a fixed price, of a shop with a logo, help and terms."""
+    """A product at a fixed price, from a shop with a logo, help and terms."""
     terms = {"description": "Half a day, with tea", "order_id": "T-1"}
     return await _visit(gallery.shop, texts=("continue", "language_change"), **terms)
 

@@ -1,4 +1,4 @@
-"""Makes the browser here an old one: takes out what one of the supported browsers lacks."""
+"""Make the browser old: remove the features that a supported browser lacks."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ _TAKE_OUT = """(() => {
 
 @cache
 def script() -> str:
-    """Return what a page runs before its own scripts."""
+    """Return the script that runs before a page's scripts."""
     command = [node(), SETTINGS / "browsers.mjs", Path(sys.prefix) / "web"]
     lacking = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert {"owner": "AbortSignal", "name": "timeout"}.items() <= next(

@@ -1,4 +1,4 @@
-"""The merchant portal with something on every page, and a browser that is signed in."""
+"""The merchant portal with data on every page, and a signed-in browser."""
 
 import time
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ FINANCE_PAGES = {"payment", "refunds", "statements", "statement"}
 
 @dataclass(frozen=True)
 class PortalScene:
-    """A merchant's portal, and what is on its pages."""
+    """A merchant's portal, and the data on its pages."""
 
     world: World
     base: str
@@ -67,7 +67,7 @@ class PortalScene:
 
 
 async def arrange_portal(world: World) -> PortalScene:
-    """Let a merchant have a payment with everything that can happen to one, and some others."""
+    """Create a payment with every possible event, and some others."""
     for number in range(3):
         await world.create(
             payer_uid=f"buyer-{number}", metadata=f"""{{"order_id":"A-100{number}"}}"""
@@ -120,7 +120,7 @@ async def arrange_portal(world: World) -> PortalScene:
 
 
 async def _links(world: World) -> str:
-    """Create links of each sort, and return the ID of one with all that a page shows."""
+    """Create links of each kind; return the id of a link with everything that a page shows."""
     await make_link(world, title="Donation", amount=None, amount_min="20", amount_max="500")
     link = await make_link(
         world,
@@ -136,7 +136,7 @@ async def _links(world: World) -> str:
 async def sign_in_by_link(
     context: BrowserContext, scene: PortalScene, role: MemberRole, email: str
 ) -> Page:
-    """Invite a person, and press the button of the link."""
+    """Invite a person, and accept the invitation."""
     invitation = InviteMember(merchant_id=scene.world.merchant_id, email=email, role=role)
     page = await context.new_page()
     await page.goto((await scene.world.perform(invitation)).link)

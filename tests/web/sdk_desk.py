@@ -1,4 +1,4 @@
-"""A buyer at a page of the shop, and the merchant's server behind it."""
+"""A buyer on a page of the shop, and the merchant's server."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,30 +32,30 @@ _CALL = """async ({ script, given }) => {
 
 @dataclass
 class Desk:
-    """A buyer at the shop's page, and the merchant's server behind it."""
+    """A buyer on the shop's page, and the merchant's server."""
 
     api: Api
     shop: Shop
     page: Page
 
     async def open(self, name: str = "shop") -> None:
-        """Open one of the shop's pages, which is another origin than the service."""
+        """Open a page of the shop, whose origin differs from the service's."""
         await self.page.goto(f"{self.shop.url}/{name}")
         if name == "bare":
             await self.page.wait_for_function("globalThis.loader")
 
     async def call(self, script: str, given: Any = None) -> dict[str, Any]:
-        """Call the SDK on the page; gives `result`, or `error` and what `more` it carries."""
+        """Call the SDK on the page; return `result`, or `error` with its `more` fields."""
         return await self.page.evaluate(_CALL, {"script": script, "given": given})
 
     async def fails(self, script: str, given: Any = None) -> dict[str, Any]:
-        """Call what is to fail; gives the error."""
+        """Make a call that must fail; return the error."""
         said = await self.call(script, given)
         assert "error" in said, said
         return said["error"]
 
     async def start(self, name: str, script: str, given: Any = None) -> None:
-        """Begin a call that `ends` later tells of."""
+        """Start a call whose result `ends` later returns."""
         held = "given => { globalThis[given.name] = call(given.what); }"
         await self.page.evaluate(
             held.replace("call", f"({_CALL})"),
@@ -66,19 +66,19 @@ class Desk:
         return await self.page.evaluate("name => globalThis[name]", name)
 
     async def create(self, **changes: Any) -> Answer:
-        """Create a payment that lives a day."""
+        """Create a payment that expires after a day."""
         created = await self.api.create(**({"expires_in": LONG_S} | changes))
         assert created.status == 201, created.body
         return created
 
     async def register(self) -> None:
-        """Let the shop's origin embed the checkout, as the operator would."""
+        """Allow the shop's origin to embed the checkout, as the operator does."""
         await self.api.world.rows(
             "UPDATE merchant SET allowed_origins = ARRAY[$1]::text[]", self.shop.url
         )
 
     async def expose_create(self) -> list[dict[str, Any]]:
-        """Let the page ask its server for a payment; gives what was wanted, as it comes."""
+        """Let the page request payments from its server; return the requests as they arrive."""
         wanted: list[dict[str, Any]] = []
 
         async def create(asked: dict[str, Any]) -> dict[str, str]:
@@ -92,13 +92,13 @@ class Desk:
 
 
 async def until(told: Callable[[], object]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition is true."""
     async with asyncio.timeout(PATIENCE_S):
         while not told():
             await asyncio.sleep(LOOK_S)
 
 
 async def wallet_session(ground: ChainWorld, token: str) -> list[str]:
-    """Select a token for a new payment; gives the ids of its checkout and its session."""
+    """Select a token for a new payment; return the ids of its checkout and its session."""
     payment, session = await ground.bill(token, expires_in_s=LONG_S)
     return [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]

@@ -1,4 +1,4 @@
-"""A shop's own pages with the browser SDK on them, and services that misbehave, on one origin."""
+"""A shop's pages with the browser SDK, and misbehaving services, on a single origin."""
 
 import asyncio
 from collections import Counter
@@ -34,7 +34,7 @@ _EMPTY = {"Content-Type": "text/html"}
 
 @dataclass
 class Shop:
-    """The pages, and what was asked of the services that misbehave."""
+    """The pages, and the requests to the misbehaving services."""
 
     service: str  # the origin of the real one
     url: str = ""
@@ -58,14 +58,14 @@ class Shop:
         return web.Response(text=text, content_type="text/javascript")
 
     async def gateway(self, request: web.Request) -> web.Response:
-        """Answer as a gateway's page, which remembers the form it was sent."""
+        """Respond like a gateway's page, and record the submitted form."""
         if request.method == "POST":
             self.posted.append(dict(await request.post()))
         text = "<!doctype html><html lang=en><title>Gateway</title><h1>Gateway</h1>"
         return web.Response(text=text, content_type="text/html")
 
     async def api(self, request: web.Request) -> web.StreamResponse:
-        """Answer as a service should not."""
+        """Respond like a misbehaving service."""
         kind = request.match_info["kind"]
         self.asked[f"{request.method} {kind}"] += 1
         match kind:

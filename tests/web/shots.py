@@ -1,4 +1,4 @@
-"""`make shots` takes pictures of every state of the checkout; by name also of other pages."""
+"""`make shots` takes screenshots of every checkout state and, by name, of other pages."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ _PORTRAITS = "portraits"  # those of the checkout alone
 
 
 async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:
-    """Take the pictures of the merchant portal; gives how many."""
+    """Take screenshots of the merchant portal; return their number."""
     scene, count = await arrange_portal(gallery.plain), 0
     context = await screen(browser)
     pages = {
@@ -66,7 +66,7 @@ async def _portal_looks(page: Page, folder: Path, name: str, address: str) -> in
 
 
 async def shoot_checkout_for_the_docs(gallery: Gallery, browser: Browser) -> int:
-    """Take the picture of the checkout that README.md shows; gives how many."""
+    """Take the screenshot of the checkout in README.md; return the number."""
     context = await screen(browser)
     page = (await look_at(context, gallery, _README_STATE)).page
     await page.set_viewport_size({"width": 900, "height": 1_000})
@@ -109,7 +109,7 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
 
 
 def main() -> None:
-    """Take pictures of all states of the checkout, or of the pages that are named."""
+    """Take screenshots of all checkout states, or of the pages named in the arguments."""
     names = [*STATES, _PORTAL, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
     wanted = sys.argv[1:] or list(STATES)
     if unknown := set(wanted) - {*names, _DOCS, _PORTRAITS}:

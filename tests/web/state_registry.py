@@ -1,4 +1,4 @@
-"""The states of the checkout by name, and what a browser does to see them."""
+"""The states of the checkout by name, and the browser's steps to reach them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tests.web.gallery import Gallery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """What a browser does to see a state."""
+    """The browser's steps to a state."""
 
     path: str  # and query
     status: int = 200
@@ -27,7 +27,7 @@ STATES: dict[str, Arrange] = {}
 
 
 def state(arrange: Arrange) -> Arrange:
-    """Keep a state under its function's name."""
+    """Register a state under its function's name."""
     STATES[arrange.__name__.replace("_", "-")] = arrange
     return arrange
 

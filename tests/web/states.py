@@ -1,4 +1,4 @@
-"""Every page and state of the checkout, each by a name, and how a browser comes to see it."""
+"""Every page and state of the checkout, each with a name and the browser's steps."""
 
 import json
 from decimal import Decimal
@@ -55,7 +55,7 @@ async def choose(gallery: Gallery) -> Visit:
 
 @state
 async def choose_shop(gallery: Gallery) -> Visit:
-    """Product, picture, logo, a known address, a way back, help."""
+    """Product, image, logo, a known address, a link back, and help."""
     payment = await gallery.shop.create(metadata=PRODUCT % gallery.origin, payer_email=_EMAIL)
     return _of(payment, texts=("choose",))
 
@@ -69,7 +69,7 @@ async def choose_test(gallery: Gallery) -> Visit:
 
 @state
 async def choose_taxed(gallery: Gallery) -> Visit:
-    """Fee and tax on top."""
+    """With a fee and a tax in addition to the amount."""
     payment = await gallery.taxed.create(tax_manager=TaxManager.SERVICE)
     return _of(payment, texts=("fee", "tax"))
 
@@ -82,14 +82,14 @@ async def choose_tokens(gallery: Gallery) -> Visit:
 
 @state
 async def choose_everything(gallery: Gallery) -> Visit:
-    """Ten ways to pay of all sorts; one token on two chains, in both ways."""
+    """Ten methods of all kinds, including a token on two chains in both ways."""
     world = await gallery.everything()
     return _of(await world.create(**_USD), texts=("group_onchain", "group_bank", "choose_chain"))
 
 
 @state
 async def choose_named(gallery: Gallery) -> Visit:
-    """Methods that buyers know by name; this buyer has used one of them before."""
+    """Methods with well-known names, of which this buyer has used one before."""
     payment = await (await gallery.named()).create()
     return _of(
         payment,
@@ -105,13 +105,13 @@ async def choose_nothing(gallery: Gallery) -> Visit:
 
 @state
 async def choose_suspended(gallery: Gallery) -> Visit:
-    """The merchant was taken out of service after the payment was made."""
+    """The merchant was suspended after the payment was created."""
     return _of(await gallery.suspended.create(), texts=("out_of_service",))
 
 
 @state
 async def choose_long(gallery: Gallery) -> Visit:
-    """The longest texts and the largest amount that there can be."""
+    """The longest possible texts, and the largest possible amount."""
     amount = {"amount": Decimal(10**9), "amount_text": "1000000000.00", "currency": "IDR"}
     return _of(await gallery.shop.create(metadata=_LONG, **amount), texts=("choose",))
 
@@ -125,7 +125,7 @@ async def choose_embedded(gallery: Gallery) -> Visit:
 
 @state
 async def problem(gallery: Gallery) -> Visit:
-    """A choice that led to nothing."""
+    """A selection that failed."""
     payment = await gallery.broken.create()
     return _of(payment, status=502, posts="form.methods button", texts=("problem_upstream",))
 
@@ -150,7 +150,7 @@ async def qr(gallery: Gallery) -> Visit:
 
 @state
 async def redirect_taxed(gallery: Gallery) -> Visit:
-    """Under way with a fee and a tax."""
+    """In progress, with a fee and a tax."""
     payment = await gallery.taxed.create(tax_manager=TaxManager.SERVICE)
     await gallery.taxed.select(payment, gallery.taxed.card)
     return _of(payment, texts=("fee", "tax"))
@@ -183,7 +183,7 @@ async def wait(gallery: Gallery) -> Visit:
 
 @state
 async def time_over(gallery: Gallery) -> Visit:
-    """Somebody pays while the time ends: the gateway is being asked."""
+    """The buyer pays at the deadline, and the gateway is being queried."""
     return _of(gallery.overdue["started"])
 
 
@@ -210,7 +210,7 @@ async def wallet_embedded(gallery: Gallery) -> Visit:
 
 @state
 async def wallet_native(gallery: Gallery) -> Visit:
-    """A chain's own coin, which needs no permission."""
+    """A chain's native coin, which needs no approval."""
     ground = await gallery.ground()
     bill, _ = await ground.bill("NATIVED")
     return _of(bill, ready="[data-wallets] button, noscript p", wallet=True)
@@ -236,7 +236,7 @@ async def paid(gallery: Gallery) -> Visit:
 
 @state
 async def paid_shop(gallery: Gallery) -> Visit:
-    """With a way back to the shop."""
+    """With a link back to the shop."""
     return _of(await _paid_at_shop(gallery), texts=("paid", "receipt_open"))
 
 
@@ -322,7 +322,7 @@ async def receipt_refunded(gallery: Gallery) -> Visit:
 
 @state
 async def blocked(gallery: Gallery) -> Visit:
-    """Fraud screening says no, and nothing else."""
+    """Fraud screening denies the payment, without details."""
     return _of(await gallery.plain.create(payer_uid=BANNED), texts=("blocked",))
 
 
@@ -334,7 +334,7 @@ async def not_found(gallery: Gallery) -> Visit:
 
 @state
 async def too_many(gallery: Gallery) -> Visit:
-    """One address asked for more than it may."""
+    """An address has exceeded its request limit."""
     payment = await gallery.plain.create()
     headers = {"X-Forwarded-For": "203.0.113.7"}
     return _of(payment, status=429, headers=headers, texts=("sorry_many",))
@@ -374,7 +374,7 @@ async def _failed(gallery: Gallery, reason: FailureReason) -> Visit:
 
 
 async def _refunded(world: World, amount: str | None) -> Payment:
-    """Give a payment back, or a part of it; the gateway does it at once."""
+    """Refund a payment completely or in part, immediately."""
     payment = await _paid(world)
     ask = CreateRefundRequest(
         merchant_id=payment.merchant_id, payment_id=payment.id, key=uuid4(), amount=amount

@@ -1,4 +1,4 @@
-"""Which templates a page is made of, so that one page of each can be checked."""
+"""The templates of each page, so that a page of each can be checked."""
 
 from pathlib import Path
 from types import ModuleType
@@ -8,13 +8,13 @@ import pytest
 
 
 def templates_of(rendering: ModuleType) -> set[str]:
-    """List the templates beside a module that renders them."""
+    """List the templates next to a module that renders them."""
     assert rendering.__file__ is not None
     return {path.name for path in Path(rendering.__file__).with_name("templates").glob("*.html")}
 
 
 def record_templates(rendering: ModuleType, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Return a set to which every template is added that `rendering` uses from now on."""
+    """Return a set that collects the templates that `rendering` uses."""
     rendered: set[str] = set()
     environment = rendering._templates
     get_template = environment.get_template

@@ -1,4 +1,4 @@
-"""A checkout on a buyer's screen, and what the chain and its watcher do behind it."""
+"""A checkout on a buyer's screen, and the chain and its watcher in the background."""
 
 import asyncio
 import re
@@ -19,21 +19,21 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 async def choose(page: Page, label: str) -> None:
-    """Choose a way to pay, or another one than what is under way."""
+    """Select a method, even if another one is in progress."""
     await unfold(page)
     await page.get_by_role("radio", name=label).check()
     await page.locator("form.methods button").click()
 
 
 async def unfold(page: Page) -> None:
-    """Show the other ways to pay while one is under way."""
+    """Show the other methods while one is in progress."""
     if await (folded := page.locator("details.other:not([open]) > summary")).count():
         await folded.click()
 
 
 @dataclass
 class Till:
-    """One page of one buyer."""
+    """A buyer's page."""
 
     ground: ChainWorld
     page: Page
@@ -51,38 +51,38 @@ class Till:
         await self.page.goto(f"{base}/{payment.checkout_id}")
 
     async def press(self) -> None:
-        """Choose the wallet."""
+        """Select the wallet."""
         await self.wallets.click()
 
     async def says(self, text: str) -> None:
-        """Wait until the page tells something about the payment."""
+        """Wait until the page shows a text about the payment."""
         await expect(self.status).to_contain_text(text)
 
     async def fits(self, width: int) -> None:
-        """See that nothing stands out of a screen of so many pixels."""
+        """Check that nothing exceeds a screen of this width in pixels."""
         await self.page.set_viewport_size({"width": width, "height": 2 * width})
         assert await self.page.evaluate("document.documentElement.scrollWidth") <= width
 
     async def hurry(self) -> None:
-        """Let the page look at once, as it does when a phone is online again."""
+        """Make the page poll immediately, as it does when a phone is online again."""
         with suppress(Error):  # it may be on its way to another page already
             await self.page.evaluate("dispatchEvent(new Event('online'))")
 
     async def settle(self) -> None:
-        """Let the chain go on until everything is final, and the watcher see all of it."""
+        """Make everything on the chain final, and let the watcher read it."""
         await self.ground.look()
         await self.ground.mine(3)
         await self.ground.look()
 
     async def shows_paid(self, payment: Payment) -> None:
-        """Wait until the page shows the end, and see that it is the service's own."""
+        """Wait until the page shows the end, and check that the service agrees."""
         await self.hurry()
         await expect(self.page.get_by_role("heading", name="Paid")).to_be_visible()
         assert await self.ground.status(payment) == "PAID"
         assert await self.ground.world.cases(payment) == []
 
     async def posted(self, session: Session, count: int = 1) -> list[str]:
-        """Wait until the page has told of so many payments; gives their hashes."""
+        """Wait until the page has posted this many payments; return their hashes."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 view = await self.ground.view(session)
@@ -110,7 +110,7 @@ class Till:
 
 
 async def make_till(ground: ChainWorld, buyer: BrowserContext) -> Till:
-    """Open a page whose troubles are kept: what a policy stopped, and what failed."""
+    """Open a page, and record its errors: blocked by a policy, or failed."""
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
     till = Till(ground, page)

@@ -1,4 +1,4 @@
-"""What a screen reader reads of a page, from the browser's accessibility tree."""
+"""The text that a screen reader reads on a page, from the browser's accessibility tree."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,14 +25,14 @@ _CONTROLS = frozenset({"radio", "textbox", "combobox"})
 
 
 async def read_aloud(page: Page) -> list[str]:
-    """Return what is read of a page from its beginning to its end, one line for each stop."""
+    """Return a page's spoken text from beginning to end, with a line for each stop."""
     nodes = await _load_tree(page)
     root = next(iter(nodes.values()))
     return [f"Page: {_name(root)}", *_read_children(root, nodes)]
 
 
 async def read_focus(page: Page) -> str:
-    """Return what is read of the control that has the focus."""
+    """Return the spoken text of the focused control."""
     nodes = await _load_tree(page)
     focused = [one for one in nodes.values() if _property(one, "focused") is True]
     lines = [line for one in focused[-1:] for line in _read_node(one, nodes)]
@@ -48,7 +48,7 @@ async def _load_tree(page: Page) -> dict[str, _Node]:
 
 
 def _read_children(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
-    """Read the children; texts that stand side by side are one line."""
+    """Read the children. Adjacent texts are joined into one line."""
     texts: list[str] = []
     for child in _children(node, nodes):
         if _is_inline(child, nodes):
@@ -113,7 +113,7 @@ def _read_region(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
 
 
 def _read_live(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
-    """Read a part that is also read when it changes."""
+    """Read a live region, which is also read when it changes."""
     for line in _read_children(node, nodes):
         yield f"{_role(node)}: {line}"
 

@@ -1,4 +1,4 @@
-"""A browser's way to a state of the checkout: the address, the press, the wait for all of it."""
+"""A browser's steps to a checkout state: the URL, the input, and the wait."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ _DAILY = re.compile(r"Failed to load resource")
 
 @dataclass
 class Look:
-    """A state on a screen, and what went wrong there."""
+    """A state on a screen, and its errors."""
 
     page: Page
     visit: Visit
@@ -32,7 +32,7 @@ class Look:
 
 
 async def screen(browser: Browser, **options: object) -> BrowserContext:
-    """Open a wide, bright screen on which nothing moves."""
+    """Open a wide, light screen without animations."""
     fields: dict[str, object] = {
         "viewport": {"width": WIDE_PX, "height": HIGH_PX},
         "color_scheme": "light",
@@ -45,12 +45,12 @@ async def screen(browser: Browser, **options: object) -> BrowserContext:
 
 
 async def look_at(context: BrowserContext, gallery: Gallery, name: str, lang: str = "") -> Look:
-    """Arrange a state and show it, complete."""
+    """Create a state, and show it completely."""
     return await show(context, gallery, await STATES[name](gallery), lang)
 
 
 async def show(context: BrowserContext, gallery: Gallery, visit: Visit, lang: str = "") -> Look:
-    """Show a state that is arranged, complete."""
+    """Show an existing state completely."""
     page = await context.new_page()
     look = Look(page, visit)
     page.on("console", look.hear)
@@ -66,14 +66,14 @@ async def show(context: BrowserContext, gallery: Gallery, visit: Visit, lang: st
 
 
 def address(gallery: Gallery, visit: Visit, lang: str = "") -> str:
-    """Give a state's whole address, in a language."""
+    """Return a state's full URL, in a language."""
     joint = "&" if "?" in visit.path else "?"
     said = f"{joint}lang={lang}" if lang else ""
     return f"{gallery.base.removesuffix('/c')}{visit.path}{said}"
 
 
 async def _go(page: Page, url: str, visit: Visit) -> None:
-    """Go there until the answer is the one that is wanted: a limit lets one through each second."""
+    """Repeat a request until its response is as expected, because a limit allows one per second."""
     answer: Response | None = None
     async with asyncio.timeout(PATIENCE_S):
         while answer is None or answer.status != visit.status:

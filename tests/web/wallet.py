@@ -1,4 +1,4 @@
-"""A buyer's wallet: it stands in the page as an extension would, and its node is a real chain."""
+"""A buyer's wallet, which is in the page like an extension, with a real chain as its node."""
 
 import asyncio
 import itertools
@@ -40,7 +40,7 @@ LEGACY = f"globalThis.ethereum = {{ {_PROVIDER} }};"
 
 
 class WalletError(Exception):
-    """What a wallet answers instead of a result."""
+    """A wallet's response in place of a result."""
 
     def __init__(self, code: int, message: str, cause: int | None = None) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class WalletError(Exception):
 
 @dataclass
 class Wallet:
-    """An EIP-1193 provider as a person uses it."""
+    """An EIP-1193 provider with a person's decisions."""
 
     chain: DevChainRpc
     network_id: int  # where it is now
@@ -77,7 +77,7 @@ class Wallet:
         await context.add_init_script(script)
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
-        """Answer as `request` of EIP-1193 does."""
+        """Implement `request` of EIP-1193."""
         self.asked.append(method)
         await self.answers.wait()
         if method in self.silent:
@@ -90,11 +90,11 @@ class Wallet:
             return {"error": {"code": -32603, "message": str(error)}}
 
     def times(self, method: str) -> int:
-        """Count how often something was asked."""
+        """Return the number of calls of a method."""
         return self.asked.count(method)
 
     async def is_asked(self, method: str, count: int) -> None:
-        """Wait until something was asked so often."""
+        """Wait until a method was called this many times."""
         async with asyncio.timeout(PATIENCE_S):
             while self.times(method) < count:
                 await asyncio.sleep(LOOK_S)
@@ -129,7 +129,7 @@ class Wallet:
             self.network_id = network_id
 
     def _add(self, asked: Mapping[str, Any]) -> None:
-        """Add a chain, as strict as the most common wallet is; switching is another question."""
+        """Add a chain, with the checks of the most common wallet. Switching is a separate call."""
         urls = [asked["rpcUrls"], asked.get("blockExplorerUrls", ["https://none.test"])]
         symbol = asked["nativeCurrency"]["symbol"]
         fits = 1 <= len(symbol) <= _SYMBOL_CHARS_MAX

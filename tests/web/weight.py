@@ -1,4 +1,4 @@
-"""What a page weighs on the wire, and what it asks for until it is there."""
+"""The size of a page on the wire, and its requests until it is ready."""
 
 import gzip
 import re
@@ -37,7 +37,7 @@ _PARTS = {"document", "stylesheet", "script", "image", "font"}
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Bytes of each kind, as a browser receives them; styles and a script stand in the page."""
+    """Bytes of each kind, as a browser receives them. Styles and a script are inline."""
 
     html: int  # without these
     css: int
@@ -46,19 +46,19 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Addresses: what the page is made of, and what is not ours."""
+    """URLs: the parts of the page, and third-party resources."""
 
     parts: list[str]
     elsewhere: list[str]
 
 
 async def weigh(gallery: Gallery, name: str, lang: str = "en") -> Weight:
-    """Fetch a state and all that it names, packed as the server packs it for browsers."""
+    """Fetch a state and its resources, compressed as the server does for browsers."""
     return await weigh_page(address(gallery, await STATES[name](gallery), lang))
 
 
 async def weigh_page(url: str, cookies: Iterable[Cookie] = ()) -> Weight:
-    """Fetch a page as somebody who has these cookies, and all that it names."""
+    """Fetch a page with these cookies, and its resources."""
     headers = {"Accept-Encoding": "gzip", **cookie_header(cookies)}
     base = "{0.scheme}://{0.netloc}".format(urlsplit(url))
     async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
@@ -76,13 +76,13 @@ def _packed(text: str) -> int:
 
 
 def cookie_header(cookies: Iterable[Cookie]) -> Mapping[str, str]:
-    """Write a browser's cookies as the header that it sends; none where it has none."""
+    """Return a browser's cookies as its request header, or no header."""
     pairs = [f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies]
     return {"Cookie": "; ".join(pairs)} if pairs else {}
 
 
 async def fetch(client: aiohttp.ClientSession, url: str) -> bytes:
-    """Fetch what is packed, as it is on the wire."""
+    """Fetch a resource as compressed on the wire."""
     async with client.get(url) as answer:
         assert answer.status == 200, url
         assert answer.headers["Content-Encoding"] == "gzip", url
@@ -90,7 +90,7 @@ async def fetch(client: aiohttp.ClientSession, url: str) -> bytes:
 
 
 async def _with_imports(base: str, linked: list[str]) -> list[str]:
-    """Add what scripts import, each once."""
+    """Add the imports of scripts, each once."""
     found = list(dict.fromkeys(linked))
     for path in found:
         if path.endswith(".js"):
@@ -102,14 +102,14 @@ async def _with_imports(base: str, linked: list[str]) -> list[str]:
 
 
 async def asked(context: BrowserContext, gallery: Gallery, name: str) -> Asked:
-    """List what a browser asks for until a state is there."""
+    """List a browser's requests until a state is ready."""
     found = _listen(context, origin(gallery))
     await (await look_at(context, gallery, name)).page.close()
     return found
 
 
 async def asked_by_page(context: BrowserContext, url: str) -> Asked:
-    """List what a browser asks for until a page is there."""
+    """List a browser's requests until a page is ready."""
     found = _listen(context, "{0.scheme}://{0.netloc}".format(urlsplit(url)))
     page = await context.new_page()
     await page.goto(url)
@@ -131,5 +131,5 @@ def _listen(context: BrowserContext, base: str) -> Asked:
 
 
 def origin(gallery: Gallery) -> str:
-    """Give where the pages come from."""
+    """Return the origin of the pages."""
     return gallery.base.removesuffix("/c")

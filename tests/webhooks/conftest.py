@@ -8,7 +8,7 @@ from tests.support.tcp_server import TcpServer
 
 
 class Trap:
-    """A listener that tells whether anything reached it; the kernel queues connections itself."""
+    """A listener that detects connections, although the kernel accepts them into a queue."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -28,7 +28,7 @@ class Trap:
 
     @contextmanager
     def stuffed(self):
-        """Fill the queue of connections, so that the kernel leaves a further one unanswered."""
+        """Fill the connection queue, so that the kernel does not respond to further connections."""
         self._listener.listen(0)
         with ExitStack() as waiting:
             for _ in range(3):
@@ -48,7 +48,7 @@ def trap():
 
 
 class Endpoint:
-    """A merchant's server on a real socket that answers with the bytes it is told to."""
+    """A merchant's server on a real socket that responds with given bytes."""
 
     def __init__(self, answer, tls=None) -> None:
         self._answer = answer

@@ -428,7 +428,7 @@ async def test_records_whose_commit_was_not_answered_are_not_stored_again(
 async def waiting(world: World) -> int:
     """Count the awaited locks in this test's database.
 
-    Not by `pg_stat_activity`: a waiter that wakes to look again shows no wait for a moment.
+    `pg_stat_activity` is not used, because a waiter that wakes up briefly shows no wait there.
     """
     [row] = await world.rows(
         "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "

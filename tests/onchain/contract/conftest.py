@@ -13,6 +13,6 @@ def made(evm: Evm) -> Ground:
 
 @pytest.fixture
 def ground(made: Ground) -> Iterator[Ground]:
-    """The ground as it was made, whatever the test before did to it."""
+    """The ground in its initial state, because each test's changes are undone."""
     with made.evm.undone():
         yield made

@@ -1,4 +1,4 @@
-"""The ground that the contract's tests stand on: a gateway, its tokens, and people."""
+"""The setup of the contract tests: a gateway, its tokens, and accounts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ RICH = 10**30
 
 @dataclass(frozen=True)
 class Ground:
-    """A gateway that takes the native coin and three tokens; people own plenty of all."""
+    """A gateway with the native coin and three tokens, of which all accounts own plenty."""
 
     evm: Evm
     gateway: Deployed
@@ -45,7 +45,7 @@ class Ground:
         token.send(owner, "approve", self.gateway.address, amount)
 
     def pay(self, token: Deployed | None, amount: int, **changes: Any) -> Receipt:
-        """Pay the bill; no token is the native coin, which is then sent along."""
+        """Pay the bill, by default in the native coin, which is then sent along."""
         given: dict[str, Any] = {
             "payer": self.buyer,
             "bill": BILL,
@@ -63,7 +63,7 @@ class Ground:
         )
 
     def refund(self, token: Deployed | None, amount: int, **changes: Any) -> Receipt:
-        """Give back to the buyer, out of the stranger's pocket."""
+        """Refund the buyer with the stranger's money."""
         given: dict[str, Any] = {
             "sender": self.stranger,
             "bill": BILL,
@@ -83,7 +83,7 @@ class Ground:
         )
 
     def plot(self, hostile: Deployed, gateway: Deployed, data: str, coins: int) -> None:
-        """Have a hostile contract call the gateway when it next moves or gets money."""
+        """Let a hostile contract call the gateway when it next moves or receives money."""
         if coins:
             hostile.send(self.stranger, "fund", value=coins)
         inner = bytes.fromhex(data[2:])
@@ -96,12 +96,12 @@ class Ground:
         return token.call("balanceOf", owner) if token else self.evm.coins(owner)
 
     def held(self) -> list[int]:
-        """Give what the gateway holds, of everything."""
+        """Return the gateway's balances."""
         return [self.balance(self.gateway.address, one) for one in (None, *self.tokens())]
 
 
 def make_ground(evm: Evm) -> Ground:
-    """Deploy everything, and let buyer and stranger own and allow plenty."""
+    """Deploy everything, with large balances and allowances for buyer and stranger."""
     _, receiver, buyer, stranger, *_ = evm.accounts
     usdt = evm.deploy(USDT_LIKE_TOKEN, "Tether USD", "USDT", 6)
     plain = evm.deploy(PLAIN_TOKEN, "Plain", "PLAIN", 18)
@@ -125,6 +125,6 @@ def make_ground(evm: Evm) -> Ground:
 
 
 def gateway_for(evm: Evm, receiver: str, *tokens: Deployed) -> Deployed:
-    """Deploy a gateway that takes the native coin and these tokens."""
+    """Deploy a gateway that accepts the native coin and these tokens."""
     places = [NATIVE, *(one.address for one in tokens)]
     return evm.deploy(GATEWAY, receiver, places, [COIN_MINIMUM, *(MINIMUM for _ in tokens)])

@@ -1,4 +1,4 @@
-"""A running emulator of ECPay, and a shop that orders and is told of results."""
+"""A running ECPay emulator, and a shop that orders and receives results."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ _TABLE = {"%21": "!", "%2a": "*", "%28": "(", "%29": ")", "%2d": "-", "%2e": "."
 
 
 def mac(fields: dict[str, str], account: Account = ACCOUNT) -> str:
-    """Compute CheckMacValue a third time: by escaping everything and putting signs back."""
+    """Compute CheckMacValue in a third way: escape everything, then restore some characters."""
     names = sorted((name for name in fields if name != "CheckMacValue"), key=str.lower)
     inner = "".join(f"&{name}={fields[name]}" for name in names)
     text = f"HashKey={account.hash_key}{inner}&HashIV={account.hash_iv}"
@@ -58,7 +58,7 @@ def signed(fields: dict[str, str], account: Account = ACCOUNT) -> dict[str, str]
 
 @contextmanager
 def running_ecpay(scale: float = SCALE) -> Generator[str]:
-    """Run an emulator in a thread of its own; gives its URL."""
+    """Run an emulator in a separate thread; yield its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         make_app([ACCOUNT, OTHER], time_scale=scale), ws="none", log_config=None, access_log=False
@@ -75,7 +75,7 @@ def running_ecpay(scale: float = SCALE) -> Generator[str]:
 
 
 class Ear:
-    """A merchant's server; answers `1|OK` unless told otherwise."""
+    """A merchant's server, which responds with `1|OK` by default."""
 
     def __init__(self) -> None:
         self.received: list[dict[str, str]] = []
@@ -113,7 +113,7 @@ async def listening() -> AsyncGenerator[Ear]:
 
 
 class Buyer:
-    """A browser without scripts: it posts forms, and reads pages as far as it must."""
+    """A browser without scripts, which posts forms and reads only the necessary parts of pages."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
@@ -126,7 +126,7 @@ class Buyer:
             return await answer.text()
 
     async def bring(self, fields: dict[str, str]) -> str:
-        """Post an order; gives the page."""
+        """Post an order; return the page."""
         page = await self.call("/Cashier/AioCheckOut/V5", fields)
         found = re.search(r'action="(/pay/[0-9a-f]+)"', page)
         if found:
@@ -134,7 +134,7 @@ class Buyer:
         return page
 
     async def trade(self, trade_no: str) -> Any:
-        """Look at a trade as a tester does."""
+        """Read a trade as a tester."""
         return json.loads(await self.call(f"/_ecpay/trades/{trade_no}"))
 
     async def pay(self, merchant_trade_no: str, card: str = APPROVED) -> str:
@@ -142,7 +142,7 @@ class Buyer:
 
 
 class Shop:
-    """A merchant's server, written against ECPay's documents."""
+    """A merchant's server, written from ECPay's documentation."""
 
     def __init__(self, buyer: Buyer, ear: Ear) -> None:
         self.buyer = buyer
@@ -174,7 +174,7 @@ class Shop:
         return order
 
     async def paid(self, card: str = APPROVED, **changes: str | None) -> dict[str, str]:
-        """Have an order paid; gives what an inquiry says of it."""
+        """Place and pay an order; return the response to an inquiry."""
         order = await self.ordered(**changes)
         await self.buyer.pay(order["MerchantTradeNo"], card)
         return await self.inquire(order["MerchantTradeNo"])

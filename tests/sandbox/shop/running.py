@@ -1,4 +1,4 @@
-"""A running shop, the payment service it talks to, and whoever calls it, on real sockets."""
+"""A running shop, a fake payment service, and clients of the shop, on real sockets."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ OLD_SECRET = "whsec_" + base64.b64encode(b"an older secret, still in rotation").
 
 @dataclass
 class Api:
-    """Stands in for the payment service: answers what it is told to, and remembers."""
+    """Replaces the payment service: returns given responses, and records requests."""
 
     url: str = ""
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
@@ -75,7 +75,7 @@ async def running_api() -> AsyncGenerator[Api]:
 
 @asynccontextmanager
 async def running_shop(api_url: str, api_key: str = API_KEY) -> AsyncGenerator[str]:
-    """Serve a shop on a real socket; gives its URL."""
+    """Serve a shop on a real socket; yield its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     app = make_app(
@@ -94,7 +94,7 @@ async def running_shop(api_url: str, api_key: str = API_KEY) -> AsyncGenerator[s
 
 @dataclass
 class Visitor:
-    """Whoever calls the shop: a browser, or the payment service with an event."""
+    """A client of the shop: a browser, or the payment service with an event."""
 
     http: aiohttp.ClientSession
     url: str
@@ -131,7 +131,7 @@ def event(payment_id: str, kind: str = "payment.completed", **fields: Any) -> st
 
 
 def signed(body: str, *secrets: str, age_s: int = 0, webhook_id: str = "") -> dict[str, str]:
-    """Sign as the official library does, with each secret."""
+    """Sign like the official library, with each secret."""
     webhook_id = webhook_id or str(uuid4())
     moment = datetime.now(UTC) - timedelta(seconds=age_s)
     signatures = [Webhook(secret).sign(webhook_id, moment, body) for secret in secrets or (SECRET,)]

@@ -19,7 +19,7 @@ def simulator_url() -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def slow_simulator_url() -> Generator[str]:
-    """A simulator in which what comes later never comes: a test decides."""
+    """A simulator without delayed events, which the test triggers."""
     with running_simulator(scale=0.01) as url:
         yield url
 

@@ -1,4 +1,4 @@
-"""A running simulator and a merchant that receives its callbacks, both on real sockets."""
+"""A running simulator, and a merchant that receives its callbacks, both on real sockets."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ RETURN_URL = "https://shop.example/return?x=1"
 
 @contextmanager
 def running_simulator(scale: float = SCALE) -> Generator[str]:
-    """Run a simulator in a thread of its own; gives its URL."""
+    """Run a simulator in a separate thread; yield its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         make_app(ACCOUNTS, time_scale=scale), ws="none", log_config=None, access_log=False
@@ -67,7 +67,7 @@ class Received:
 
 
 class Merchant:
-    """Receives callbacks; answers 200 unless told otherwise."""
+    """Receives callbacks, and responds with 200 by default."""
 
     def __init__(self) -> None:
         self.received: list[Received] = []
@@ -120,7 +120,7 @@ class Reply:
 
 
 class Shop:
-    """A merchant's server and its buyer's browser, as far as the simulator sees them."""
+    """The merchant's server and the buyer's browser, as the simulator sees them."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, callback_url: str) -> None:
         self._http = http

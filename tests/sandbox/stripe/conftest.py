@@ -1,4 +1,4 @@
-"""Stripe's own library, as a client of the sandbox's Stripe at a test's `url`."""
+"""Stripe's library, as a client of the Stripe emulator at a test's `url`."""
 
 from collections.abc import AsyncGenerator, Callable
 
@@ -19,7 +19,7 @@ async def http() -> AsyncGenerator[aiohttp.ClientSession]:
 
 @pytest.fixture
 def connect(url: str, http: aiohttp.ClientSession) -> Connect:
-    """Make a client by a secret key."""
+    """Create a client with a secret key."""
 
     def connected(key: str) -> stripe.StripeClient:
         return stripe.StripeClient(

@@ -1,4 +1,4 @@
-"""A running emulator of 2C2P, its keys, and a merchant and a buyer who speak its wire."""
+"""A running 2C2P emulator, its keys, and a merchant and a buyer."""
 
 import base64
 import hashlib
@@ -32,7 +32,7 @@ PAID_MORE, PAID_LESS = "4000009900000509", "4000009900000517"
 
 @cache
 def pair(name: str) -> tuple[str, str]:
-    """Give the private and the public key of somebody, made once."""
+    """Return a private and a public key for a name, generated once."""
     assert name in {"gateway", MERCHANT, OTHER_MERCHANT, "stranger"}
     return make_pair()
 
@@ -71,7 +71,7 @@ def b64(content: bytes) -> str:
 
 
 def jwt(content: bytes, secret: str = SECRET, **header: Any) -> str:
-    """Sign a JWT by hand, whatever its header says."""
+    """Sign a JWT by hand, with any header."""
     head = json.dumps({"alg": "HS256", "typ": "JWT"} | header).encode()
     signed = f"{b64(head)}.{b64(content)}"
     mac = hmac.new(secret.encode(), signed.encode(), hashlib.sha256).digest()
@@ -83,7 +83,7 @@ def envelope(claims: dict[str, Any], secret: str = SECRET) -> bytes:
 
 
 def opened(body: bytes, secret: str = SECRET) -> dict[str, Any]:
-    """Verify a signed answer by hand, and read it."""
+    """Verify a signed response by hand, and parse it."""
     head, content, mac = json.loads(body)["payload"].split(".")
     expected = hmac.new(secret.encode(), f"{head}.{content}".encode(), hashlib.sha256).digest()
     assert mac == b64(expected)
