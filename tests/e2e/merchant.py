@@ -321,8 +321,9 @@ class Browser:
             await self._show(answer)
 
     def form(self, label: str) -> Form:
-        [found] = [one for one in self.forms if one.label.strip() == label]
-        return found
+        """Return the form whose button has this label, or begins with it (`Pay 1,590.00 THB`)."""
+        [form] = [form for form in self.forms if f"{form.label.strip()} ".startswith(f"{label} ")]
+        return form
 
     def form_to(self, name: str) -> Form:
         """Return the form that leads to a subpage with this name."""
