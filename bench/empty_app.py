@@ -1,7 +1,7 @@
 """The minimum cost of a request: an application that only responds, on the service's server.
 
 `python -m bench.empty_app PORT`. HTTP and request admission are handled by the service's server.
-There is no routing, no common headers and no database.
+The application has no routing, common headers or database.
 """
 
 import sys

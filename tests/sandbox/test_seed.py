@@ -153,7 +153,7 @@ def test_the_command_says_how_far_it_is_and_is_refused_outside_a_sandbox(
 ) -> None:
     said = Terminal(settings, monkeypatch).run("seed", "--payments", "100")
     assert (said.status, "100 of 100" in said.err) == (0, True), said
-    assert said.out.startswith("100 payments of 90 days in ")
+    assert said.out.startswith("wrote 100 payments over 90 days in ")
     outside = settings.model_copy(update={"sandbox": False})
     said = Terminal(outside, monkeypatch).run("seed", "--payments", "100")
     assert (said.status, said.out) == (1, ""), said

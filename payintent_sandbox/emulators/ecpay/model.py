@@ -91,7 +91,7 @@ class Trade:
     account: Account
     order: dict[str, str]
     trade_no: str
-    page_id: str  # a capability: whoever has it can pay
+    page_id: str  # a capability: anyone who has it can pay
     begun_at: datetime
     status: TradeStatus = TradeStatus.UNPAID
     tried: bool = False  # the only attempt is used up
