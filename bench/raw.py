@@ -145,7 +145,9 @@ def _script(head: str, recorder: _Recorder, ours: Mapping[object, str]) -> Scrip
     variables: dict[str, str] = {}
     texts: list[str] = []
     for number, value in enumerate(recorder.arguments, start=1):
-        if value in ours:
+        if value is None:
+            texts.append("NULL")
+        elif value in ours:
             texts.append(ours[value])
         else:
             variables[f"p{number}"] = (

@@ -224,8 +224,8 @@ def _find_font(letter: str) -> Path | None:
 def _load_font(name: str, path: Path) -> TTFont:
     font = TTFont(name, str(path))
     face: Any = font.face
-    # ReportLab writes invalid text above U+FFFF. Glyphs without a code are assigned a private-use
-    # code.
+    # ReportLab writes invalid text for code points above U+FFFF. Glyphs without a code are assigned
+    # a private-use code.
     letters: dict[int, list[int]] = face.glyphToChar
     short_codes = {
         glyph: [code for code in codes if code <= _PLANE_MAX] for glyph, codes in letters.items()
@@ -296,7 +296,7 @@ def _split_pages(lines: Sequence[StatementLineView]) -> Iterator[Sequence[Statem
 
 
 def _format_title(view: StatementView) -> str:
-    return f"Statement {view.number} of {view.day.isoformat()}"
+    return f"Statement {view.number} for {view.day.isoformat()}"
 
 
 def _draw_figures(canvas: Canvas, pages: StatementPages, fonts: NameFonts) -> None:

@@ -14,7 +14,7 @@ from payintent.evm.port import ChainHeads
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
 
-_REQUEST_TIMEOUT_S = 2.0  # applies separately to the newest blocks and to the compared block
+_REQUEST_TIMEOUT_S = 2.0  # for each request: the newest block, and the block to compare
 _CACHE_S = 10.0
 _CHAINS_MAX = 100
 
@@ -40,7 +40,7 @@ class EndpointComparison:
         self._tasks: dict[str, asyncio.Task[list[EndpointStatus]]] = {}
 
     async def compare(self, chain: ChainRecord) -> list[EndpointStatus]:
-        """Compare a chain's endpoints within four seconds; returns [] if it has none."""
+        """Compare a chain's endpoints within four seconds, or return [] if it has none."""
         if (statuses := self._cache.get(chain.slug)) is not None:
             return statuses
         task = self._tasks.get(chain.slug)

@@ -87,7 +87,7 @@ def _apply(
         if proposed_steps:
             raise typer.Exit(EXIT_PROPOSED)
     if instructions:
-        fail(f"{len(instructions)} changes must be made manually")
+        fail(f"changes to make manually: {len(instructions)}")
 
 
 def _load_plan(file: Path) -> tuple[PlanConfig, list[PlanStep]]:

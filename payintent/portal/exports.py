@@ -166,8 +166,8 @@ async def get_events_export(visit: MemberVisit) -> Response:
 async def _read_events(visit: MemberVisit) -> AsyncGenerator[Sequence[_Ordered[DeliveryRecord]]]:
     """Yield pages of events.
 
-    Lists filtered by these states do not go back further than `SCANNED_MAX` events, so read all
-    events instead.
+    Lists of pending or delivered events do not go back further than `SCANNED_MAX` events, so read
+    all events instead.
     """
     query, state = lists.read_filters(visit), None
     if query.get("state") in ("pending", "delivered"):
@@ -207,7 +207,7 @@ async def get_payment_links_export(visit: MemberVisit) -> Response:
         fields = make_link_fields(stored, context.settings.pages_base)
         return {name: fields.get(name) for name in _LINK_COLUMNS}
 
-    # Counting the uses of a link takes long, so the pages are short.
+    # Counting the uses of a link is slow, so the pages are short.
     pages = read_pages(read_page, PAGE_ROWS)
     return await _stream(visit, "payment-links", _LINK_COLUMNS, pages, make_fields)
 

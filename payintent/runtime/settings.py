@@ -126,7 +126,7 @@ class Settings(BaseSettings):
     contain `checkout_url`.
     """
     api_base: BaseUrl = "http://127.0.0.1:8080/v1"
-    """Base URL at which gateways send callbacks. Flags are served from its origin."""
+    """Base URL to which gateways send callbacks. Flags are served from its origin."""
     console_base: Origin = ""
     """Origin at which a TLS proxy serves the operator console, such as
     `https://console.example.com`. If empty, the console is only available on loopback.
@@ -136,8 +136,8 @@ class Settings(BaseSettings):
     permanently bound to its host. Default: `/merchant` at the origin of `PAYINTENT_API_BASE`.
     """
     operator_contact: Contact = ""
-    """Your contact for merchants: an email address or an https URL. The portal shows it beside live
-    settings, which only you can change.
+    """How merchants can contact you: an email address or an https URL. The portal shows it next to
+    live settings, which only you can change.
     """
     packages_dir: str = ""
     """Folder with the packages that are served at `/packages/`. Default: the SDKs and plugins in

@@ -27,7 +27,7 @@ _KUBERNETES_SUFFIX = re.compile(
 )
 _WITHOUT_PREFIX = frozenset({"database_url", "database_direct_url", "database_read_url"})
 _QUOTED_CHARS_MAX = 40
-_BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
+_BOUNDS = (("ge", "of at least"), ("gt", "above"), ("le", "at most"))
 _NUMBER_NOUNS: dict[Any, str] = {int: "a whole number", float: "a number", Decimal: "a number"}
 
 
@@ -63,7 +63,7 @@ def _describe_problem(field: str, message: str, value: object) -> str:
     values = _describe_allowed_values(Settings.model_fields[field])
     if not values:
         return f"{name} {message}"
-    return f"{name} is {str(value)[:_QUOTED_CHARS_MAX]!r} and must be {values}"
+    return f"{name} is {str(value)[:_QUOTED_CHARS_MAX]!r} but must be {values}"
 
 
 def _describe_allowed_values(field: FieldInfo) -> str:
@@ -73,7 +73,7 @@ def _describe_allowed_values(field: FieldInfo) -> str:
     if field.annotation is bool:
         return "true or false"
     noun = _NUMBER_NOUNS.get(field.annotation)
-    return f"{noun}, {' and '.join(_describe_bounds(field.metadata))}" if noun else ""
+    return f"{noun} {' and '.join(_describe_bounds(field.metadata))}" if noun else ""
 
 
 def _describe_bounds(metadata: Iterable[Any]) -> Iterator[str]:

@@ -73,7 +73,7 @@ def placed(page: PageObject) -> list[Placed]:
 def test_the_first_page_has_every_figure_and_whose_it_is() -> None:
     [page] = pages_of(drawn(LINE))
     text = page.extract_text()
-    assert "Statement 3 of 2026-11-25" in text
+    assert "Statement 3 for 2026-11-25" in text
     assert "Shop (merchant 7)" in text
     assert "Asia/Bangkok" in text
     for figure in ("159000.00", "-46.11", "-590.00", "-1000.00", "157363.89"):

@@ -68,7 +68,7 @@ def test_what_only_the_environment_sets_is_left_to_a_person(run: Run, file: Path
     done = run("config", "apply", file)
     assert done.status == 1
     assert "[set PAYINTENT_ATTEMPTS_DAYS=30]\n" in done.out
-    assert done.err == "payintent: 1 changes must be made manually\n"
+    assert done.err == "payintent: changes to make manually: 1\n"
     assert run("config", "apply", file, PAYINTENT_ATTEMPTS_DAYS="30").status == 0
 
 

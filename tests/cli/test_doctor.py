@@ -214,9 +214,9 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("DATABASE_POOLED", "true", "needs DATABASE_DIRECT_URL"),
     ("WEBHOOK_LEASE_S", "10", "must exceed PAYINTENT_WEBHOOK_TIMEOUT_S"),
     ("AMOUNT_MIN", "2000000000", "must not exceed PAYINTENT_AMOUNT_MAX"),
-    ("AMOUNT_MAX", "NaN", "must be a number, above 0 and at most 1000000000000000"),
+    ("AMOUNT_MAX", "NaN", "must be a number above 0 and at most 1000000000000000"),
     ("CLOSING_PATIENCE_S", "nan", "must be a number"),
-    ("REQUESTS_MAX", "1.5", "must be a whole number, at least 1 and at most 1000000"),
+    ("REQUESTS_MAX", "1.5", "must be a whole number of at least 1 and at most 1000000"),
 ]
 
 
@@ -242,7 +242,9 @@ def test_every_number_has_bounds_and_says_them(examine: _Doctor, value: str) -> 
     found = examine.refusals(**{make_variable_name(name): value for name in _NUMBERS})
     assert len(_NUMBERS) > 50
     assert [text.split()[0] for _, text in found] == [make_variable_name(name) for name in _NUMBERS]
-    told = rf"\w+ is '{value}' and must be a (whole )?number, (at least|above) \d+ and at most \d+"
+    told = (
+        rf"\w+ is '{value}' but must be a (whole )?number (of at least|above) \d+ and at most \d+"
+    )
     assert [text for _, text in found if not re.fullmatch(told, text)] == []
 
 

@@ -215,8 +215,8 @@ async def test_settings_that_are_wrong_are_a_line_each(settings: Settings) -> No
     async with _started(settings, "worker", **wrong) as ended:
         status, written = await ended.end()
     assert status == 1
-    number, level = "a number, above 0 and at most 300", "one of DEBUG, INFO, WARNING, ERROR"
+    number, level = "a number above 0 and at most 300", "one of DEBUG, INFO, WARNING, ERROR"
     assert written == [
-        f"payintent: PAYINTENT_WEBHOOK_TIMEOUT_S is '-3' and must be {number}",
-        f"payintent: PAYINTENT_LOG_LEVEL is 'LOUD' and must be {level}",
+        f"payintent: PAYINTENT_WEBHOOK_TIMEOUT_S is '-3' but must be {number}",
+        f"payintent: PAYINTENT_LOG_LEVEL is 'LOUD' but must be {level}",
     ]

@@ -47,7 +47,7 @@ class Child:
         return "ready" if self.is_ready else "starting"
 
     def end(self, signal_number: signal.Signals) -> None:
-        """Send a signal that ends the process, and schedule its kill."""
+        """Send a signal that ends the process, and schedule a SIGKILL."""
         self.is_ending = True
         self.kill_at = min(self.kill_at, time.monotonic() + END_MAX_S)
         self.send(signal_number)
@@ -61,13 +61,13 @@ class Child:
         self.send(signal.SIGKILL)
 
     def read_channel(self) -> None:
-        """Read the message that the process is ready, which is the only message that it sends."""
+        """Read the ready message, the only message that the process sends."""
         with suppress(OSError):
             self.is_ready = self.channel.recv(len(READY)) == READY
         self.is_channel_closed = not self.is_ready
 
     def count_next_failures(self) -> int:
-        """Return the number of consecutive failures after an unexpected end."""
+        """Return the number of consecutive failures after an unexpected exit."""
         was_stable = self.is_ready and time.monotonic() - self.started_at >= _STABLE_AFTER_S
         return 1 if was_stable else self.failures + 1
 
