@@ -156,7 +156,7 @@ def _describe_receipts(session: Mapping[str, Any], language: Language) -> list[s
         return [language.t("deposit_none")] if session["payable"] else []
     if remaining == "0":
         return [language.t("deposit_enough", amount=total, chain=chain)]
-    received = language.number(f"{arrived.normalize():f}")
+    received = language.money(f"{arrived.normalize():f}", symbol)
     sentences = [language.t("deposit_received", received=received, total=total)]
     if pending != "0":
         amount = language.money(pending, symbol)

@@ -151,7 +151,7 @@ async def test_the_plain_code_holds_nothing_but_the_address(deposit: Deposit) ->
 async def test_a_partial_payment_asks_for_the_rest(deposit: Deposit) -> None:
     await deposit.arrives(12.75)
     assert await deposit.said() == (
-        "12.75 of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
+        "12.75 USDT of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
         " Send the remaining 12.75 USDT to the same address."
     )
     page = await deposit.page()
@@ -184,7 +184,7 @@ async def test_nothing_is_asked_for_shortly_before_the_deadline(deposit: Deposit
     await deposit.arrives(12.75)
     await deposit.api.world.rows("UPDATE payment SET expires_at = clock() + interval '50 s'")
     assert await deposit.said() == (
-        "12.75 of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
+        "12.75 USDT of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
         " There is not enough time left. Please don’t send anything now."
     )
     assert not await deposit.offers_address()

@@ -127,7 +127,9 @@ async def test_a_plain_wallet_pays_in_two_transfers_on_every_chain(
     await expect(page.locator(".figure")).to_have_text(f"25.5\u00a0{token}")
     await expect(page.locator("[data-details]")).to_contain_text(_NAMES[slug])
     await counter.send("10.000001")
-    await counter.says(f"10.000001 of 25.5\u00a0{token}", f"remaining 15.499999\u00a0{token}")
+    await counter.says(
+        f"10.000001\u00a0{token} of 25.5\u00a0{token}", f"remaining 15.499999\u00a0{token}"
+    )
     await expect(page.locator(".figure")).to_have_text(f"15.499999\u00a0{token}")
     await counter.send("15.499999")
     await counter.says("The full amount of 25.5")

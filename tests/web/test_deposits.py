@@ -56,7 +56,9 @@ async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
 
     await _send(deposits, address, _HALF)
     await deposits.ground.turn()
-    await _says(page, "12.75 of 25.5", "still being confirmed", "Send the remaining 12.75")
+    await _says(
+        page, "12.75\u00a0USDT of 25.5", "still being confirmed", "Send the remaining 12.75"
+    )
     await expect(page.locator(".figure")).to_have_text("12.75\u00a0USDT")
     await expect(page.locator("pay-copy").first).to_have_attribute("data-text", "12.75")
     await expect(page.locator(".address")).to_have_text(address)
@@ -173,7 +175,7 @@ async def test_the_page_is_complete_without_javascript(
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
     await page.get_by_role("link", name="Check status").click()
-    await _says(page, "12.75 of 25.5", "Send the remaining 12.75")
+    await _says(page, "12.75\u00a0USDT of 25.5", "Send the remaining 12.75")
     await expect(page.locator(".figure")).to_have_text("12.75\u00a0USDT")
     await deposits.transfer(session, TOTAL - _HALF)
     await deposits.ground.final()
