@@ -78,9 +78,9 @@ export default [
           allowProperties: [
             "accent-color", "color-scheme", "contain-intrinsic-size", "content-visibility", "inset", "inset-block-start",
             "margin-block", "margin-inline", "outline", "padding-block", "padding-inline", "scroll-margin-top", "scroll-padding-top",
-            "text-wrap", "user-select",
+            "text-autospace", "text-wrap", "user-select",
           ],
-          allowPropertyValues: { width: ["fit-content"], "word-break": ["break-word"] },
+          allowPropertyValues: { "overflow-wrap": ["anywhere"], width: ["fit-content"], "word-break": ["auto-phrase", "break-word"] },
           allowSelectors: ["focus-visible"],
         },
       ],
