@@ -164,11 +164,16 @@ def group_thousands(text: str) -> str:
 
 def format_display_amount(amount: str, currency: str) -> str:
     """Format an amount for display, such as `1,590.00 THB`. Fiat amounts have all decimals."""
+    return f"{format_display_number(amount, currency)} {currency}"
+
+
+def format_display_number(amount: str, currency: str) -> str:
+    """Format an amount for a table whose rows name the currency, such as `1,590.00`."""
     tender = TENDER.get(currency)
     decimals = 0 if tender is None or tender.is_crypto else tender.amount_decimals
     whole, _, fraction = amount.partition(".")
     fraction = fraction.ljust(decimals, "0")
-    return f"{group_thousands(whole)}{'.' if fraction else ''}{fraction} {currency}"
+    return f"{group_thousands(whole)}{'.' if fraction else ''}{fraction}"
 
 
 def round_half_up(value: Decimal, decimals: int) -> Decimal:

@@ -20,7 +20,12 @@ from payintent.core.errors import (
     RefusedError,
     StorageUnavailableError,
 )
-from payintent.core.money import format_display_amount, format_rate, group_thousands
+from payintent.core.money import (
+    format_display_amount,
+    format_display_number,
+    format_rate,
+    group_thousands,
+)
 from payintent.http.application import Handler
 from payintent.http.bodies import BodyTooLargeError
 from payintent.http.errors import Failure, render_failures
@@ -91,7 +96,11 @@ def _format_time(moment: datetime | None) -> str:
 
 
 cast("dict[str, Any]", _templates.filters).update(
-    time=_format_time, rate=format_rate, amount=group_thousands, money=format_display_amount
+    time=_format_time,
+    rate=format_rate,
+    amount=group_thousands,
+    money=format_display_amount,
+    number=format_display_number,
 )
 _POLICY = content_security_policy(scripts=ScriptSources(), styles=[_STYLE.csp_source])
 

@@ -13,6 +13,7 @@ from payintent.core.money import (
     CURRENCIES,
     format_amount,
     format_display_amount,
+    format_display_number,
     parse_amount,
     round_half_up,
     round_up,
@@ -162,3 +163,4 @@ def test_money_has_separators_and_the_decimals_of_its_currency(
     amount: str, currency: str, shown: str
 ) -> None:
     assert format_display_amount(amount, currency) == shown
+    assert format_display_number(amount, currency) == shown.partition(" ")[0]

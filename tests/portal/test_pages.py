@@ -432,6 +432,7 @@ async def test_finance_sees_what_is_owed_and_each_days_statement(api: Api, finan
     [owed] = (await api.send("GET", "/v1/balance", headers=api.bearer())).json["data"]
     assert f"{float(owed['amount']):,.2f} THB" in listed
     page = words(await finance.get(f"/merchant/statements/{statement_id}"))
+    assert "Opening 0.00" in page
     assert "Closing 12,345.67" in page
     assert "adjustments adjustment" in page
     assert created.json["id"] not in page
