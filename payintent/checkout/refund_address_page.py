@@ -10,6 +10,7 @@ from payintent.checkout.context import CheckoutContext, get_checkout_context
 from payintent.checkout.rendering import (
     HEADERS,
     common_fields,
+    keep_linkable_urls,
     page_language,
     render_page,
     with_error_pages,
@@ -71,7 +72,7 @@ async def _render(
     style = page_style(merchant.accent_colour)
     fields: dict[str, Any] = common_fields(language) | {
         "title": f"{language.t('refund_address')} · {merchant.name}",
-        "merchant": merchant,
+        "merchant": keep_linkable_urls(merchant),
         "amount": language.money(refund.amount, refund.token),
         "chain": refund.chain_name,
         "address": refund.destination and _format_address(refund.destination),

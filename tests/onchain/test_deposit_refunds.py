@@ -10,6 +10,7 @@ import pytest
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ConflictError
 from payintent.evm.abi import to_checksum_address
+from payintent.merchants.operations import SetMerchantProfile
 from payintent.payment_sessions.expire import expire_stranded
 from payintent.payments.model import Payment
 from payintent.refunds.create import refund_case
@@ -227,6 +228,29 @@ async def test_a_buyer_enters_the_address_on_the_page_that_the_checkout_links(
     assert BUYER in re.sub(r"<[^>]*>", "", page)
     assert await stage.world.stands(refund) == QUEUED
     assert f'<a href="http://pay.test{path}"' in (await api.send("GET", checkout)).body.decode()
+
+
+async def test_the_page_says_that_the_shop_is_refunding_until_it_has_refunded(
+    stage: Stage, api: Api
+) -> None:
+    world = stage.world.ground.world
+    support = SetMerchantProfile(
+        merchant_id=world.merchant_id, support_url="https://shop.test/help"
+    )
+    await world.perform(support)
+    refund = await stage.world.ask(stage.payment)
+    await stage.enter(refund, BUYER)
+    path = f"/c/refund/{world.service.refund_address_links.create_code(refund.id)}"
+    page = (await api.send("GET", path)).body.decode()
+    assert "is refunding your payment" in page
+    assert '<a href="https://shop.test/help"' in page
+    assert "Secured by payintent" in page
+    await stage.world.turn()
+    await stage.world.ground.final()
+    await stage.world.turn()
+    page = (await api.send("GET", path)).body.decode()
+    assert "The refund was sent to this address" in page
+    assert "is refunding your payment" not in page
 
 
 async def test_the_language_of_the_checkout_stays_on_the_page_for_the_address(

@@ -80,7 +80,7 @@ async def deposit_over(gallery: Gallery) -> Visit:
 async def deposit_embedded(gallery: Gallery) -> Visit:
     """An address does not need a wallet in the page, so a frame can show it."""
     bill, _ = await (await gallery.deposits()).bill()
-    return visit_of(bill, embedded(gallery), ready=".address")
+    return visit_of(bill, embedded(gallery), ready="[data-embed] .address")
 
 
 @state

@@ -159,6 +159,7 @@ class Gallery:
         """Return a merchant that is paid at addresses on the same chain."""
         if not self._deposits:
             world = await _other(self.plain, "Nimbus Deposits")
+            await self._allow_frames(world)
             ground = replace(await self.ground(), world=world, methods={}, moved_s=_MOVED_S)
             self._deposits.append(await add_factory(ground, "USDT"))
         return self._deposits[0]
@@ -184,12 +185,15 @@ class Gallery:
             self._stack.callback(chain.stop)
             world = await _other(self.plain, "Nimbus Tokens")
             await _offer(world, world.account_id, "card", "Card")
-            await world.perform(
-                SetMerchantProfile(merchant_id=world.merchant_id, allowed_origins=[self.origin])
-            )
+            await self._allow_frames(world)
             entered = await self._stack.enter_async_context(chain_world(world, url))
             self._ground.append(entered)
         return self._ground[0]
+
+    async def _allow_frames(self, world: World) -> None:
+        await world.perform(
+            SetMerchantProfile(merchant_id=world.merchant_id, allowed_origins=[self.origin])
+        )
 
 
 @asynccontextmanager
