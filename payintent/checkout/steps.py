@@ -173,7 +173,9 @@ def _describe_obstacle(session: Mapping[str, Any], language: Language) -> list[s
     if reason is None or session["remaining"]["amount"] == "0":
         return []
     if reason == "deadline_near":
-        return [language.t("deposit_late")]
+        is_unpaid = session["status"] == "awaiting_payment"
+        keys = ("deposit_late",) if is_unpaid else ("deposit_late", "deposit_refund")
+        return [language.t(key) for key in keys]
     if reason in {"chain_halted", "chain_not_watched"}:
         return [language.t("deposit_chain_away", chain=session["chain"]["name"])]
     return [language.t("wallet_ended")]

@@ -175,7 +175,7 @@ async def test_the_full_amount_hides_the_address(deposit: Deposit) -> None:
 async def test_another_token_is_reported_and_does_not_pay(deposit: Deposit) -> None:
     await deposit.arrives(25.5, _OTHER_TOKEN)
     said = await deposit.said()
-    assert "No payment received yet. We also received a different token." in said
+    assert "No payment received yet. We received a different token." in said
     assert "Please send only USDT." in said
     assert await deposit.offers_address()
 
@@ -186,6 +186,8 @@ async def test_nothing_is_asked_for_shortly_before_the_deadline(deposit: Deposit
     assert await deposit.said() == (
         "12.75 USDT of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
         " There is not enough time left. Please don’t send anything now."
+        " Keep the link to this page."
+        " If your transfer is refunded, you can enter the address for the refund here."
     )
     assert not await deposit.offers_address()
 
