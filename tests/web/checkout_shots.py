@@ -91,11 +91,12 @@ async def _shoot_language(
 
 async def take_whole_page(page: Page, path: Path, width: int) -> None:
     """Take a full-page screenshot with a tall screen, because browsers stitch badly."""
-    await page.set_viewport_size({"width": width, "height": _HEIGHTS_PX[width]})
-    height: int = await page.evaluate("document.documentElement.scrollHeight")
-    high = max(height, _HEIGHTS_PX[width])
-    await page.set_viewport_size({"width": width, "height": high})
-    await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    height, needed = 0, _HEIGHTS_PX[width]
+    while needed > height:  # a row's height is an estimate until the row is on the screen
+        height = needed
+        await page.set_viewport_size({"width": width, "height": height})
+        await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        needed = await page.evaluate("document.documentElement.scrollHeight")
     await page.screenshot(path=path)
 
 
