@@ -1,6 +1,7 @@
 """Create a payment for a buyer who uses a payment link."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
@@ -21,10 +22,13 @@ from payintent.payments.create import CreatedPayment, InvalidCreateRequest, repl
 from payintent.payments.model import OPEN, UNPAID, Payment, PaymentStatus
 from payintent.payments.schemas import CreatePaymentBody, parse_create_request
 from payintent.payments.screen import FraudScreening
+from payintent.runtime.caches import TtlMap
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.settings import Settings
 
 _BUYER_DIGEST_BYTES = 16
+USED_UP_CACHE_S = 1.0
+_USED_UP_CACHE_SIZE = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +49,22 @@ class LinkPayments:
     merchants: MerchantDirectory
     limiter: MerchantRateLimiter
     screening: FraudScreening
+    used_up_links: TtlMap[UUID, bool] = field(
+        default_factory=lambda: TtlMap(USED_UP_CACHE_S, _USED_UP_CACHE_SIZE, time.monotonic)
+    )
 
     async def find_state(self, link: PaymentLink) -> LinkState:
+        """Return the state for the link's page, which can be `USED_UP` for a second too long.
+
+        Checking a link with thousands of uses is slow if all of them have a payment.
+        """
         now = await get_current_time(self.database)
-        has_slot = await link_store.has_free_slot(self.database, link.id)
-        return link.find_state(now, is_used_up=not has_slot)
+        is_used_up = self.used_up_links.get(link.id)
+        if is_used_up is None:
+            is_used_up = not await link_store.has_free_slot(self.database, link.id)
+            if is_used_up:
+                self.used_up_links.set(link.id, True)
+        return link.find_state(now, is_used_up=is_used_up)
 
     async def open_payment(self, order: LinkOrder) -> Payment:
         """Return the payment of an order: the browser's open payment, or a new payment.

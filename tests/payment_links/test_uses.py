@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -15,9 +16,11 @@ from payintent.fraud.model import FraudDeniedError, FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.payment_links import store as link_store
 from payintent.payment_links.model import LinkClosedError, LinkState, PaymentLink
+from payintent.payment_links.open_payment import USED_UP_CACHE_S
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.expire import expire_pending
 from payintent.payments.model import Payment
+from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
 from tests.payment_links.linking import make_link, make_link_payments, order
 from tests.support.fakes import captured, declined
@@ -419,4 +422,18 @@ async def test_in_any_history_a_link_never_has_more_payments_than_uses(
                 await ends[name](world, payment)
         held_count = len(await holders(world, link))
         assert held_count == await uses(world, link) <= max_uses
-        assert (await links.find_state(link) is LinkState.USED_UP) == (held_count == max_uses)
+        state = await make_link_payments(world).find_state(link)
+        assert (state is LinkState.USED_UP) == (held_count == max_uses)
+
+
+async def test_a_link_that_is_used_up_is_checked_once_a_second(world: World) -> None:
+    now = 0.0
+    link = await make_link(world, max_uses=1)
+    cache: TtlMap[UUID, bool] = TtlMap(USED_UP_CACHE_S, 10, lambda: now)
+    links = replace(make_link_payments(world), used_up_links=cache)
+    payment = await links.open_payment(order(link))
+    assert await links.find_state(link) is LinkState.USED_UP
+    await fail(world, payment)
+    assert await links.find_state(link) is LinkState.USED_UP
+    now = USED_UP_CACHE_S
+    assert await links.find_state(link) is LinkState.OPEN
