@@ -377,7 +377,7 @@ class Settings(BaseSettings):
     expire_every_s: Interval = 1.0
     """Interval between checks for overdue payments."""
     expire_batch_max: Batch = 500
-    """Maximum number of payments that a transaction expires."""
+    """Maximum number of payments that a worker expires in a transaction."""
     measure_every_s: Interval = 15.0
     """Interval at which the backlog metrics are measured."""
     inquire_every_s: Interval = 1.0
