@@ -283,7 +283,7 @@ async def open_service(
 ) -> Service:
     """Open a service, waiting up to `wait_s` for the database; None waits without limit.
 
-    `gateways`, keyed by provider, replaces all adapters except the adapters of the test mode.
+    `gateways`, keyed by provider, replaces all adapters except the test-mode adapters.
     `process` labels the database connections. `on_delay` is called if the database does not respond
     promptly. Raises `UnusableAddressError` or `GatewayPackageError` before connecting, and
     `EncryptionKeyError` if the secrets do not match the database.

@@ -170,7 +170,10 @@ def _reverse_entry(row: Row) -> LedgerEntry:
 
 
 async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
-    """Record changes in the amounts that disputes hold or deducted. Lock the captures first."""
+    """Record changes in the amounts that disputes hold or have deducted.
+
+    Lock the captures first.
+    """
     rows = await tx.fetch(
         f"""
         SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor

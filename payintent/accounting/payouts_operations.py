@@ -281,7 +281,8 @@ async def _reverse_payout(
 ) -> AnyRecord:
     """Mark a payout as reversed.
 
-    Raises `NOT_FOUND` if the payout does not exist, and `CONFLICT` if it is already reversed.
+    Raises `NOT_FOUND` if the payout does not exist, and `CONFLICT` if it has already been
+    reversed.
     """
     await table.lock(tx, payout_id)
     record = await _require_payout(tx, table, payout_id)

@@ -102,7 +102,7 @@ class StatementLineView:
     fact: str
     id: str  # the id of the refund, case, capture, dispute, payout or adjustment
     payment_id: str | None
-    amount: str  # of payments: before fee and tax
+    amount: str  # for payments: before fees and tax
     fee: str
     tax: str
     net: str

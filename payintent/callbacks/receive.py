@@ -323,8 +323,8 @@ async def handle_callback(
 ) -> CallbackResponse:
     """Verify a callback, apply it, and return the response that the gateway expects.
 
-    Raises `UNAUTHORIZED` if the account's credentials do not verify the callback, and `BAD_REQUEST`
-    for a callback type that must be disabled at the gateway.
+    Raises `UNAUTHORIZED` if the callback cannot be verified with the account's credentials, and
+    `BAD_REQUEST` for a callback type that must be disabled at the gateway.
     """
     account, gateway = connection.account, connection.gateway
     try:

@@ -31,8 +31,8 @@ class NewCallback:
 async def add(tx: Tx, new_callbacks: Sequence[NewCallback]) -> dict[tuple[int, str], UUID | None]:
     """Store callbacks with distinct keys; return the payment ids of the new callbacks by key.
 
-    The payment id is None if the callback has no session, or if the account does not have the
-    session yet. In the latter case, the callback is applied when the session is stored.
+    The payment id is None if the callback has no session, or if the session has not been stored
+    for the account yet. In the latter case, the callback is applied when the session is stored.
     """
     # Sorted, so that concurrent batches cannot deadlock.
     sorted_callbacks = sorted(

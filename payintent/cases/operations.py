@@ -64,7 +64,7 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
 
 
 class ShowCase(ReadOperation[CaseDetails], frozen=True, kw_only=True):
-    """Show a case, with the expected and the received amount."""
+    """Show a case, with the expected and received amounts."""
 
     action: ClassVar[str] = "case.show"
     case_id: CaseId

@@ -83,7 +83,7 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCase:
-    """A case to open, unless a case of this kind exists for the same objects."""
+    """A case to open, unless a case of this kind already exists for the same objects."""
 
     id: UUID
     kind: CaseKind
@@ -139,7 +139,7 @@ async def open_case(
     subject: str | None = None,
     note: str = "",
 ) -> UUID | None:
-    """Open a case; return None if a case of this kind exists for the same objects."""
+    """Open a case; return None if a case of this kind already exists for the same objects."""
     case = NewCase(
         id=tx.id_generator.new_id(),
         kind=kind,

@@ -255,7 +255,7 @@ def _check_receiver(subject: str, response: bytes, receiver: bytes) -> CheckResu
 
 
 def describe_endpoint_fault(name: str, error: ChainUnavailableError) -> str:
-    """Describe an endpoint's error using its name, never its URL."""
+    """Describe an endpoint's error, giving the endpoint's name but never its URL."""
     fault = str(error).rpartition(": ")[2]
     return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
 
@@ -334,7 +334,7 @@ async def token_decimals_match(
 ) -> bool:
     """Return whether every enabled token has the configured decimals.
 
-    Otherwise the chain must not be watched: confusing 6 with 18 decimals changes an amount by a
+    Otherwise the chain must not be watched: confusing 6 decimals with 18 changes an amount by a
     factor of 10^12. Raises `ChainUnavailableError` if no endpoint responds.
     """
     for token in tokens:

@@ -77,7 +77,7 @@ def _require(chain: ChainRecord | None, slug: str) -> ChainRecord:
 
 
 def parse_checksum_address(name: str, text: str) -> bytes:
-    """Parse a `0x` address with a valid checksum; raises `BAD_REQUEST`."""
+    """Parse a `0x` address; raises `BAD_REQUEST` if it or its checksum is invalid."""
     try:
         return parse_address(text)
     except ValueError as error:
@@ -308,10 +308,10 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
 
 
 class SweepNow(ChangeOperation[ChainView], frozen=True, kw_only=True):
-    """Sweep all final deposits of a chain now, including addresses that could not be swept.
+    """Sweep all final deposits of a chain now, including those whose sweep failed.
 
     Amounts below the token's `sweep_minimum` are not swept, and the gas price limit applies. If no
-    sweeper is set, the deposits are swept as soon as a sweeper is set.
+    sweeper is set, the deposits are swept as soon as one is set.
     """
 
     action: ClassVar[str] = "chain.sweep-now"
@@ -372,7 +372,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         )
 
     def _parse_deposit_amounts(self) -> dict[str, Decimal]:
-        """Parse the thresholds for sweeps and surpluses; raises `BAD_REQUEST`."""
+        """Parse the thresholds for sweeps and surpluses; raises `BAD_REQUEST` if one is invalid."""
         texts: dict[str, str | None] = {name: getattr(self, name) for name in _DEPOSIT_AMOUNTS}
         amounts = {name: text for name, text in texts.items() if text is not None}
         for name, text in amounts.items():
@@ -381,7 +381,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         return {name: Decimal(text) for name, text in amounts.items()}
 
     def _parse_auto_refund_minimum(self) -> Decimal:
-        """Parse the minimum amount of automatic refunds; raises `BAD_REQUEST`."""
+        """Parse the minimum amount of automatic refunds; raises `BAD_REQUEST` if it is invalid."""
         if self.auto_refund_from is None or not TOKEN_AMOUNT.fullmatch(self.auto_refund_from):
             raise BadRequestError("auto_refund_from must be a number of tokens, such as 7.5")
         return Decimal(self.auto_refund_from)
@@ -414,7 +414,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         return token
 
     async def _get_token(self, database: Executor) -> TokenRecord:
-        """Return the current token; raises `NOT_FOUND`."""
+        """Return the current token; raises `NOT_FOUND` if it does not exist."""
         await require_chain(database, self.chain)
         by_symbol = {
             token.symbol: token for token in await chain_store.list_tokens(database, self.chain)

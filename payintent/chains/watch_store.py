@@ -97,7 +97,7 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 async def list_stranded(
     database: Executor, chain: str, unwatched_for: timedelta, limit: int
 ) -> list[StrandedPayment]:
-    """List overdue payments without a case on a chain unwatched for at least `unwatched_for`."""
+    """List overdue payments without a case, on a chain unwatched for at least `unwatched_for`."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id
@@ -139,7 +139,7 @@ async def reserve_gas(database: Executor, chain: str, gas: int) -> bool:
 
 
 async def list_remaining_gas(database: Executor) -> dict[str, int | None]:
-    """Return today's remaining gas by chain, or None if automatic refunds are off."""
+    """Return today's remaining gas by chain; None for chains without automatic refunds."""
     rows = await database.fetch(
         f"""
         SELECT k.chain,

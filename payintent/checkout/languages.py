@@ -12,7 +12,7 @@ from typing import Any
 from payintent.core.languages import LOCALES
 
 _RIGHT_TO_LEFT = frozenset({"ar"})
-_OLD_CODES = {"in": "id"}  # the former code for Indonesian, still sent by Java
+_OLD_CODES = {"in": "id"}  # the former code for Indonesian, still sent by older Java versions
 #: Subtags that indicate simplified Chinese; our Chinese translation is traditional.
 _SIMPLIFIED = frozenset({"hans", "cn", "my", "sg"})
 _HEADER_CHARS_MAX = 500

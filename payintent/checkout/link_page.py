@@ -1,8 +1,8 @@
 """The page of a payment link, on which a buyer creates a payment.
 
 Only a submitted form creates a payment, because link previews and crawlers also open the page. A
-cookie identifies the browser's last payment with the link, so that a returning buyer continues the
-same payment.
+cookie identifies the browser's last payment with the link, so that a buyer who comes back continues
+the same payment.
 """
 
 import unicodedata
@@ -156,8 +156,8 @@ def normalize_amount(text: str, language: Language) -> str:
     """Convert an amount that a buyer entered in local notation to a plain decimal.
 
     Digits of any script become ASCII digits. The language's separators are accepted if every group
-    has three digits, and a single comma with one or two digits is a decimal comma. Other text is
-    returned unchanged, and is rejected as an amount.
+    has three digits, and a single comma followed by one or two digits is treated as a decimal
+    comma. Other text is returned unchanged, and is later rejected as an amount.
     """
     if len(text) > _AMOUNT_CHARS_MAX:
         return text

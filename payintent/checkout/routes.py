@@ -68,7 +68,7 @@ async def post_quotes(visit: CheckoutVisit) -> Response:
 
 @visits.checkout_route
 async def post_cancel(visit: CheckoutVisit) -> Response:
-    """`POST /checkout/{checkout_id}/cancel`: cancel a PENDING payment without a webhook."""
+    """`POST /checkout/{checkout_id}/cancel`: cancel a PENDING payment; no webhook is sent."""
     await visits.cancel_checkout(visit)
     return json_response({"status": "cancelled"})
 

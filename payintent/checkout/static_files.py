@@ -181,7 +181,7 @@ def _read_source(name: str) -> str:
 
 
 def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
-    """Return the path at which we serve a merchant's picture; None if known to be unavailable."""
+    """Return the path at which we serve a merchant's picture; None if it is unavailable."""
     if (
         url is None
         or len(url) >= _URL_CHARS_MAX

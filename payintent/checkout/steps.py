@@ -60,7 +60,7 @@ class DepositStep(WalletStep):
 
     @property
     def accepts_payment(self) -> bool:
-        """Whether the buyer should send more. The page shows no address otherwise."""
+        """Whether the buyer should send more. Otherwise, the page shows no address."""
         return self.session["payable"] and self.session["remaining"]["amount"] != "0"
 
     @property
@@ -79,7 +79,7 @@ class DepositStep(WalletStep):
 async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
     """Return the wallet or deposit step; None if the next action is not on a chain.
 
-    Also None if the session has ended. The page then shows that it is waiting.
+    It is also None if the session has ended; the page then shows that it is waiting.
     """
     if action["type"] != "onchain_session":
         return None

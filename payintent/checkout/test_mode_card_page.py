@@ -105,7 +105,7 @@ async def _load_page(request: Request, context: CheckoutContext) -> _CardPage:
 
 
 def _page_language(request: Request, page: _CardPage) -> Language:
-    """Return the language of the checkout, whose return URL has its `lang` parameter."""
+    """Return the checkout's language, given by the `lang` parameter of the return URL."""
     requested_locale = parse_qs(urlsplit(page.return_url).query).get("lang", [None])[0]
     accept_language = request.headers.get("accept-language", "")
     locale = negotiate_language(requested_locale, accept_language, page.merchant.locale)

@@ -275,7 +275,7 @@ def to_one_line(text: str) -> str:
 
 
 def wrap_at_terminal(line: str, indent: int) -> str:
-    """Wrap a line at the terminal's width, indenting the rest. Piped output is unchanged."""
+    """Wrap a line at the terminal's width, indenting wrapped lines. Piped output is unchanged."""
     if not sys.stdout.isatty():
         return line
     import shutil
@@ -319,7 +319,7 @@ def confirm(action: str, changes: Sequence[str]) -> None:
 
 @contextmanager
 def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
-    """Show a progress bar at a terminal, or print progress lines elsewhere."""
+    """Show a progress bar in a terminal, or print progress lines elsewhere."""
     if not sys.stderr.isatty():
         yield _print_progress_lines(action, total)
         return

@@ -54,7 +54,7 @@ def _export(
 
 
 def _diff(file: Path = _File, as_json: bool = Json) -> None:
-    """Print the changes that `apply` would make; exit status 1 if the installation differs."""
+    """Print the changes that `apply` would make; exit with status 1 if there are any."""
     _, steps = _load_plan(file)
     _print_plan(steps, as_json=as_json)
     raise typer.Exit(_EXIT_DIFFERENT if steps else 0)

@@ -55,7 +55,7 @@ def get_default_process_count(settings: Settings) -> int:
 
 
 def _is_this_host(host: str) -> bool:
-    """Return whether `host`, a socket directory or an address with a port, is this machine."""
+    """Return whether `host` (a socket directory, or an address with a port) is on this machine."""
     name = host.rpartition(":")[0].strip("[]")
     try:
         return ip_address(name).is_loopback

@@ -105,7 +105,7 @@ def _open_comparison(
 
 @contextmanager
 def _show_file_progress(file: Path) -> Generator[Callable[[int], None]]:
-    """Show progress at a terminal if the file is large."""
+    """Show progress in a terminal if the file is large."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

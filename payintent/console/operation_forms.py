@@ -37,7 +37,7 @@ _CONTROLS: dict[Any, str] = {
 
 
 class InvalidFieldError(RefusedError):
-    """A form field has an invalid value. The message is shown beside the field."""
+    """A form field has an invalid value. The message is shown next to the field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(ErrorCode.BAD_REQUEST, message)

@@ -54,7 +54,7 @@ async def get_operation(visit: OperatorVisit) -> Response:
 
 
 async def post_operation(visit: OperatorVisit) -> Response:
-    """`POST /operations/{subject}/{verb}`: make a dry run, ask for confirmation, or execute."""
+    """`POST /operations/{subject}/{verb}`: perform a dry run, ask for confirmation, or execute."""
     operation_type = _find_allowed_operation(visit)
     if not issubclass(operation_type, ChangeOperation):
         raise BadRequestError(f"{operation_type.action} is read-only; use GET")

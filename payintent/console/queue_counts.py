@@ -1,4 +1,4 @@
-"""The counts of open entries that the navigation shows beside the queues."""
+"""The counts of open entries that the navigation shows next to the queues."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ QUEUE_UNITS: Mapping[str, str] = {
 
 
 class QueueCounts:
-    """Caches the counts, so that all operators of a process share a query every two seconds."""
+    """Caches the counts for two seconds, so that a process shares a query among all operators."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._cache: TtlCache[QueueFigures] = TtlCache(self._read, _EMPTY, _MAX_AGE_S, monotonic)
 
     async def get(self, *, is_changed: bool = False) -> Mapping[str, int]:
-        """Return the counts by label. After a change (`is_changed`), they are counted again."""
+        """Return the counts by label. After a change (`is_changed`), the entries are recounted."""
         if is_changed:  # a query that is in progress may have missed the change
             self._cache.invalidate()
             figures = await count_queues(self._database)
@@ -46,5 +46,5 @@ class QueueCounts:
 
 
 def format_queue_count(count: int) -> str:
-    """Format a count, as `99+` if it is higher."""
+    """Format a count, or return `99+` if it is higher."""
     return str(count) if count < QUEUE_COUNT_MAX else f"{QUEUE_COUNT_MAX - 1}+"

@@ -273,7 +273,7 @@ def is_long(value: object) -> bool:
 
 
 def add_break_opportunities(value: object) -> Markup:
-    """Let browsers break long words: after the punctuation of URLs, or within long identifiers.
+    """Let browsers break long words: after punctuation in URLs, or within long identifiers.
 
     Short words with punctuation, such as dates, are kept whole.
     """

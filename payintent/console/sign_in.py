@@ -107,7 +107,7 @@ async def post_end_session(visit: OperatorVisit) -> Response:
 
 
 def sanitize_next_path(text: str) -> str:
-    """Return `text` if it is a path on our own site, or `/`."""
+    """Return `text` if it is a path on our own site, otherwise `/`."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\"))
     if not is_path or len(text) > _NEXT_CHARS_MAX or not text.isprintable() or "\\" in text:
         return "/"

@@ -30,7 +30,7 @@ def parse_ip_address(text: str) -> Address | None:
     return _parse_cached(text) if len(text) <= _ADDRESS_CHARS_MAX else None
 
 
-@lru_cache(maxsize=_CACHE_SIZE)  # the peer and client address of every request is parsed
+@lru_cache(maxsize=_CACHE_SIZE)  # the peer and client addresses of every request are parsed
 def _parse_cached(text: str) -> Address | None:
     try:
         address = ip_address(text)

@@ -143,7 +143,7 @@ def format_smallest_units(
 ) -> str | None:
     """Format smallest units as an amount; returns None if the token's decimals are unknown.
 
-    A token without a transfer on a chain is a test token.
+    If `on_chain` is False, a token amount is in test tokens.
     """
     is_token = currency in TENDER and TENDER[currency].is_crypto
     if on_chain:

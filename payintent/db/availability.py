@@ -83,7 +83,7 @@ class ServerFacts:
 
 
 async def read_facts(database: Database) -> ServerFacts:
-    """Read the server's facts. The clock difference is accurate to the duration of the query."""
+    """Read facts about the server. The clock difference may be off by the query's duration."""
     started_at = time.time()
     [row] = await database.fetch(
         "SELECT current_setting('server_version_num')::int AS version,\n"

@@ -152,7 +152,10 @@ class Database(Executor):
         return self._payer_sealing
 
     async def open(self) -> None:
-        """Connect. Raises `StorageUnavailableError`, or `DatabaseRefusedError` if it is final."""
+        """Connect.
+
+        Raises `StorageUnavailableError`, or `DatabaseRefusedError` if the failure is permanent.
+        """
         self._pool.release(await self._borrow())
 
     async def close(self) -> None:

@@ -29,7 +29,7 @@ _FIRST_CUSTOM_OID = 16_384  # lower OIDs are the same on every server (FirstNorm
 #: again for each connection.
 _built_in_types: dict[frozenset[int], Sequence[Row]] = {}
 
-#: The database is unreachable, is shutting down, or ended our session. The caller may retry.
+#: The database is unreachable, is shutting down, or has ended our session. The caller may retry.
 UNAVAILABLE: tuple[type[BaseException], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,

@@ -114,7 +114,7 @@ Record = TypeVar("Record")
 def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
     """Build a slotted dataclass from the columns with the same names as its fields.
 
-    `values` are the fields that have no column or a different type than the column.
+    `values` are the fields that have no column, or whose type differs from the column's.
     """
     names: tuple[str, ...] = getattr(record, "__slots__")  # noqa: B009
     return record(**{name: row[name] for name in names if name not in values} | values)

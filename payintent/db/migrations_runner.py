@@ -157,7 +157,7 @@ async def _acquire_lock(connection: Connection) -> None:
 
 
 async def list_pending_migrations(url: str) -> list[str]:
-    """Return the names of migrations that are not applied or were applied with different SQL.
+    """Return the names of migrations that are pending or were applied with different SQL.
 
     Raises `StorageUnavailableError`, or `PermissionDeniedError` if a privilege is missing.
     """

@@ -381,7 +381,10 @@ class RpcChainReader:
         return final, latest
 
     def _narrow_span(self, endpoint: str, blocks: int) -> BlockRangeTooLargeError:
-        """Halve the span, to at least one block; a refused single block is an `RpcFaultError`."""
+        """Halve the span, to at least one block.
+
+        If an endpoint refuses a single block, an `RpcFaultError` is raised instead.
+        """
         self._search_limits[endpoint].narrow_span(blocks)
         self._endpoints[endpoint].count_fault(RpcFault.RANGE)
         return BlockRangeTooLargeError(f"{endpoint} refuses to search {blocks} blocks")

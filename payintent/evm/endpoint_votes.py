@@ -1,10 +1,10 @@
 """Compare the logs of final deposits and sweeps that a chain's endpoints report.
 
 A log is accepted if two endpoints report it with the same facts, such as the time of its block. If
-the endpoints differ, every endpoint is queried for the blocks of the doubtful logs alone. A log
-that is missing at two endpoints is dropped. A log that is neither accepted nor dropped is unproven:
-the cursor advances, and the caller sets the log aside. If a chain has a single endpoint, a search
-of a log's block alone must also find the log.
+the endpoints differ, every endpoint is queried for only the blocks of the doubtful logs. A log that
+is missing at two endpoints is dropped. A log that is neither accepted nor dropped is unproven: the
+cursor advances, and the caller sets the log aside. If a chain has a single endpoint, a search of
+only the log's block must also find the log.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from payintent.db.database import Database, Executor
 from payintent.runtime.waiting import Waiters
 
 RETRY_AFTER_S = 1
-#: Maximum number of buyers in this process that wait for a gateway, per account and per merchant.
+#: Maximum number of buyers who wait for a gateway in this process, per account and per merchant.
 #: Waiting buyers do not occupy a request slot, so their number must be limited separately.
 WAITING_PER_ACCOUNT_MAX = 128
 WAITING_PER_MERCHANT_MAX = 64

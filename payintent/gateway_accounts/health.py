@@ -110,7 +110,7 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
 
 
 async def open_circuit(database: Executor, account_id: int, channel: str, detail: str) -> bool:
-    """Open a circuit. Each pause is twice as long as the previous pause, up to five minutes.
+    """Open a circuit. Each pause is twice as long as the previous one, up to five minutes.
 
     `detail` describes the last failure. Returns False if another process has just opened the
     circuit.

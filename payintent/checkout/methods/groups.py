@@ -55,7 +55,7 @@ class MethodOption:
 
     @property
     def total(self) -> dict[str, Any] | None:
-        """The quote whose total to show; None if the totals of the choices differ."""
+        """The quote whose total is shown; None if the totals of the choices differ."""
         names = ("total_amount", "fee_mode", "fee_amount", "estimated_tax")
         totals = {tuple(choice.quote[name] for name in names) for choice in self.choices}
         return self.choices[0].quote if len(totals) == 1 else None

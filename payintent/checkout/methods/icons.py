@@ -1,7 +1,7 @@
 """Icons of payment methods, tokens and chains.
 
 All drawings are original. A method with a brand has a tile with its initials instead of the brand's
-logo, because the owners' rules do not allow logos in other software.
+logo, because the owners' rules do not allow their logos in other software.
 """
 
 import re
@@ -82,7 +82,7 @@ _CHAIN_FIGURES: Mapping[str, tuple[str, str]] = {
 
 
 def choose_icon(kind: str, label: str) -> str:
-    """Choose the icon of a payment method without a brand by its kind, or by its label's words."""
+    """Choose the icon of a method without a brand by its kind, or by the words in its label."""
     if kind in _KIND_ICONS:
         return _KIND_ICONS[kind]
     return next((name for name, pattern in _LABEL_PATTERNS if pattern.search(label)), "page")

@@ -17,7 +17,7 @@ _CARD_OF_PROVIDER = re.compile(r"Card \((.+)\)")
 
 
 def method_name(quote: Quote, language: Language) -> str:
-    """Return the operator's label for the language, otherwise translate a built-in label."""
+    """Return the operator's label for the language, or the translation of a built-in label."""
     if translation := quote.label_translations.get(language.locale):
         return translation
     label = quote.label
@@ -35,7 +35,7 @@ def method_name(quote: Quote, language: Language) -> str:
 
 
 def chain_name(quote: Quote, chain: ChainRecord | None, language: Language) -> str:
-    """Return the operator's label for the language, otherwise the chain's name."""
+    """Return the operator's label for the language, or the chain's name if there is none."""
     if translation := quote.label_translations.get(language.locale):
         return translation
     return chain.name if chain else quote.label.removeprefix(f"{quote.token} on ")

@@ -32,8 +32,8 @@ SIDE_PX = 256
 #: JPEG is decoded at a reduced size. PNG needs 4 bytes per pixel, WebP about 17.
 PIXELS_MAX = {"JPEG": 16_000_000, "PNG": 9_000_000, "WEBP": 9_000_000}
 FORMATS = tuple(PIXELS_MAX)
-#: Maximum scans in a JPEG; progressive files have about ten. Each scan can be as short as 31 bytes
-#: but is decoded over all pixels, so a malicious file of 4 MiB would take twenty minutes.
+#: Maximum number of scans in a JPEG; progressive files have about ten. Each scan can be as short as
+#: 31 bytes but covers all pixels, so decoding a malicious file of 4 MiB would take twenty minutes.
 SCANS_MAX = 100
 _SCAN = b"\xff\xda"  # unambiguous: ff is followed by 00 in compressed data
 _QUALITY = 80
@@ -71,7 +71,7 @@ def _check_size(picture: Image.Image) -> None:
 
 
 def _check_scans(picture: Image.Image, content: bytes) -> None:
-    """Reject small JPEG files that would take very long to decode."""
+    """Reject small JPEG files that would take a very long time to decode."""
     if picture.format == "JPEG" and content.count(_SCAN) > SCANS_MAX:
         raise PictureUnavailableError(f"more than {SCANS_MAX} scans")
 
