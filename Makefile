@@ -23,7 +23,7 @@ demo: $(VENV)/sandbox ## Run a payment to each final status, and refunds, in a r
 tools: $(VENV)/dev ## Install the tools of tests and drills: Node packages, Chromium, Java, nginx, PHP and others
 	@$(BIN)/python -m tools.prepare
 
-test: tools ## Run the tests that a change can plausibly break, in five minutes (PYTEST_ARGS="tests/webhooks -x" selects some)
+test: tools ## Run the tests that a change could plausibly break, in five minutes (PYTEST_ARGS="tests/webhooks -x" selects some)
 	$(PYTEST) -m "not full and not long" $(PYTEST_ARGS)
 
 test-all: tools ## Run all tests except the long ones
