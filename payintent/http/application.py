@@ -2,7 +2,7 @@
 
 Starlette tries its routes one after another and wraps each request in three exception layers, which
 cost more than most handlers. The cost of this application does not depend on the number of routes.
-Its responses are the same, except that a 405 response lists all methods of the path.
+Its responses are the same as Starlette's, except that a 405 response lists all methods of the path.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

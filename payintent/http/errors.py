@@ -39,7 +39,7 @@ REFUSALS = Counter(
 
 
 class RefusalLog:
-    """Logs each reason's first refusal immediately, and later refusals as a count per second."""
+    """Logs the first refusal for each reason immediately, then a count of refusals per second."""
 
     def __init__(self, period_s: float = _PERIOD_S) -> None:
         self._period_s = period_s

@@ -120,8 +120,8 @@ class ViewerReader:
     def get_viewer_address(self, request: Request) -> str | None:
         """Return the viewer's address, or `UNREADABLE_ADDRESS` if the headers are ambiguous.
 
-        Returns None if no proxy is declared, because the address may then be a proxy's, or if a
-        trusted proxy does not send an address, as in its own requests. In `X-Forwarded-For` and
+        Returns None if a trusted proxy does not send an address, as in its own requests, or if no
+        proxy is declared, because the address may then be a proxy's. In `X-Forwarded-For` and
         `Forwarded`, the last address that is not a trusted proxy's is used, because a client can
         forge everything before it.
         """

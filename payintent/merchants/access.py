@@ -36,7 +36,7 @@ _CACHE_SIZE = 10_000
 class Authenticator:
     """Authenticates API keys, which are looked up by public part and compared by digest.
 
-    Merchants are cached for `cache_s` seconds, so a revocation may be delayed by this time.
+    Merchants are cached for `cache_s` seconds, so a revocation may take that long to take effect.
     """
 
     def __init__(

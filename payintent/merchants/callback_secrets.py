@@ -29,7 +29,7 @@ class CallbackSecretRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackSecretTimes:
-    """The creation and expiry of a callback secret, without the secret itself."""
+    """The creation and expiry times of a callback secret, without the secret itself."""
 
     id: UUID
     created_at: datetime

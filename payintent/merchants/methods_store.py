@@ -24,7 +24,7 @@ from payintent.merchants.model import (
 
 MethodKind = Literal["card", "redirect", "qr", "onchain"]
 METHODS_MAX = 200  # per merchant
-_ATTEMPTS_MAX = 3  # for recording a catalog that other processes also record
+_ATTEMPTS_MAX = 3  # for recording a catalog that other processes are also recording
 
 #: SQL expression: the part that makes a method unavailable, or NULL.
 _UNAVAILABLE_PART = """

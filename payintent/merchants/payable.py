@@ -24,7 +24,7 @@ class Restrictions:
     crypto_listed: frozenset[str] = frozenset()  # countries restricted now or in the past
 
     def allows_crypto(self, country: str | None, viewer: str | None) -> bool:
-        """Return whether crypto is allowed in the quotes' country and in the viewer's country.
+        """Return whether both the country of the quotes and the viewer's country allow crypto.
 
         An unknown country (None) is not restricted.
         """

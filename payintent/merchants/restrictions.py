@@ -24,7 +24,7 @@ class Restriction:
 
 
 async def list_restrictions(database: Executor) -> list[Restriction]:
-    """List restrictions by type and country, including lifted restrictions."""
+    """List restrictions, including lifted restrictions, sorted by type and country."""
     rows = await database.fetch(
         """
         SELECT type, country, active, changed_at

@@ -214,7 +214,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 
 async def has_gone_live(database: Executor, merchant_id: int | None = None) -> bool:
-    """Return whether the merchant (by default, any merchant) is live and was ever activated."""
+    """Return whether the merchant (by default, any merchant) is live and has been activated."""
     return await database.value(
         """
         SELECT EXISTS (
@@ -228,7 +228,7 @@ async def has_gone_live(database: Executor, merchant_id: int | None = None) -> b
 
 
 async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
-    """Return whether any payment was ever paid, even if it has since been refunded."""
+    """Return whether any payment has ever been paid, even if it has since been refunded."""
     return await database.value(
         """
         SELECT EXISTS (

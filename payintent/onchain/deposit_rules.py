@@ -67,7 +67,7 @@ def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
 
     A session that can still be paid collects transfers until they reach the amount or its deadline
     is final. A session that can no longer be paid reports its transfers as they arrive. These are
-    added up per token, so that many small transfers do not open a case each.
+    added up per token, so that many small transfers do not each open a case.
     """
     if not evidence.is_current:
         return _capture_per_token(evidence.deposits)
@@ -86,7 +86,7 @@ def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
 def decide_deposit_session(evidence: DepositEvidence) -> SessionReport:
     """Decide the state of a session whose transfers do not result in a capture.
 
-    Captures are only reported by `decide_captures`. A session with transfers stays in progress
+    Captures are reported only by `decide_captures`. A session with transfers stays in progress
     until they are captured.
     """
     if not _is_deadline_final(evidence):

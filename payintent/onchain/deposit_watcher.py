@@ -167,8 +167,8 @@ class DepositWatcher:
         if not addresses:
             await self._skip_blocks(cursor, chain_cursor)
             return False
-        # A new address is read from the cursor's position at its creation, which may be a few
-        # blocks earlier.
+        # A new address is read from the position that the cursor had when the address was created,
+        # which may be a few blocks earlier.
         new_block = open_addresses.from_block
         start = min(cursor.block, cursor.block if new_block is None else new_block) + 1
         newest = max(head.latest.number for head in heads)

@@ -223,7 +223,7 @@ class DepositRecheck:
 
 @dataclass(frozen=True, slots=True)
 class RecheckSchedule:
-    """How often deposits are read again, up to which address age, and how many blocks back."""
+    """How often, for addresses of what age, and how many blocks back deposits are read again."""
 
     every: timedelta
     age: timedelta

@@ -1,8 +1,8 @@
 """Classifies and settles each final log exactly once.
 
-Transfers are settled in the transaction that moves the cursor. Refund logs are only stored in that
-transaction. Each refund log is settled later in a separate transaction, which locks the payment,
-the capture and the refund, as every refund settlement does.
+Transfers are settled in the transaction that moves the cursor. That transaction only stores refund
+logs. Each refund log is settled later in a separate transaction, which locks the payment, the
+capture and the refund, as every refund settlement does.
 """
 
 import collections

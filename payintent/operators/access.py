@@ -60,7 +60,7 @@ class OperatorApi:
 async def check_operator_token(
     database: Database, encryption: Encryption, token: api_key.ApiKeyText
 ) -> AuthenticatedOperator:
-    """Return the operator that a token belongs to; raises `UNAUTHORIZED` if it is invalid."""
+    """Return the operator that a token belongs to. Raises `UNAUTHORIZED` if it is invalid."""
     operator = await tokens_store.find_by_public_id(database, token.public_id)
     if operator is None or not hmac.compare_digest(operator.digest, encryption.digest(token.text)):
         raise UnauthorizedError(
@@ -80,7 +80,7 @@ def read_fields(body: bytes) -> dict[str, Any]:
 
 
 def pop_reason(fields: dict[str, Any]) -> str:
-    """Remove and return the field `why`; raises `BAD_REQUEST` unless it is a string."""
+    """Remove and return the field `why`. Raises `BAD_REQUEST` unless it is a string."""
     reason = fields.pop("why", "")
     if not isinstance(reason, str):
         raise BadRequestError("why must be a string")

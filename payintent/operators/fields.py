@@ -125,7 +125,7 @@ def is_database_id(number: int) -> bool:
 
 
 def parse_before(prefix: str, text: str | None, field: str = "before") -> UUID | None:
-    """Parse a list cursor, the last id of the previous page; returns None for None."""
+    """Parse a list cursor, the last id of the previous page. Returns None for None."""
     if text is None:
         return None
     uuid = ids.parse_id(prefix, text)
@@ -135,7 +135,7 @@ def parse_before(prefix: str, text: str | None, field: str = "before") -> UUID |
 
 
 def parse_day(field: str, text: str | None) -> date | None:
-    """Parse a day such as 2026-01-31; returns None for None."""
+    """Parse a day such as 2026-01-31. Returns None for None."""
     if text is None:
         return None
     try:
@@ -190,7 +190,8 @@ class ParameterForm(TypedDict, total=False):
     repeated_as: (
         str  # name of a repeatable option for a list; the default is a comma-separated list
     )
-    any_text: bool  # whether the help omits a choice's values; an invalid value exits with status 1
+    #: Whether the help omits a choice's values. The exit status for an invalid value is then 1.
+    any_text: bool
     is_file: bool  # whether a list is read from a file with one item per line
     defaults_to_reason: bool  # whether the default is the operator's reason
 

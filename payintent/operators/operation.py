@@ -153,7 +153,7 @@ class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.VIEWER
 
     async def read(self, context: OperationContext) -> R:
-        """Return the result; raises `RefusedError` for invalid arguments."""
+        """Return the result. Raises `RefusedError` for invalid arguments."""
         raise NotImplementedError
 
 
@@ -173,7 +173,7 @@ class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
         before: object,
         after: object,
     ) -> TimeRange:
-        """Check the fields and return the time range; raises `BAD_REQUEST` or `NOT_FOUND`."""
+        """Check the fields and return the time range. Raises `BAD_REQUEST` or `NOT_FOUND`."""
         check_list_limit(self.limit)
         check_cursor(self.order, before, after)
         await check_merchant(context.database, self.merchant_id)

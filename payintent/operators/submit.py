@@ -43,7 +43,7 @@ def find_operation(operations: Mapping[str, OperationType], action: str) -> Oper
 
 
 def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: bool) -> T:
-    """Create an operation from its fields; raises `BAD_REQUEST` with the name of an invalid field.
+    """Create an operation from its fields. Raises `BAD_REQUEST` with the name of an invalid field.
 
     Unless `strict`, numbers and booleans may be given as text.
     """
@@ -104,7 +104,7 @@ async def count_changes(
 
 
 async def run_operation(context: OperationContext, operation: AnyOperation[R], actor: Actor) -> R:
-    """Run an operation; raises `CONFLICT` if it needs approval."""
+    """Run an operation. Raises `CONFLICT` if it needs approval."""
     if (
         isinstance(operation, ChangeOperation)
         and actor.role is not None

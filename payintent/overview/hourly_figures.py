@@ -16,7 +16,7 @@ SETTLING_DELAY_S = 3.0
 CLOSING_DELAY = timedelta(minutes=10)
 RETENTION = timedelta(days=31)
 _HOUR = timedelta(hours=1)
-#: Tolerated difference between the database's clock and the clocks that generate ids.
+#: Tolerated difference between the database's clock and the clocks of the hosts that generate ids.
 _SKEW = timedelta(minutes=1)
 _RECOUNT_SKEW = timedelta(hours=1)
 _STATEMENT_S = 60.0
@@ -85,7 +85,7 @@ async def _update_figures(tx: Tx, outcomes: list[OutcomeCount]) -> bool:
 
 
 async def _close_hour(tx: Tx, hour: datetime) -> None:
-    """Recount an hour from scratch, and delete figures past their retention."""
+    """Recount an hour from scratch, and delete figures whose retention period has ended."""
     await tx.extend_timeouts(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour = $1", hour)
     await tx.fetch("DELETE FROM hourly_figure WHERE hour < $1", hour - RETENTION)

@@ -165,7 +165,7 @@ _CONVERSION: LiteralString = """
     ) f) AS conversion
 """
 # Failed deliveries have no index by age. Scheduled retries are counted per merchant, so that a
-# large backlog does not hide other merchants. Due deliveries are only counted among the first
+# large backlog does not hide other merchants. Due deliveries are counted only among the first
 # `COUNT_MAX` pending deliveries.
 _WAITING: LiteralString = f"""
     (SELECT json_build_object(
@@ -263,7 +263,7 @@ async def count_queues(database: Executor) -> QueueFigures:
 
 
 async def get_webhook_overdue_s(database: Executor) -> float:
-    """Return how many seconds the oldest delivery is overdue, with an index probe per merchant."""
+    """Return how many seconds the oldest delivery is overdue, using an index probe per merchant."""
     return await database.value(
         WAITING_MERCHANTS
         + """

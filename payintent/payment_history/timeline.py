@@ -17,7 +17,7 @@ from payintent.payment_history.store import HistoryEntry, HistoryPage
 from payintent.payments.model import Payment
 
 Details = dict[str, Any]
-#: Tolerated clock skew between hosts; an audit entry's id starts with the time of its host.
+#: Tolerated clock skew between hosts; an audit entry's id starts with its host's clock time.
 _SKEW_MS = 3_600_000
 _BODY_FIELDS = frozenset({"body", "answer"})
 

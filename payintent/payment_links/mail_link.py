@@ -33,7 +33,8 @@ async def mail_link(
 ) -> None:
     """Store an email with a link. Its audit entry does not contain the recipient.
 
-    `form_key` identifies the form. The same submission has no effect until its mail has been sent.
+    `form_key` identifies the form. Until the mail has been sent, a repeated submission has no
+    effect.
 
     Raises `BAD_REQUEST` for an invalid address or language, `LinkClosedError`, and `RATE_LIMITED`.
     """

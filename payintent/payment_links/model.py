@@ -20,7 +20,7 @@ class LinkState(StrEnum):
     OPEN = "OPEN"
     INACTIVE = "INACTIVE"  # deactivated
     EXPIRED = "EXPIRED"
-    USED_UP = "USED_UP"  # every use has an open or a paid payment
+    USED_UP = "USED_UP"  # every use has an open or paid payment
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class LinkClosedError(RefusedError):
 def choose_amount(
     terms: LinkTerms, entered_amount: str | None, minimum: Decimal, maximum: Decimal
 ) -> str:
-    """Return the amount of a payment. An entered amount is only used if the link has no amount.
+    """Return the amount of a payment. An entered amount is used only if the link has no amount.
 
     `minimum` and `maximum` are the general limits for payments. Raises `INVALID_AMOUNT`.
     """

@@ -67,9 +67,9 @@ class LinkPayments:
         return link.find_state(now, is_used_up=is_used_up)
 
     async def open_payment(self, order: LinkOrder) -> Payment:
-        """Return the payment of an order: the browser's open payment, or a new payment.
+        """Return the payment for an order: the browser's open payment, or a new payment.
 
-        An open payment with another amount is replaced if no method has been selected. Raises
+        An open payment with a different amount is replaced if no method has been selected. Raises
         `LinkClosedError` if the link does not accept another payment, `INVALID_AMOUNT`,
         `FraudDeniedError`, and the errors of `POST /payments`.
         """
@@ -131,7 +131,7 @@ class LinkPayments:
 
 
 async def _take_slot(link_id: UUID, tx: Tx, payment_id: UUID) -> None:
-    """Take a slot for a new payment; raises `LinkClosedError` if the link has closed."""
+    """Take a slot for a new payment. Raises `LinkClosedError` if the link has closed."""
     link = await link_store.lock(tx, link_id)
     closed_state = link.find_closed_state(await get_current_time(tx))
     if closed_state is not None:

@@ -83,7 +83,7 @@ def compute_link_fingerprint(body: CreateLinkBody) -> bytes:
 def read_link_terms(
     body: CreateLinkBody, merchant: AuthenticatedMerchant, settings: Settings, now: datetime
 ) -> LinkTerms:
-    """Validate the terms in the same way as for a payment; raises the first error."""
+    """Validate the terms in the same way as for a payment. Raises the first error."""
     require_accepting_payments(merchant.activation)
     require_payable_currency(body.currency, merchant.payable_currencies, pegged=True)
     if body.amount is not None and (body.amount_min, body.amount_max) != (None, None):

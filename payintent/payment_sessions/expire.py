@@ -126,7 +126,7 @@ class StrandedSession:
 async def _describe_unavailability(
     database: Executor, session: Session, providers: Collection[str]
 ) -> str:
-    """Return why the session's gateway is unavailable; raises `CONFLICT` if it is available."""
+    """Return why the session's gateway is unavailable. Raises `CONFLICT` if it is available."""
     provider, account = session.quote.provider, f"account {session.quote.account_id}"
     availability = await get_availability(database, session.id)
     if availability is None or provider not in providers:
@@ -147,7 +147,7 @@ async def _describe_unavailability(
 async def require_stranded_session(
     database: Executor, snapshot: PaymentSnapshot, providers: Collection[str]
 ) -> StrandedSession:
-    """Return the session of a stranded payment; raises `CONFLICT` if it can end automatically.
+    """Return the session of a stranded payment. Raises `CONFLICT` if it can end automatically.
 
     `providers` are the providers whose adapter is installed.
     """

@@ -71,7 +71,7 @@ async def settle_sessions(tx: Tx, reports: Sequence[ReportedSession]) -> list[Pa
 async def _decide_report(
     tx: Tx, records: LockedRecords, item: ReportedSession
 ) -> Settlement | None:
-    """Decide the effect of a report; returns None if its money is already recorded."""
+    """Decide the effect of a report. Returns None if its money is already recorded."""
     report = item.report
     payment, session = records.payments[item.payment_id], records.sessions[item.session_id]
     stored_capture = report.capture and records.captures.get(

@@ -31,7 +31,7 @@ class LockedCapture:
     chain: str | None
     payer: bytes | None  # the sender's chain address, until it is erased; None for a deposit
     is_deposit: bool  # paid to a deposit address
-    approval_above_minor: int | None  # daily amount above which a second operator must approve
+    approval_above_minor: int | None  # daily amount above which refunds need approval
     token_decimals: int | None
     merchant_approval_above: Decimal | None  # the merchant's threshold; gateway captures only
 

@@ -20,7 +20,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("expire")
 _CONCURRENT_TRANSACTIONS = 3  # during a backlog
-_BATCHES_PER_TASK = 10  # then the worker checks whether it should stop
+_BATCHES_PER_TASK = 10  # afterwards, the worker checks whether it should stop
 
 
 async def expire_due_pending(database: Database, limit: int) -> bool:

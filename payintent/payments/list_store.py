@@ -70,8 +70,8 @@ class NewestPayments:
     """Queries for the newest payments of each merchant, with one query per index.
 
     Each query has a single upper bound, because an index scan starts at a single bound, and the
-    planner might choose the wrong bound of two. The indexes on currency and status are sorted
-    within each combination of both, so the newest payments of each combination are read and merged.
+    planner might choose the wrong one of two. The indexes on currency and status are sorted within
+    each combination of both, so the newest payments of each combination are read and merged.
     The NULLS order selects the index: no column is NULL, but the NULLS order differs by index.
     """
 

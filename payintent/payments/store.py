@@ -283,7 +283,7 @@ async def get_change_markers(database: Executor, payment_ids: Sequence[UUID]) ->
 
     It covers the payment's version, the session's status and its chain transfers. If there is a
     transfer, it also covers the chain head, which determines the number of confirmations. Final
-    deposits count, because a transfer can be final when it is first seen.
+    deposits are included, because a transfer can be final when it is first seen.
     """
     rows = await database.fetch(
         """

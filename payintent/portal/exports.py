@@ -166,8 +166,8 @@ async def get_events_export(visit: MemberVisit) -> Response:
 async def _read_events(visit: MemberVisit) -> AsyncGenerator[Sequence[_Ordered[DeliveryRecord]]]:
     """Yield pages of events.
 
-    Lists of pending or delivered events do not go back further than `SCANNED_MAX` events, so read
-    all events instead.
+    Lists of pending or delivered events do not go back further than `SCANNED_MAX` events, so all
+    events are read instead.
     """
     query, state = lists.read_filters(visit), None
     if query.get("state") in ("pending", "delivered"):

@@ -1,4 +1,4 @@
-"""Requests of signed-in members: sessions, rights, forms, page templates and error pages."""
+"""Requests from signed-in members: sessions, rights, forms, page templates and error pages."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ def render_portal_page(
 
 @dataclass(frozen=True, slots=True)
 class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
-    """A request of a signed-in member. Every query must be restricted to `merchant_id`."""
+    """A request from a signed-in member. Every query must be restricted to `merchant_id`."""
 
     @property
     def merchant_id(self) -> int:
@@ -190,7 +190,7 @@ def make_session_cookie(settings: Settings) -> forms.SignInCookie:
 
 
 def make_visitor_cookie(settings: Settings) -> forms.SignInCookie:
-    """Return the cookie that binds forms and challenges to a browser before it signs in."""
+    """Return the cookie that binds forms and challenges to a browser before the user signs in."""
     return forms.SignInCookie("payintent_visitor", _is_secure(settings), _VISITOR_S)
 
 
@@ -245,7 +245,7 @@ def member_page(
 
 
 async def take_change_token(visit: MemberVisit) -> None:
-    """Limit the rate of changes on the test side; raises `RATE_LIMITED`."""
+    """Limit the rate of changes on the test side. Raises `RATE_LIMITED`."""
     await visit.context.limiter.take_change_token(visit.merchant_id)
 
 

@@ -138,7 +138,7 @@ def _count(query: LiteralString) -> LiteralString:
 
 
 async def _erase_payers(database: Database, days: int, limit: int) -> int:
-    """Erase payer data from old payments, as the operation `payer.erase` does."""
+    """Erase payer data from old payments, as the `payer.erase` operation does."""
     async with database.transaction() as tx:
         rows = await tx.fetch(_PAYERS + " FOR UPDATE OF p SKIP LOCKED", days, limit)
         if rows:

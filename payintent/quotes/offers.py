@@ -1,6 +1,6 @@
-"""Decide for each payment method whether it is offered for a payment, or why it is not.
+"""Decide for each payment method whether it is offered for a payment, and if not, why.
 
-Buyers are offered the quotes. Operators also read the refusals. Each rule is therefore written
+Buyers see only the quotes, whereas operators also see the refusals. Each rule is therefore written
 once, and returns a refusal with its reason.
 """
 

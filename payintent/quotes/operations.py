@@ -99,8 +99,8 @@ def _explain_everywhere(
 ) -> Iterator[QuoteExplanation]:
     """Explain a method for buyers in every country.
 
-    If it is not offered in any country, the reason is taken from the country that is closest to an
-    offer.
+    If it is not offered in any country, the reason is taken from the country in which it comes
+    closest to being offered.
     """
     refusal = find_method_refusal(terms, method)
     if refusal is not None:

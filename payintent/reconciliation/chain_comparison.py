@@ -68,7 +68,7 @@ async def read_holdings(
     refund_senders: Sequence[bytes],
     block: int,
 ) -> list[Holdings]:
-    """Read each token's balances of the receiver and the refund senders at a block.
+    """Read the balances of each token at a block, for the receiver and the refund senders.
 
     Balances that are more than a few hours old are available only from archive nodes.
     """

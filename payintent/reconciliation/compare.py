@@ -212,7 +212,7 @@ class ComparedFile:
     cases: Sequence[NewCase]
 
     async def open_cases(self, tx: Tx) -> ReconciliationResult:
-        """Open a case for each difference; raises `RefusedError` if there are too many."""
+        """Open a case for each difference. Raises `RefusedError` if there are too many."""
         check_difference_count(self.result.difference_count)
         case_count, inquiry_count = await open_cases(tx, self.cases)
         return replace(self.result, opened=case_count, asked=inquiry_count)

@@ -14,13 +14,13 @@ from payintent.db.database import Executor, Tx
 from payintent.gateways.settlement_reports import ProviderFileLine
 
 _ACCOUNTS_MAX = 100_000
-_STATEMENT_S = 30 * 60  # a million lines exceed the usual statement timeout
+_STATEMENT_S = 30 * 60  # for a million lines, the usual statement timeout is too short
 _LOCK_S = 30
 #: Enough to sort and hash a million lines in a few batches instead of hundreds.
 _WORK_MEMORY = "64MB"
 _LINE_COLUMNS = ("number", "type", "reference", "our_id", "amount", "currency", "at")
 _get_columns = attrgetter(*_LINE_COLUMNS)
-#: A currency's decimals; expects the table of decimals aliased as `u`. The default is
+#: A currency's decimals; expects the table of decimals to have the alias `u`. The default is
 #: MINOR_DECIMALS_DEFAULT, repeated here because queries must be literals.
 DECIMALS: LiteralString = "coalesce(u.decimals, 2)"
 

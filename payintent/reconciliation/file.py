@@ -202,7 +202,7 @@ class ProviderFile:
 def open_provider_file(
     path: Path, on_progress: Callable[[int], None] = _ignore_progress
 ) -> ProviderFile:
-    """Compute a file's digest; raises `InvalidProviderFileError` if the file cannot be read.
+    """Compute a file's digest. Raises `InvalidProviderFileError` if the file cannot be read.
 
     `on_progress` is called with the size of each read, both now and when the lines are read.
     """

@@ -107,7 +107,7 @@ async def _compare_days(
 def _find_due_day(account: ReportingAccount, now: datetime) -> date | None:
     """Return the oldest completed day that still has to be compared, or None.
 
-    An account without any run starts with yesterday.
+    For an account without any runs, this is yesterday.
     """
     yesterday = (now - COMPLETION_DELAY).date() - timedelta(days=1)
     if account.open_run_name is not None:

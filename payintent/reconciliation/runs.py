@@ -134,7 +134,7 @@ async def _compare(
 
 @asynccontextmanager
 async def record_failures(database: Database, run: ClaimedRun) -> AsyncGenerator[None]:
-    """Mark the run as failed if the block raises, so that it does not block later runs.
+    """Mark the run as failed if the `with` block raises, so that it does not delay later runs.
 
     If the database or the chain is unavailable, the error propagates instead, and a worker resumes
     the run when its lease expires.

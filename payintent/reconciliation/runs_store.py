@@ -107,7 +107,7 @@ async def get_provider(database: Executor, account_id: int) -> str:
 
 
 async def claim(database: Executor, run: NewRun) -> ClaimedRun:
-    """Start a run or take over an abandoned run; raises `LockTimeoutError` if it is locked."""
+    """Start a run or take over an abandoned run. Raises `LockTimeoutError` if it is locked."""
     row = await database.row(
         """
         INSERT INTO reconciliation_run (id, account_id, source, name, sha256, status, lease_until)

@@ -45,14 +45,14 @@ class FileSource(Protocol):
     name: str
 
     def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
-        """Yield pages of files from all accounts; raises `SourceUnavailableError`.
+        """Yield pages of files from all accounts. Raises `SourceUnavailableError`.
 
         Files remain in the source after their comparison, so there may be many.
         """
         ...
 
     def open(self, file: SourceFile) -> AbstractAsyncContextManager[Path]:
-        """Make a file available at a local path; raises `SourceUnavailableError`."""
+        """Make a file available at a local path. Raises `SourceUnavailableError`."""
         ...
 
     async def close(self) -> None: ...

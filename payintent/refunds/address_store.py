@@ -100,7 +100,7 @@ async def set_buyer_address(tx: Tx, refund_id: UUID, destination: str, step: Ref
 async def is_own_address(database: Executor, address: bytes) -> bool:
     """Return whether an address is a token, or one of our contracts, accounts or deposit addresses.
 
-    Addresses of all chains count, because buyers confuse chains.
+    Addresses on all chains count, because buyers may confuse chains.
     """
     row = await database.row(
         """

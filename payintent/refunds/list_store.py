@@ -236,8 +236,8 @@ async def sum_unapproved_on_chain(
 async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
     """Return a merchant's total of unapproved refunds at gateways in the last day.
 
-    The total is in smallest units of the captures' currency. Refunds made directly at the gateway
-    do not count. Takes a lock, so that no concurrent transaction can add to the total.
+    The total is in the smallest units of the captures' currency. Refunds made directly at the
+    gateway do not count. Takes a lock, so that no concurrent transaction can add to the total.
     """
     await tx.fetch(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",

@@ -150,7 +150,7 @@ class ShowAddressLink(ChangeOperation[RefundAddressLink], frozen=True, kw_only=T
         )
 
     async def _get_request(self, database: Executor) -> RefundAddressRequest:
-        """Return the refund; raises `UNPROCESSABLE` or `CONFLICT` if it has no usable link."""
+        """Return the refund. Raises `UNPROCESSABLE` or `CONFLICT` if it has no usable link."""
         refund = await _require_refund(database, self.refund_id)
         request = await address_store.get_request(database, refund.id)
         if request is None:
@@ -201,7 +201,7 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
         check_text("destination", self.destination, _DESTINATION_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
-        """Reserve and queue the refund; raises the same errors as the merchant's API."""
+        """Reserve and queue the refund. Raises the same errors as the merchant's API."""
         payment = (await require_payment(tx, self.payment_id)).payment
         request = CreateRefundRequest(
             merchant_id=payment.merchant_id,

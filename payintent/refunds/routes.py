@@ -115,7 +115,7 @@ class RefundRoutes:
 
 
 def read_refund_filter(query: Mapping[str, str], merchant_id: int) -> MerchantRefundFilter:
-    """Parse the query parameters of a refund list; raises `BAD_REQUEST` for invalid values."""
+    """Parse the query parameters of a refund list. Raises `BAD_REQUEST` for invalid values."""
     status, since, cursor = query.get("status"), query.get("updated_since"), query.get("cursor")
     if status is not None and status not in set(RefundStatus):
         raise BadRequestError(f"status must be one of {', '.join(RefundStatus)}")

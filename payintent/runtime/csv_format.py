@@ -11,7 +11,7 @@ from payintent.runtime.json_format import encode_json, format_timestamp
 
 #: Leading characters that make a spreadsheet treat a cell as a formula, or that end a cell.
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-#: A spreadsheet with a different separator starts a new cell here, even inside quotation marks.
+#: A spreadsheet that uses a different separator starts a new cell here, even between quotes.
 _INNER_FORMULA = re.compile("(?<=[;\t\r\n])(?=[=+@\uff1d\uff0b\uff0d\uff20-])")
 
 

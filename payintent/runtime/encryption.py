@@ -1,6 +1,6 @@
 """Encryption of stored secrets with a key ring, and digests of API keys.
 
-Each secret is bound to its row, and cannot be decrypted for another row.
+Each secret is bound to its row, and cannot be decrypted for a different row.
 """
 
 import base64
@@ -81,7 +81,7 @@ def decrypt_credentials(
 ) -> tuple[bytes, bool]:
     """Decrypt an account's credentials, and return whether they are bound to its provider and URL.
 
-    Raises `EncryptionKeyError` if they were encrypted for another provider or URL.
+    Raises `EncryptionKeyError` if they were encrypted for a different provider or URL.
     """
     try:
         return encryption.decrypt(

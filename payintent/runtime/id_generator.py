@@ -14,7 +14,7 @@ _RANDOM_END = 1 << ids.TIMED_RANDOM_BITS
 
 
 class IdGenerator:
-    """Creates ids. Their time, from `unix_ms`, is only used for ordering."""
+    """Creates ids. Their time, from `unix_ms`, is used only for ordering."""
 
     def __init__(self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._unix_ms = unix_ms

@@ -150,7 +150,7 @@ def _check_ports(text: str) -> str:
 
 @cache
 def make_tls_context(ca_file: str) -> ssl.SSLContext:
-    """Create a TLS client context that trusts the authorities of the system and of a file."""
+    """Create a TLS client context that trusts the system's authorities and those in a file."""
     context = ssl.create_default_context()
     context.load_verify_locations(cafile=ca_file)
     return context

@@ -104,7 +104,10 @@ class BuyerSimulator:
         return await self._apply(payment, session.id, request)
 
     async def dispute(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
-        """Apply an action of the buyer's bank to a paid payment. Returns the same as `pay`."""
+        """Apply an action of the buyer's bank to a paid payment.
+
+        The result is the same as for `pay`.
+        """
         if await self._is_key_used(snapshot.payment, request):
             return await self._repeat_callbacks(snapshot)
         session = snapshot.session

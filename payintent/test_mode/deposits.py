@@ -33,7 +33,8 @@ class TestTransfer:
 async def add_transfer(tx: Tx, session_id: UUID, transfer: TestTransfer) -> TestSession | None:
     """Store a transfer to a session's address, and the resulting reports.
 
-    Returns None if the session does not exist, has too many transfers, or nothing remains to pay.
+    Returns None if the session does not exist or has too many transfers, or if the transfer would
+    be empty because nothing remains to be paid.
     """
     locked_session = await test_store.lock_session(tx, session_id)
     if locked_session is None:

@@ -195,7 +195,7 @@ class TestCallback:
 
 
 def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSession | None:
-    """Enter a card; returns None if it is not a test card or the session does not accept cards."""
+    """Enter a card. Returns None if it is not a test card or the session does not accept cards."""
     card = TEST_CARDS.get(number)
     if card is None or session.status is not TestSessionStatus.OPEN:
         return None
@@ -218,7 +218,7 @@ def enter_test_card(session: TestSession, number: str, now: datetime) -> TestSes
 
 
 def complete_challenge(session: TestSession, *, approved: bool) -> TestSession | None:
-    """Answer a 3-D Secure challenge; returns None if no challenge is open."""
+    """Answer a 3-D Secure challenge. Returns None if no challenge is open."""
     if session.status is not TestSessionStatus.CHALLENGE:
         return None
     if approved:
@@ -227,7 +227,7 @@ def complete_challenge(session: TestSession, *, approved: bool) -> TestSession |
 
 
 def cancel_for_buyer(session: TestSession) -> TestSession | None:
-    """Cancel a session for the buyer; returns None if it is not waiting for the buyer."""
+    """Cancel a session for the buyer. Returns None if it is not waiting for the buyer."""
     if session.status not in _AWAITING_BUYER:
         return None
     return replace(session, status=TestSessionStatus.CANCELLED)
@@ -241,7 +241,7 @@ def close_test_session(session: TestSession) -> TestSession:
 
 
 def set_dispute_state(session: TestSession, state: DisputeState) -> TestSession | None:
-    """Open or end a session's dispute; returns None if it is not paid or the dispute has ended."""
+    """Open or end a session's dispute. Returns None if it is not paid or the dispute has ended."""
     if session.status is not TestSessionStatus.PAID:
         return None
     if session.dispute not in {None, DisputeState.OPEN} and session.dispute is not state:

@@ -176,7 +176,7 @@ def _require_test_key(merchant: AuthenticatedMerchant) -> None:
 
 
 def _parse_transfer_amount(text: str | None) -> int | None:
-    """Return an amount in the smallest unit of a test token; raises `BAD_REQUEST`."""
+    """Return an amount in the smallest unit of a test token. Raises `BAD_REQUEST`."""
     if text is None:
         return None
     units = Decimal(text) * 10**TEST_TOKEN_DECIMALS if is_plain_decimal(text) else Decimal(0)

@@ -54,8 +54,8 @@ class EventTrigger:
         """Create a test payment that ends with the event, and return the id of the event.
 
         A repeated call with the same `key` has no further effect. Raises `INVALID_PAYMENT_STATE` if
-        the test payment has ended in a different way, and the errors of creating and paying a
-        payment.
+        the test payment has ended in a different way, and the errors that occur when creating
+        and paying a payment.
         """
         setup = await self.merchants.get(merchant_id)
         if setup.merchant.livemode:

@@ -166,7 +166,7 @@ class ResendEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
 
 
 class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
-    """Resend the dead and skipped events of a merchant, of a period, or both.
+    """Resend the dead and skipped events of a merchant, of a period, or of both.
 
     Each event keeps its webhook-id. A time without a time zone is UTC.
     """
@@ -254,7 +254,7 @@ class _NextMissedEvents(ResendMissedEvents, frozen=True, kw_only=True):
 async def replay_own_event(
     context: OperationContext, merchant_id: int, actor: Actor, event_id: UUID
 ) -> ReplayedEvent:
-    """Resend a merchant's event; raises `NOT_FOUND` if it belongs to another merchant."""
+    """Resend a merchant's event. Raises `NOT_FOUND` if it belongs to another merchant."""
     async with context.database.transaction() as tx:
         if await outbox_store.get_event(tx, event_id, merchant_id) is None:
             raise NotFoundError("no such event")

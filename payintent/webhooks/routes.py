@@ -160,7 +160,7 @@ def make_feed_event_fields(event: FeedEvent) -> dict[str, Any]:
 
 
 def read_feed_request(query: Mapping[str, str], merchant_id: int) -> FeedRequest:
-    """Parse the feed's query parameters; raises `BAD_REQUEST` if any is invalid."""
+    """Parse the feed's query parameters. Raises `BAD_REQUEST` if any is invalid."""
     after = query.get("after")
     return FeedRequest(
         merchant_id=merchant_id,
@@ -176,7 +176,7 @@ def write_feed_cursor(cursor: FeedCursor) -> str:
 
 
 def read_feed_cursor(raw: str) -> FeedCursor:
-    """Parse a feed cursor; raises `BAD_REQUEST` if it is malformed."""
+    """Parse a feed cursor. Raises `BAD_REQUEST` if it is malformed."""
     cursor = decode_cursor(raw, NUMBER_BYTES + ID_BYTES)
     number = decode_number(cursor[:NUMBER_BYTES])
     return FeedCursor(number, UUID(bytes=cursor[NUMBER_BYTES:]))

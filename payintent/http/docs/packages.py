@@ -1,7 +1,7 @@
 """Serve packages for merchants, such as the SDKs, to pip and npm under `/packages/`.
 
 A release contains the packages that were built with it, so that merchants install the version that
-matches the service. The setting `packages_dir` specifies a different folder.
+matches the service. The setting `packages_dir` can specify a different folder.
 """
 
 import asyncio

@@ -183,7 +183,8 @@ class ApiReference:
 
     def _list_fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
         """Yield an object's fields. Fields of inline schemas have dotted names."""
-        # With fraud screening, `else` lists the required fields of a payment that is not denied.
+        # In a schema that also covers fraud denials, `else` lists the required fields of all other
+        # responses.
         required = schema.get("required", schema.get("else", _EMPTY).get("required", []))
         for name, member in schema.get("properties", {}).items():
             is_list = "items" in member

@@ -152,7 +152,7 @@ def _is_summed(family: Family) -> bool:
 
 
 def _label_process(family: Family, slot: int) -> Family:
-    """Add the label `process` to the samples of a per-process metric."""
+    """Add the `process` label to the samples of a per-process metric."""
     if not family.name.startswith(_PROCESS_PREFIX):
         return family
     samples = [

@@ -1,7 +1,7 @@
 """The supervisor starts processes, restarts them if they die, and replaces them one by one.
 
 It forks after all imports, so that processes share the memory of loaded modules. Because forking
-is only safe without threads, event loops and connections, it only waits for signals and messages.
+is safe only without threads, event loops and connections, it only waits for signals and messages.
 """
 
 import gc
