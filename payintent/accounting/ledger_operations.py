@@ -227,7 +227,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
         if all(_is_payable(account) for account in (self.debit, self.credit)):
             raise BadRequestError(
                 "an adjustment cannot move money between merchants; record two adjustments, each"
-                " with the account `bank`"
+                " with the `bank` account"
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> LedgerAdjustment:

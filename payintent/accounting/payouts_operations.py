@@ -287,7 +287,7 @@ async def _reverse_payout(
     await table.lock(tx, payout_id)
     record = await _require_payout(tx, table, payout_id)
     if record.reversed_at is not None:
-        raise ConflictError("the payout is already reversed")
+        raise ConflictError("the payout has already been reversed")
     await table.reverse(tx, payout_id, operator, note)
     return await _require_payout(tx, table, payout_id)
 

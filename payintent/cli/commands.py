@@ -20,7 +20,8 @@ _COMMANDS = {
         "doctor": "Check settings, secrets, database, migrations, setup and chains.",
     },
     "reconcile": {
-        "reconcile": "Compare a provider's file with our records; exit status 1 if they differ.",
+        "reconcile": "Compare a provider's file with our records, and exit with status 1 if they"
+        " differ.",
     },
 }
 

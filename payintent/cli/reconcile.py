@@ -59,7 +59,7 @@ def reconcile(
     dry_run: bool = DryRun,
     as_json: bool = Json,
 ) -> None:
-    """Compare a provider's file with our records; exit status 1 if they differ."""
+    """Compare a provider's file with our records, and exit with status 1 if they differ."""
     period = (account, since, until)
     try:
         if apply and not (yes or dry_run) and is_at_terminal():

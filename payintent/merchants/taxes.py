@@ -88,7 +88,7 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
 
 class RemoveTaxRate(_TaxRateChange, frozen=True, kw_only=True):
-    """Remove a country's tax rate. The country is then taxed at a rate of zero."""
+    """Remove a country's tax rate. Its payments are then taxed at a rate of zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True

@@ -42,7 +42,9 @@ async def read_range(
     last_block: int,
     is_incomplete: Callable[[LogRange], Awaitable[bool]],
 ) -> LogRange:
-    """Read logs from block `start` up to `last_block`, preferring the least used endpoint.
+    """Read logs from block `start` up to `last_block`.
+
+    The last configured endpoint is tried first, because other queries use it least.
 
     If `is_incomplete` returns True, the logs of a second endpoint are merged, up to the last block
     that both have read. Raises `ChainUnavailableError` if too few endpoints respond.

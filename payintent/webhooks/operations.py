@@ -182,7 +182,7 @@ class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def check(self, context: OperationContext) -> None:
         if self.merchant_id is None and self.since is None and self.until is None:
-            raise BadRequestError("specify a merchant, a time or both")
+            raise BadRequestError("specify a merchant, a period or both")
         await check_merchant(context.database, self.merchant_id)
         self._build_criteria()
 

@@ -52,7 +52,7 @@ async def test_a_gateways_payout_goes_to_the_bank_until_it_is_reversed(world: Wo
     assert await balance(world, "fee_income") == income
     assert await world.perform(CheckLedger()) == []
     again = await refusal(world, ReverseGatewayPayout(payout_id=recorded.id, note="again"))
-    assert again == (ErrorCode.CONFLICT, "the payout is already reversed")
+    assert again == (ErrorCode.CONFLICT, "the payout has already been reversed")
     await world.perform(came(world))  # its reference is free again
     listed = await world.perform(ListGatewayPayouts(account_id=world.account_id, currency="THB"))
     assert [one.reversed_at is None for one in listed] == [True, False]

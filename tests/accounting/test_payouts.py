@@ -54,7 +54,7 @@ async def test_a_payout_lowers_what_its_merchant_is_owed_until_it_is_reversed(wo
     assert await balance(world, "bank") == 0
     assert await world.perform(CheckLedger()) == []
     again = await refusal(world, ReversePayout(payout_id=recorded.id, note="again"))
-    assert again == (ErrorCode.CONFLICT, "the payout is already reversed")
+    assert again == (ErrorCode.CONFLICT, "the payout has already been reversed")
     await world.perform(payout(world))  # its reference is free again
     assert [one.reference for one in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
 

@@ -128,7 +128,7 @@ def test_create_prints_exactly_what_programs_read(terminal: Terminal) -> None:
         ("account show 7", 1, "no account 7"),
         ("tax set TH x", 1, "RATE must be a decimal such as 0.029"),
         ("tax set TH NaN", 1, "rate must be from 0 to 1, such as 0.07 for 7 %"),
-        ("webhooks replay-missed", 1, "specify a merchant, a time or both"),
+        ("webhooks replay-missed", 1, "specify a merchant, a period or both"),
         ("webhooks replay-missed --since 2026-01-01", 1, "no events to resend"),
         ("payment show pay_x", 1, "no payment 'pay_x'"),
         ("merchant create --name x --methods some", 1, "--methods must be none or all"),

@@ -74,4 +74,4 @@ async def test_nothing_is_exported_if_no_sandbox_runs(tmp_path: Path) -> None:
     describe(tmp_path / "ended", free_port())
     status, out, error = await shell('"$PYTHON" -m payintent env', tmp_path / "ended")
     assert (status, out) == (1, "")
-    assert "does not answer" in error
+    assert "does not respond" in error

@@ -80,7 +80,7 @@ export default [
             "margin-block", "margin-inline", "outline", "padding-block", "padding-inline", "scroll-margin-top", "scroll-padding-top",
             "text-autospace", "text-wrap", "user-select",
           ],
-          allowPropertyValues: { "overflow-wrap": ["anywhere"], width: ["fit-content"], "word-break": ["auto-phrase", "break-word"] },
+          allowPropertyValues: { width: ["fit-content"], "word-break": ["auto-phrase", "break-word"] },
           allowSelectors: ["focus-visible"],
         },
       ],

@@ -200,7 +200,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "other_return",
         "a buyer who returns before paying, with the id of a different, paid payment in the query",
-        "read the payment that is stored with the order, never the payment_id of the query",
+        "read the payment that is stored with the order, never the payment_id in the query",
         other_return,
     ),
     (
