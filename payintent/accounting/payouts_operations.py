@@ -106,7 +106,7 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
     ]
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [f"up to {len(_parse_lines(self.lines))} payouts are recorded"]
+        return [f"payouts to record: up to {len(_parse_lines(self.lines))}"]
 
     async def check(self, context: OperationContext) -> None:
         _parse_lines(self.lines)

@@ -40,7 +40,7 @@ _UPPERCASE_MIN = 8  # a letter is upper case if the hash digit at its position i
 
 
 def encode_pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
-    """Encode a call of `pay`; `deadline` is in Unix seconds."""
+    """Encode a call to `pay`; `deadline` is in Unix seconds."""
     words = (
         _encode_uuid(uuid),
         _encode_address(token),
@@ -51,7 +51,7 @@ def encode_pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
 
 
 def encode_refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount: int) -> bytes:
-    """Encode a call of `refund`; `amount` is in the token's smallest unit."""
+    """Encode a call to `refund`; `amount` is in the token's smallest unit."""
     words = (
         _encode_uuid(uuid),
         _encode_uuid(refund_id),
@@ -117,13 +117,13 @@ def to_uint(word: bytes) -> int:
 
 def to_address(word: bytes) -> bytes:
     if len(word) != WORD or not word.startswith(_ADDRESS_PADDING):
-        raise ValueError("an address must be 12 zero bytes and 20 bytes")
+        raise ValueError("an address must be 12 zero bytes followed by 20 bytes")
     return word[WORD - _ADDRESS :]
 
 
 def to_uuid(word: bytes) -> bytes:
     if len(word) != WORD or not word.endswith(_UUID_PADDING):
-        raise ValueError("a uuid must be 16 bytes and 16 zero bytes")
+        raise ValueError("a uuid must be 16 bytes followed by 16 zero bytes")
     return word[:_UUID]
 
 
@@ -158,13 +158,13 @@ def _encode_uint(value: int) -> bytes:
 
 def _encode_address(value: bytes) -> bytes:
     if len(value) != _ADDRESS:
-        raise ValueError("an address must have 20 bytes")
+        raise ValueError("an address must be 20 bytes long")
     return _ADDRESS_PADDING + value
 
 
 def _encode_uuid(value: bytes) -> bytes:
     if len(value) != _UUID:
-        raise ValueError("a uuid must have 16 bytes")
+        raise ValueError("a uuid must be 16 bytes long")
     return value + _UUID_PADDING
 
 
@@ -174,7 +174,7 @@ def to_hex(data: bytes) -> str:
 
 def read_sized(text: str, size: int) -> bytes:
     if len(text) != 2 + 2 * size or text[:2] != "0x":
-        raise ValueError(f"expected 0x and {2 * size} hex digits")
+        raise ValueError(f"expected 0x followed by {2 * size} hex digits")
     decoded = bytes.fromhex(text[2:])
     if len(decoded) != size:  # fromhex() skips spaces
         raise ValueError("hex digits must not contain spaces")
@@ -192,7 +192,7 @@ def read_hex(text: str) -> bytes:
 def read_uint(text: str) -> int:
     """Decode a number of up to 256 bits."""
     if not _UINT.fullmatch(text):
-        raise ValueError("a number must be 0x and up to 64 hex digits")
+        raise ValueError("a number must be 0x followed by up to 64 hex digits")
     return int(text, 16)
 
 
@@ -229,7 +229,7 @@ def to_checksum_address(address: bytes) -> str:
 def parse_address(text: str) -> bytes:
     """Parse an address and check its mixed-case checksum, if any; raises ValueError."""
     if not _ADDRESS_TEXT.fullmatch(text):
-        raise ValueError("an address must be 0x and 40 hex digits")
+        raise ValueError("an address must be 0x followed by 40 hex digits")
     address = bytes.fromhex(text[2:])
     has_checksum = text[2:] not in (text[2:].lower(), text[2:].upper())
     if has_checksum and text != to_checksum_address(address):

@@ -68,7 +68,7 @@ class OnchainRoutes:
         self._limit_address(request)
         body = await read_json(request, schemas.TRANSACTION_DECODER, self.body_bytes_max)
         if not _TX_HASH.fullmatch(body.tx_hash):
-            raise BadRequestError("tx_hash must be 0x and 64 hex digits")
+            raise BadRequestError("tx_hash must be 0x followed by 64 hex digits")
         if body.step not in _STEPS:
             raise BadRequestError(f"step must be one of {', '.join(_STEPS)}")
         session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])

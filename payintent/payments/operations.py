@@ -149,7 +149,7 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
             matches.append(await search_store.find_by_reference(database, self.reference))
         if self.tx_hash is not None:
             if (tx_hash := _parse_hex(_TX_HASH, self.tx_hash)) is None:
-                raise BadRequestError("tx_hash must be 0x and 64 hexadecimal digits")
+                raise BadRequestError("tx_hash must be 0x followed by 64 hexadecimal digits")
             matches.append(await search_store.find_by_transaction(database, tx_hash))
         if not matches:
             return None

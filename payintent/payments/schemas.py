@@ -294,8 +294,8 @@ def check_token_decimals(
 ) -> None:
     """Raise `INVALID_AMOUNT` if none of the merchant's tokens can represent the amount.
 
-    `payable` maps each currency to the maximum number of decimals that the merchant's methods
-    support.
+    `payable_currencies` maps each currency to the maximum number of decimals that the merchant's
+    methods support.
     """
     if not CURRENCIES[currency].is_crypto:
         return

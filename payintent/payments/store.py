@@ -90,8 +90,8 @@ async def find_by_checkouts(
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     """Lock payments in ascending id order, so that callers cannot deadlock.
 
-    Values that cannot be decrypted stay sealed and are logged, so that the payment can still be
-    settled and expire. See `is_readable`.
+    Values that cannot be decrypted stay sealed and are logged, so that the payment can still
+    settle or expire. See `is_readable`.
     """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -135,7 +135,7 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
 
 
 async def lock_due_processing(tx: Tx, limit: int, timeout_s: float) -> list[PaymentSnapshot]:
-    """Lock PROCESSING payments past their deadline that can expire or whose session must be closed.
+    """Lock overdue PROCESSING payments that can expire or whose session must be closed.
 
     The session is open or has ended, or its gateway has not responded for `timeout_s`. Payments
     whose gateway is still deciding are skipped so that they do not block the queue.

@@ -66,8 +66,8 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         comparison = CompareProviderFile(comparison=self.comparison, counts_new_cases=True)
         preview = await comparison.read(context)
         payouts = preview.payouts.new
-        return [f"{preview.opened} cases are opened"] + (
-            [f"{payouts} payouts are recorded"] if payouts else []
+        return [f"cases to open: {preview.opened}"] + (
+            [f"payouts to record: {payouts}"] if payouts else []
         )
 
     async def check(self, context: OperationContext) -> None:

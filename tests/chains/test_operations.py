@@ -147,7 +147,7 @@ async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"refunder": "0x12"}, "refunder: an address must be 0x and 40 hex digits"),
+        ({"refunder": "0x12"}, "refunder: an address must be 0x followed by 40 hex digits"),
         ({"refunder": "0x" + 40 * "0"}, "refunder must not be the zero address"),
         ({"refund_approval_above": "-1"}, "refund_approval_above must be a number of tokens"),
         ({"refund_approval_above": "1e3"}, "refund_approval_above must be a number of tokens"),

@@ -187,7 +187,7 @@ def test_a_dry_run_of_a_reconciliation_counts_its_cases_and_opens_none(
     assert (tried.status, tried.out.splitlines()[-1]) == (1, "1 cases would be opened")
     refused = terminal.run(*compare, "--apply", typed="n\n")
     assert (refused.status, refused.out) == (2, "")
-    assert "  1 cases are opened\nContinue? [y/N] " in refused.err
+    assert "  cases to open: 1\nContinue? [y/N] " in refused.err
     assert _query(settings, _ROWS) == before
     done = terminal.run(*compare, "--apply", typed="y\n")
     assert done.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"

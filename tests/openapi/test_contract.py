@@ -168,7 +168,7 @@ def test_its_values_are_those_of_the_code(schema: str, values: Any) -> None:
 def test_its_limits_are_those_of_the_code() -> None:
     expires_in = _SCHEMAS["CreatePayment"]["properties"]["expires_in"]
     assert expires_in["maximum"] == EXPIRES_IN_MAX_S
-    assert f"The default is {EXPIRES_IN_DEFAULT_S}," in expires_in["description"]
+    assert f"The default is {EXPIRES_IN_DEFAULT_S}." in expires_in["description"]
     for path, shape in (
         ("/v1/payments", "PaymentList"),
         ("/v1/payments/{payment_id}/refunds", "RefundList"),

@@ -201,7 +201,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.set-token", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
     ("chain.sweep-now", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
     ("chain.set-token", {"symbol": "DAI"}, _UNKNOWN, "no token 'DAI' on native; use one"),
-    ("chain.set-token", {"address": "0x12"}, _BAD, "address: an address must be 0x and 40"),
+    ("chain.set-token", {"address": "0x12"}, _BAD, "address: an address must be 0x followed by 40"),
     ("chain.set-token", {"address": _WRONG}, _BAD, "address: the address has an invalid checksum"),
     ("chain.set-token", {"address": _ZERO}, _BAD, "only the chain's native coin"),
     ("chain.set-token", {"symbol": "NATIVED"}, _BAD, "only the chain's native coin"),
@@ -223,7 +223,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
         for verb in ("show", "cancel", "refund", "end")
     ),
     ("payment.list", {"older_than": "1 hour"}, _BAD, "older_than must be a number and s, m"),
-    ("payment.list", {"tx_hash": "0x12"}, _BAD, "tx_hash must be 0x and 64 hexadecimal digits"),
+    ("payment.list", {"tx_hash": "0x12"}, _BAD, "tx_hash must be 0x followed by 64"),
     ("payment.list", {"before": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
     ("payment.list", {"currency": "XXX"}, _BAD, "currency 'XXX' is not supported"),
     ("payment.list", {"amount_min": "1e30"}, _BAD, "amount_min must be a number below"),

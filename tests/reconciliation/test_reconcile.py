@@ -512,7 +512,7 @@ async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
     assert _counts(foreseen)["payment"] == (1, 1, 0, 0, 0)
     apply = ReconcileProviderFile(comparison=_comparison(path))
     changes = await describe(world.service.operation_context, apply, ACTOR)
-    assert changes == ["0 cases are opened", "2 payouts are recorded"]
+    assert changes == ["cases to open: 0", "payouts to record: 2"]
     assert await world.perform(ListGatewayPayouts()) == []
     applied = await _reconcile(world, path)
     assert (applied.payouts.lines, applied.payouts.new, applied.new_payouts) == (2, 2, told)

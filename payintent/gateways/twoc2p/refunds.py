@@ -275,7 +275,7 @@ def _identify_refund(
         if refund.reference and refund.reference == request.reference:
             return _accepted_report(refund.status, refund.reference, f"refund {refund.status}")
     candidates = [refund for refund in response.refunds if _may_match(refund, request)]
-    unknown_outcome = inconclusive_response(f"{len(candidates)} listed refunds may be this refund")
+    unknown_outcome = inconclusive_response(f"listed refunds that may match: {len(candidates)}")
     if request.reference != _substitute_reference(request, "R"):
         if candidates and _age_s(request, now) > REPLAY_WINDOW_S:
             return unknown_outcome

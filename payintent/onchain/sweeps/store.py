@@ -28,7 +28,7 @@ class FinalSweep:
 async def get_sweep_cursor(database: Executor, chain: str) -> SweepCursor | None:
     """Return the cursor, or None if there are no deposit addresses.
 
-    Sweeps are read after deposits, so that the deposits of a sweep are usually already stored.
+    Sweeps are read after deposits, so the deposits that a sweep moves are usually already stored.
     """
     row = await database.row(
         """
@@ -66,7 +66,7 @@ async def advance_sweep_cursor(tx: Tx, chain: str, before: int, block: int) -> b
 async def list_flushed(
     database: Executor, chain: str, transfers: Sequence[TransferLog]
 ) -> dict[SweepLog, TransferLog]:
-    """Return the transfers from deposit addresses to their receivers, by the equivalent sweep log.
+    """Return the transfers from deposit addresses to receivers, keyed by the equivalent sweep log.
 
     Receivers also receive other transfers, for example payments through a contract.
     """

@@ -97,7 +97,7 @@ def derive_deposit_address(pay_uuid: str, factory_address: str, init_code_hash: 
 
 def _decode(name: str, text: str, size: int) -> bytes:
     if not re.fullmatch(f"0x[0-9a-fA-F]{{{2 * size}}}", str(text)):
-        raise ValueError(f"{name} must be 0x and {2 * size} hex digits")
+        raise ValueError(f"{name} must be 0x followed by {2 * size} hex digits")
     return bytes.fromhex(text[2:])
 
 

@@ -65,7 +65,7 @@ export function deriveDepositAddress(payUuid: string, factoryAddress: string, in
 
 function decode(name: string, text: string, size: number): Uint8Array {
   if (!new RegExp(`^0x[0-9a-fA-F]{${2 * size}}$`).test(text)) {
-    throw new TypeError(`${name} must be 0x and ${2 * size} hex digits`);
+    throw new TypeError(`${name} must be 0x followed by ${2 * size} hex digits`);
   }
   return Uint8Array.from({ length: size }, (_, index) => parseInt(text.slice(2 + 2 * index, 4 + 2 * index), 16));
 }
