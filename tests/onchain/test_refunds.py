@@ -55,6 +55,7 @@ async def goes_back(world: RefundWorld, token: str) -> None:
     await world.turn()
     assert await world.stands(refund) == SENT
     assert (await world.see(refund)).reference == world.signer.sent[0]
+    await world.ground.chain.receipt(world.signer.sent[0])
     assert await world.balance(token, world.ground.payer) == before + session.quote.total_minor
     await world.ground.look()
     await world.turn()
@@ -112,6 +113,7 @@ async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_fin
     refunding.signer.mood = Mood.LOSES
     await refunding.turn()
     await until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
+    await refunding.ground.chain.receipt(refunding.signer.sent[0])
     seen = await refunding.see(refund)
     assert (await refunding.stands(refund), seen.reference) == (SENT, None)
     await refunding.ground.move_clock(UNSEEN_S)
