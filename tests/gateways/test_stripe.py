@@ -510,7 +510,7 @@ async def test_money_that_the_account_does_not_know_is_another_accounts_and_a_pe
 ) -> None:
     elsewhere = RefundReport(
         state=GatewayRefundState.ABSENT,
-        detail="this Stripe account does not know the payment",
+        detail="the payment does not exist in this Stripe account",
         needs_operator=True,
     )
     stripe.refuse(404, code="resource_missing")

@@ -105,7 +105,7 @@ _ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
 #: credentials. The refund may have been made in the previous account.
 _OTHER_ACCOUNT = RefundReport(
     state=GatewayRefundState.ABSENT,
-    detail="this Stripe account does not know the payment",
+    detail="the payment does not exist in this Stripe account",
     needs_operator=True,
 )
 

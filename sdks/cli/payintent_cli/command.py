@@ -114,7 +114,7 @@ def _arguments() -> argparse.ArgumentParser:
         action="append",
         required=True,
         metavar="FILE",
-        help="a stored response of GET /v1/chains/{slug}; repeat it for old factories",
+        help="a stored response from GET /v1/chains/{slug}; repeat it for old factories",
     )
     verified.add_argument(
         "--address", metavar="0x…", help="also compare this address, which a buyer was shown"

@@ -32,7 +32,7 @@ class WrongDepositAddressError(PayintentError, ValueError):
 
 
 def load_chain(text: str | bytes) -> Chain:
-    """Decode a stored response of `GET /v1/chains/{slug}`.
+    """Decode a stored response from `GET /v1/chains/{slug}`.
 
     Raises `UnreadableAnswerError` if it is not such a response.
     """
