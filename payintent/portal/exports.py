@@ -50,10 +50,13 @@ _EVENT_COLUMNS = (
     "next_attempt_at",
 )
 _CALL_COLUMNS = ("at", "method", "route", "status", "error_code", "duration_ms", "request_id")
-_RECORDED_FILTERS = (
-    *("status", "state", "kind", "currency", "created_from", "created_to"),
-    *("order_id", "payer_uid", "q"),
-)
+#: The filters of each list, which the audit log records. A search ignores the other filters.
+_FILTERS = {
+    "payments": ("status", "currency", "payer_uid", "created_from", "created_to"),
+    "refunds": ("status", "order_id"),
+    "cases": ("status", "kind", "order_id"),
+    "events": ("state", "order_id"),
+}
 _LINK_COLUMNS = (
     *("id", "created_at", "status", "title", "order_id", "currency", "amount", "amount_min"),
     *("amount_max", "uses", "max_uses", "expires_at", "deactivated_at", "url", "return_url"),
@@ -244,10 +247,10 @@ async def _stream(
     pages: AsyncGenerator[Sequence[T]],
     make_fields: Callable[[T], Mapping[str, Any]],
 ) -> Response:
+    filters = _read_recorded_filters(visit, name)
     name = f"test-{name}" if visit.in_test else name
     export = Export(name=name, columns=columns, pages=pages, make_fields=make_fields)
-    target, query = visit.make_export_target(), lists.read_filters(visit)
-    filters = {name: query[name] for name in _RECORDED_FILTERS if name in query}
+    target = visit.make_export_target()
     record = partial(
         record_export,
         visit.context.database,
@@ -258,6 +261,15 @@ async def _stream(
         filters,
     )
     return await stream_export(export, target, record)
+
+
+def _read_recorded_filters(visit: MemberVisit, name: str) -> dict[str, Any]:
+    query = lists.read_filters(visit)
+    if name == "payments" and query.get("q", "").strip():
+        return {"q": query["q"]}
+    if name == "api-calls":
+        return {"failed": True} if "failed" in query else {}
+    return {field: query[field] for field in _FILTERS.get(name, ()) if field in query}
 
 
 async def _add_order_ids(visit: MemberVisit, rows: Sequence[Any]) -> list[_Ordered[Any]]:

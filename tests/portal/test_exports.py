@@ -250,7 +250,8 @@ async def test_an_export_is_in_the_audit_log_without_personal_data(
 ) -> None:
     await api.create(payer_uid="buyer-7")
     await _rows(finance, "payments/export.csv?payer_uid=buyer-7&status=PENDING&x=spam")
-    await _rows(finance, "payments/export.csv?q=A-1009")
+    await _rows(finance, "payments/export.csv?q=A-1009&status=ann@buyers.test")
+    await _rows(finance, "cases/export.csv?status=OPEN&kind=&state=ann@buyers.test")
     assert (await _get(finance, "payments/export.csv?status=OPEN")).status == 400
     entries = await api.world.rows(
         "SELECT who, merchant_id, details::text AS details FROM audit"
@@ -265,6 +266,7 @@ async def test_an_export_is_in_the_audit_log_without_personal_data(
             "filters": {"status": "PENDING", "payer_uid": "(not stored)"},
         },
         {"list": "payments", "format": "csv", "filters": {"q": "(not stored)"}},
+        {"list": "cases", "format": "csv", "filters": {"status": "OPEN"}},
     ]
 
 
