@@ -62,7 +62,7 @@ class AcceptingGateway(SimulatorGateway):
 
 @dataclass(slots=True)
 class Work:
-    """A service on a database, with the payments in progress."""
+    """A service connected to a database, and the payments in progress."""
 
     service: Service
     random: Random
@@ -99,7 +99,6 @@ class Work:
         )
 
     async def close(self) -> None:
-        """Close the service."""
         await self.service.close()
 
     async def create(self) -> int:
@@ -125,7 +124,7 @@ class Work:
         return self.each
 
     async def quote(self) -> int:
-        """Find payments by their checkout, and quote their methods."""
+        """Find payments by their checkout IDs, and quote their methods."""
         service = self.service
         restrictions = await service.policies.get_restrictions()
         self.seen = []
@@ -237,7 +236,7 @@ def _report(item: SelectedSession) -> ReportedSession:
     return ReportedSession(item.payment.id, item.session.id, report)
 
 
-#: In this order, because each operation needs the payments of the previous one.
+#: In this order, because each operation needs the payments from the previous operation.
 OPERATIONS: dict[str, Callable[[Work], Awaitable[int]]] = {
     "create": Work.create,
     "get, recent": Work.read_recent,

@@ -1,4 +1,4 @@
-"""Drills, which inject faults under load and report their effects on clients."""
+"""Drills that inject faults under load and report their effects on clients."""
 
 from payintent.runtime.log import configure_standard_streams
 

@@ -94,7 +94,7 @@ async def _poll(shopper: Shopper) -> None:
 
 
 async def _refund(shopper: Shopper) -> None:
-    """Check that Medusa's refunds reach the service, but not while the refunded sums differ."""
+    """Check that Medusa's refunds reach the service, but fail if the refunded sums differ."""
     order = await shopper.order()
     await shopper.pay(order)
     await shopper.wait_until_paid(order)

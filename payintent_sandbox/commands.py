@@ -39,7 +39,7 @@ def env() -> None:
 
 
 def seed(
-    payments: int = typer.Option(..., min=1, max=_PAYMENTS_MAX, help="How many payments."),
+    payments: int = typer.Option(..., min=1, max=_PAYMENTS_MAX, help="The number of payments."),
     days: int = typer.Option(90, min=1, max=3_650, help="The age of the oldest payment."),
 ) -> None:
     """Fill a sandbox's database with payments and all of their related data."""

@@ -70,7 +70,7 @@ class FeedVerdict:
 
 
 def judge_feed(read: Sequence[str], stored: Sequence[str]) -> FeedVerdict:
-    """Compare the events that were read with the stored events, both in order."""
+    """Compare the events that were read with the stored events, including their order."""
     times = Counter(read)
     common = set(times) & set(stored)
     in_order = [found for found in dict.fromkeys(read) if found in common]

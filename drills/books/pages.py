@@ -1,4 +1,4 @@
-"""Checks with separate formulas whether statements add up to the balances."""
+"""Checks whether statements add up to the balances, using separate formulas."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ async def read_verdict(database: asyncpg.Connection, merchants: Sequence[int]) -
 
 
 async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int]) -> int:
-    """Count the merchants with ledger entries whose days before today are not all closed."""
+    """Count the merchants that have ledger entries, but whose last closed day is not yesterday."""
     return await database.fetchval(
         """
         SELECT count(*)
@@ -102,7 +102,7 @@ async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int])
 
 
 async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[PagesVerdict]:
-    # These functions need only methods that a connection has.
+    # These functions call only methods that a connection also has.
     found = await statement_store.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
     pages: dict[tuple[str, str], list[Page]] = {}
     for statement in reversed(found):

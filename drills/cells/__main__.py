@@ -126,7 +126,7 @@ def _options() -> argparse.Namespace:
     names = [fault.name for fault in FAULTS]
     wrong = [name for name in options.only.split(",") if name and name not in names]
     if wrong:
-        parser.error(f"unknown faults: {', '.join(wrong)}; the faults are {', '.join(names)}")
+        parser.error(f"unknown faults: {', '.join(wrong)}; valid faults: {', '.join(names)}")
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
     if not shutil.which("haproxy", path=path):
         parser.error("the drill needs HAProxy: install the Debian package haproxy")
@@ -139,7 +139,7 @@ def main() -> None:
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="drill-cells-", dir=var_dir) as folder:
-        Path(folder).chmod(0o711)  # so that the databases' user can access the data
+        Path(folder).chmod(0o711)  # so that the database user can access the data
         met = asyncio.run(_run(options, Path(folder), Console(width=140)))
     sys.exit(0 if met else 1)
 

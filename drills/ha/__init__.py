@@ -1,1 +1,1 @@
-"""`python -m drills.ha` runs three databases in network namespaces, with faults under load."""
+"""`python -m drills.ha` runs three databases in network namespaces, and injects faults."""

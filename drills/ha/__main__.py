@@ -28,7 +28,7 @@ def _options() -> argparse.Namespace:
     names = [fault.name for fault in FAULTS]
     wrong = [name for name in options.only.split(",") if name and name not in names]
     if wrong:
-        parser.error(f"unknown faults: {', '.join(wrong)}; the faults are {', '.join(names)}")
+        parser.error(f"unknown faults: {', '.join(wrong)}; valid faults: {', '.join(names)}")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Runs the faults. `drills.ha` starts this module on the service's host."""
+"""Injects the faults. `drills.ha` starts this module on the service's host."""
 
 import argparse
 import asyncio
@@ -115,7 +115,7 @@ def _chosen(only: str) -> Iterable[Fault]:
 
 
 def main() -> int:
-    """Run the selected faults. Return 0 if nothing was lost, doubled or missing."""
+    """Run the selected faults. Return 0 if nothing was lost, duplicated or missing."""
     parser = argparse.ArgumentParser(prog="drills.ha.run")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--patroni", type=Path, required=True)

@@ -36,7 +36,7 @@ export const findOrder = (id) => orders.get(id);
 export const pageOf = (order) => `/orders/${order.id}`;
 
 /**
- * Returns the order with this id, and creates it at the first click. The server sets the price, never the page.
+ * Returns the order with this id, and creates it on the first click. The server sets the price, never the page.
  * @param {string} id
  */
 export function placeOrder(id) {

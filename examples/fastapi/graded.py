@@ -19,7 +19,7 @@ def is_enabled() -> bool:
 
 @routes.post("", status_code=201)
 async def place_order(cart_id: Annotated[UUID, Body(embed=True)]) -> dict[str, Any]:
-    """Click Buy."""
+    """Simulate a click on Buy."""
     order = orders.place_order(cart_id)
     await orders.find_next_page(order)
     order = orders.place_order(order.id)
@@ -39,7 +39,7 @@ async def poll() -> None:
 
 @routes.get("/{order_id}")
 async def show_order(order_id: UUID) -> dict[str, Any]:
-    """Show the order. Read the refunded amount from the service, as operators can also refund."""
+    """Show the order. Its refunds are read from the service, because operators can also refund."""
     order = orders.find_order(order_id)
     if order is None or order.payment_id is None:
         raise HTTPException(404)

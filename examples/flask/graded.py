@@ -19,7 +19,7 @@ def is_enabled() -> bool:
 
 @routes.post("")
 def place_order() -> tuple[dict[str, Any], int]:
-    """Click Buy."""
+    """Simulate a click on Buy."""
     order = orders.place_order(UUID(request.get_json()["cart_id"]))
     orders.find_next_page(order)
     order = orders.place_order(order.id)
@@ -40,7 +40,7 @@ def poll() -> dict[str, Any]:
 
 @routes.get("/<uuid:order_id>")
 def show_order(order_id: UUID) -> dict[str, Any]:
-    """Show the order. Read the refunded amount from the service, as operators can also refund."""
+    """Show the order. Its refunds are read from the service, because operators can also refund."""
     order = orders.find_order(order_id)
     if order is None or order.payment_id is None:
         abort(404)

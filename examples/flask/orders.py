@@ -69,7 +69,7 @@ def find_order(order_id: UUID) -> Order | None:
 
 
 def place_order(order_id: UUID) -> Order:
-    """Return the order with this id, and create it at the first click."""
+    """Return the order with this id, and create it on the first click."""
     placed = database().execute(  # the server sets the price, never the page
         """
         INSERT INTO orders (id, amount, currency) VALUES (?, '1590.00', 'THB')

@@ -51,7 +51,7 @@ async def find_paying_account(database: Executor, account_id: int) -> PayingAcco
 
 
 async def add(tx: Tx, new_payout: NewPayout[GatewayPayout]) -> bool:
-    """Add a payout; return False if the account already has an active one with this reference."""
+    """Add a payout; return False if an active payout of the account has this reference."""
     row = await tx.row(
         """
         INSERT INTO gateway_payout

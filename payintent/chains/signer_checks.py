@@ -70,7 +70,7 @@ async def _check_signer(
 async def _check_coins(
     signer: ExternalSigner, chain: ChainRecord, sender: bytes, role: str
 ) -> CheckResult:
-    """Check the native balance, which funds coin refunds, and the gas of refunds and sweeps."""
+    """Check the native balance, which pays for coin refunds and for the gas of transactions."""
     account = f"the {role} {to_checksum_address(sender)}"
     try:
         coins = await signer.get_balance(sender)

@@ -85,7 +85,7 @@ def load_settings() -> Settings:
 
 
 def read_settings() -> Settings:
-    """Read the settings and configure logging; raises `ValidationError`.
+    """Read the settings and configure logging. Raises `ValidationError`.
 
     If the environment has no secrets, the settings of a local sandbox are used.
     """
@@ -127,7 +127,7 @@ def run_with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
 
 def report_unavailable_database(url: str) -> None:
-    """Print that the database is unavailable, without its password."""
+    """Print that the database is unavailable. The URL's password is not printed."""
     hosts = format_hosts(url)
     relation = "whose address is" if hosts == NOT_READABLE else "at"
     print(f"payintent: waiting for the database {relation} {hosts} …", file=sys.stderr)

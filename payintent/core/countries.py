@@ -55,7 +55,7 @@ def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
 
 
 def require_supported_country(code: str) -> str:
-    """Return the code; raises a `RefusedError` if it is not in spec section 2.5."""
+    """Return the code. Raises `RefusedError` if it is not in spec section 2.5."""
     if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
         raise BadRequestError("country must be a two-letter code")
     if code not in COUNTRIES:

@@ -56,7 +56,7 @@ _FAILURES = (*INVALID_TEXT, *SCHEMA_MISMATCH, LOCK_TIMEOUT, INSUFFICIENT_PRIVILE
 
 
 class Executor(Protocol):
-    """Runs queries, each in its own transaction (`Database`) or all in the same (`Tx`)."""
+    """Runs queries, each in its own transaction (`Database`) or all in one transaction (`Tx`)."""
 
     @property
     def payer_sealing(self) -> PayerSealing: ...

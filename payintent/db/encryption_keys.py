@@ -108,7 +108,7 @@ async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[E
 
 
 async def count_callback_secrets_with_old_keys(database: Executor, writer_prefix: bytes) -> int:
-    """Count the callback secrets that are encrypted with a different key."""
+    """Count the callback secrets that are not encrypted with the current key."""
     return await database.value(
         """
         SELECT count(*) AS n

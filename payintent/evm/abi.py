@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from payintent.evm.port import PayCall
 
 PAY_SIGNATURE = "pay(bytes16,address,uint256,uint256)"
-# Hard-coded, since the Keccak library takes longer to import than this package.
+# Hard-coded, because the Keccak library takes longer to import than this package.
 PAY = bytes.fromhex("37c76321")
 REFUND = bytes.fromhex("fccffc6b")  # refund(bytes16,bytes16,address,address,uint256)
 IS_PAID = bytes.fromhex("4fbb4143")  # is_paid(bytes16,address,uint256)
@@ -103,7 +103,7 @@ def read_pay(data: bytes) -> PayCall | None:
 
 
 def split_words(data: bytes, count: int) -> list[bytes]:
-    """Split data into exactly `count` words; raises ValueError for any other length."""
+    """Split data into exactly `count` words. Raises `ValueError` for any other length."""
     if len(data) != count * WORD:
         raise ValueError(f"expected {count} words, not {len(data)} bytes")
     return [data[start : start + WORD] for start in range(0, len(data), WORD)]
@@ -227,7 +227,7 @@ def to_checksum_address(address: bytes) -> str:
 
 
 def parse_address(text: str) -> bytes:
-    """Parse an address and check its mixed-case checksum, if any; raises ValueError."""
+    """Parse an address and check its mixed-case checksum, if any. Raises `ValueError`."""
     if not _ADDRESS_TEXT.fullmatch(text):
         raise ValueError("an address must be 0x followed by 40 hex digits")
     address = bytes.fromhex(text[2:])

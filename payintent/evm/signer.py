@@ -47,7 +47,7 @@ from payintent.runtime.log import get_logger
 if TYPE_CHECKING:
     import ssl
 
-_MARGIN_DIVISOR = 4  # adds a quarter, since balances may change before the refund is mined
+_MARGIN_DIVISOR = 4  # adds a quarter, because balances may change before the refund is mined
 _ESTIMATE_TIMEOUT_S = 7.0  # for all requests before the transaction is sent
 _SEND_TIMEOUT_S = 8.0  # a signer may be slow; both limits together stay within 15 s
 _RESPONSE_BYTES_MAX = 1024 * 1024
@@ -57,12 +57,12 @@ _NO_FUNDS = re.compile(r"insufficient funds|exceeds (allowance|balance)", re.IGN
 
 REFUNDS_BLOCKED = Counter(
     "payintent_chain_refunds_waiting_total",
-    "Attempts to send a refund that failed, by reason",
+    "Failed attempts to send a refund, by reason",
     ["chain", "why"],
 )
 SWEEPS_BLOCKED = Counter(
     "payintent_chain_sweeps_blocked_total",
-    "Attempts to send a sweep that failed, by reason",
+    "Failed attempts to send a sweep, by reason",
     ["chain", "why"],
 )
 _log = get_logger("signer")
@@ -113,11 +113,11 @@ class ExternalSigner:
         await self._session.close()
 
     async def get_identity(self) -> SignerIdentity:
-        """Return the signer's chain and senders; raises `ChainUnavailableError`."""
+        """Return the signer's chain and senders. Raises `ChainUnavailableError`."""
         return await self._endpoint.request(_IDENTITY_CALLS, _read_identity)
 
     async def get_balance(self, sender: bytes) -> int:
-        """Return a sender's balance of the native coin; raises `ChainUnavailableError`."""
+        """Return a sender's balance of the native coin. Raises `ChainUnavailableError`."""
         call = RpcCall("eth_getBalance", [to_hex(sender), "latest"])
         return await self._endpoint.request(
             [call], lambda responses: read_uint256(require_result(responses[0]))
@@ -156,7 +156,7 @@ class ExternalSigner:
         return self._explain_failure(call, gas)
 
     async def get_gas_price(self) -> int:
-        """Return the price that the node suggests; raises `ChainUnavailableError`."""
+        """Return the price that the node suggests. Raises `ChainUnavailableError`."""
         call = RpcCall("eth_gasPrice", [])
         return await self._endpoint.request(
             [call], lambda responses: read_uint256(require_result(responses[0]))
@@ -187,7 +187,7 @@ class ExternalSigner:
         if isinstance(response, RpcErrorResponse):
             # Inconclusive: the signer's node may have accepted the transaction anyway.
             return OutcomeUnknown(
-                detail=f"the signer refused with code {response.code}", has_responded=True
+                detail=f"the signer returned error code {response.code}", has_responded=True
             )
         return response
 
@@ -206,7 +206,7 @@ class ExternalSigner:
             )
         if isinstance(failure, RpcErrorResponse):
             return self._report_blocked(
-                call, RefundBlocker.REFUSED, f"the signer refused with code {failure.code}"
+                call, RefundBlocker.REFUSED, f"the signer returned error code {failure.code}"
             )
         if failure.reason == ALREADY_REFUNDED:
             return AlreadyRefunded()

@@ -171,7 +171,7 @@ async def extend(tx: Tx, public_id: str, days: int) -> OperatorTokenRecord:
 
 
 async def replace(tx: Tx, old_public_id: str, public_id: str, digest: bytes) -> None:
-    """Replace a token's secret. Its name, role and expiry do not change. It must be locked."""
+    """Replace a token's secret, but not its name, role or expiry. The token must be locked."""
     await tx.fetch(
         "UPDATE operator_token SET public_id = $2, digest = $3 WHERE public_id = $1",
         old_public_id,

@@ -149,7 +149,7 @@ async def analyze_lines(tx: Tx) -> None:
 
 
 async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
-    """List duplicate lines as pairs: the line number of the duplicate and of the original."""
+    """List duplicate lines as pairs: the line numbers of the duplicate and the original."""
     await analyze_lines(tx)
     rows = await tx.fetch(
         """

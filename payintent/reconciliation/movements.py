@@ -50,7 +50,7 @@ from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 
 SOURCE = "api"
-#: Days listed before the compared day, because our records may be dated later than the movements.
+#: Number of earlier days to list, because our records may be dated later than the movements.
 OVERLAP_DAYS = 3
 #: Time after midnight (UTC) until a gateway's list for the previous day is complete.
 COMPLETION_DELAY = timedelta(hours=1)

@@ -206,8 +206,8 @@ async def refund_case(
 ) -> Refund:
     """Queue a refund of a case's remaining money, which was not credited to a payment.
 
-    Raises `CONFLICT` if no money remains, or if the capture was credited, since its payment must be
-    refunded instead. The case is closed when the refund succeeds. If the capture has a payment,
+    Raises `CONFLICT` if no money remains, or if the capture was credited, because its payment must
+    be refunded instead. The case is closed when the refund succeeds. If the capture has a payment,
     it must be locked.
     """
     capture = await capture_store.lock(tx, capture_id)
@@ -313,7 +313,7 @@ def _to_gateway_units(
             raise _make_unsupported_error("supports full refunds only")
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
-            # The full remainder is always refundable, since it was collected at this precision.
+            # The full remainder is always refundable, because it was collected at this precision.
             if amount != remainder and to_smallest_unit(amount, decimals) is None:
                 raise _make_unsupported_error(
                     f"only supports {capture.currency} refunds with up to {decimals} decimal places"

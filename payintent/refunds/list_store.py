@@ -208,7 +208,7 @@ async def sum_unapproved_on_chain(
     A refund of a deposit counts from the day on which its buyer enters the address.
 
     Takes a lock, so that no concurrent transaction can add to the total. Tokens that are no longer
-    configured do not count, since their refunds always need a second operator.
+    configured do not count, because their refunds always need a second operator.
     """
     await tx.fetch(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",

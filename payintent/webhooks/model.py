@@ -45,7 +45,7 @@ class OutgoingDelivery:
     merchant_id: int
     attempts: int  # since the last replay
     url: str
-    is_public_only: bool = False  # whether this URL must not be in the allowed private networks
+    is_public_only: bool = False  # private networks are forbidden, whatever the settings
     body: bytes = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)  # decrypted, newest first
 

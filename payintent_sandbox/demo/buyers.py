@@ -8,8 +8,8 @@ import aiohttp
 
 from payintent_sandbox.demo.stage import OK, DemoStage, Fields, StepError
 
-_PAGES_MAX = 5  # of a gateway, in a row
-_CARD = "card"  # the field for the card number at every emulator
+_PAGES_MAX = 5  # consecutive pages of a gateway
+_CARD = "card"  # the card number field of every emulator
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ class Product:
     colour: str
 
     def amount(self, quantity: int) -> str:
-        """Return the price of a quantity as the decimal string that the API takes."""
+        """Return the price of a quantity as the decimal string that the API accepts."""
         return str(self.price * quantity)
 
 

@@ -17,7 +17,7 @@ from shop.models import Order
 @csrf_exempt  # the grader is not a browser
 @require_POST
 def place_order(request: HttpRequest) -> HttpResponse:
-    """Click Buy."""
+    """Simulate a click on Buy."""
     order, _created = Order.objects.get_or_create(id=UUID(json.loads(request.body)["cart_id"]))
     payments.find_next_page(order)
     order.refresh_from_db()
@@ -40,7 +40,7 @@ def poll(_: HttpRequest) -> HttpResponse:
 
 @require_GET
 def show_order(_: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Show the order. Read the refunded amount from the service, as operators can also refund."""
+    """Show the order. Its refunds are read from the service, because operators can also refund."""
     order = get_object_or_404(Order, id=order_id, payment_id__isnull=False)
     refunded = payments.client.payments.get(order.payment_id).refunded_amount
     view = {"status": order.status, "handed_out": order.handed_out, "refunded": refunded}

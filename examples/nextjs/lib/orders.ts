@@ -13,7 +13,7 @@ export interface Order {
 const shared = globalThis as unknown as { orders?: Map<string, Order> };
 export const orders = (shared.orders ??= new Map<string, Order>());
 
-/** Returns the order with this id, and creates it at the first click. The server sets the price, never the page. */
+/** Returns the order with this id, and creates it on the first click. The server sets the price, never the page. */
 export function placeOrder(id: string): Order {
   const fresh: Order = { id, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting", handedOut: 0 };
   const order = orders.get(id) ?? fresh;

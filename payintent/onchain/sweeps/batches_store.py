@@ -139,7 +139,7 @@ async def list_open(database: Executor, chain: str) -> list[OpenBatch]:
 
 
 async def end(tx: Tx, batch: OpenBatch, result: BatchResult, gas_cost: int, coin: str) -> bool:
-    """End a batch, release its addresses and record its gas. Returns False if it had ended."""
+    """End a batch, release its addresses and record its gas; return False if it had ended."""
     row = await tx.row(
         """
         WITH ended AS (

@@ -89,10 +89,10 @@ def _ignore(*_: object) -> None:
 _WAIT_MAX_S = 60.0
 
 _log = get_logger("supervisor")
-_REGISTRY = CollectorRegistry()  # not the default, which belongs to the processes
+_REGISTRY = CollectorRegistry()  # not the default registry, which the processes use
 PROCESSES = Gauge("payintent_processes", "Processes by state", ["state"], registry=_REGISTRY)
 ENDS = Counter(
-    "payintent_process_ends_total", "Processes that ended unexpectedly", registry=_REGISTRY
+    "payintent_process_ends_total", "Processes that exited unexpectedly", registry=_REGISTRY
 )
 
 
@@ -185,7 +185,7 @@ class _Supervisor:
     def run(self) -> Member | None:
         """Run until all processes have ended. Returns a `Member` in each forked process."""
         gc.collect()
-        gc.freeze()  # otherwise, collections would write to objects and thereby copy shared memory
+        gc.freeze()  # otherwise the collector would write to objects and thereby copy shared memory
         while self._children or self._starts:
             member = self._start_due() or self._continue_roll()
             if member is not None:

@@ -46,7 +46,7 @@ class EcpayEmulator:
         self._count = 0
 
     def account(self, fields: dict[str, str]) -> Account:
-        """Find the merchant of a form, and verify its `CheckMacValue`."""
+        """Find the merchant that submitted a form, and verify its `CheckMacValue`."""
         account = self._accounts.get(fields.get("MerchantID", ""))
         if account is None:
             raise RefusalError("10200050", "MerchantID Error")
@@ -104,7 +104,7 @@ class EcpayEmulator:
         return PAID, "Succeeded"
 
     def inquire(self, fields: dict[str, str]) -> dict[str, str]:
-        """Answer an inquiry about a trade, signed."""
+        """Return a signed response to an inquiry about a trade."""
         account = self.account(fields)
         stamp = fields.get("TimeStamp", "")
         if not stamp.isdecimal() or abs(time.time() - int(stamp)) > STAMP_TOLERANCE_S:

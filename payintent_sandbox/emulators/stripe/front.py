@@ -45,7 +45,7 @@ class ApiFront:
     _done: dict[tuple[str, str], _Done] = field(default_factory=dict[tuple[str, str], _Done])
 
     async def pass_on(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Reject requests as Stripe does; pass all others to localstripe, once per key."""
+        """Reject requests that Stripe would reject; pass others to localstripe, once per key."""
         secret = read_secret(request)
         self.records.check(secret)
         body = await request.read()

@@ -1,4 +1,4 @@
-"""The tools, one for each call of the SDK, with the call's name and parameters."""
+"""Tools for all SDK calls, each with the call's name and parameters."""
 
 from __future__ import annotations
 
