@@ -1,6 +1,6 @@
 """Fill a database with more payments than `payintent seed` can write in a reasonable time.
 
-`seed` writes a part of the payments, and each row is then copied several times, with a new id but
+`seed` writes some of the payments, and each row is then copied several times, with a new id but
 the same times and texts. The copies of a row are adjacent, so that rows stay in chronological
 order, as the service writes them. Constraints are not checked, and indexes are rebuilt at the end.
 """
@@ -13,7 +13,7 @@ import asyncpg
 
 from payintent.cli.common import show_progress
 
-COPIES_MAX = 4_096  # three hexadecimal digits of an id are the number of the copy
+COPIES_MAX = 4_096  # three hexadecimal digits of an id are the copy's number
 _TABLES = (
     *("payment", "session", "checkout", "idempotency", "callback", "capture", "refund"),
     *("money_case", "ledger_entry", "event", "delivery", "attempt"),

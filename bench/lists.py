@@ -1,4 +1,4 @@
-"""Lists: the time to read a page if a merchant has a thousand payments, or many."""
+"""The time to read a page of payments if a merchant has a thousand payments or many more."""
 
 import socket
 import time
@@ -20,7 +20,7 @@ from payintent.service import open_service
 _RECEIVED_MAX = 1 << 16
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _APART = timedelta(milliseconds=50)
-# Seven in ten payments are paid. Ten payers share the table, and all payments share a session.
+# Seven in ten payments are paid, all with the same session. Ten payers share the payments.
 _INSERT = """
 INSERT INTO payment
     (id, merchant_id, checkout_id, status, currency, amount, amount_text, payer_uid,
@@ -53,8 +53,6 @@ _QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class _Merchant:
-    """A merchant with this many payments."""
-
     rows: int
     api_key: str
 

@@ -1,4 +1,4 @@
-"""The load generator: a process with 32 keep-alive connections and a request on each at a time.
+"""The load generator: a process with 32 keep-alive connections and one request at a time on each.
 
 It reads a `Plan` as JSON from standard input, and writes a `Load` as JSON to standard output.
 """
@@ -40,7 +40,7 @@ class Plan:
     """The request, its target and its timing."""
 
     port: int
-    pid: int  # of the server whose CPU time is read; 0 if it has several processes
+    pid: int  # of the server whose CPU time is measured; 0 if it has several processes
     clients: int
     warm_s: float
     measured_s: float
@@ -51,14 +51,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The result during the measured time; `wrong` counts the whole run."""
+    """The results of the measured period; `distinct`, `total` and `wrong` cover the whole run."""
 
     answers: int
     seconds: float
     server_cpu_s: float
     own_cpu_s: float
-    distinct: int  # number of different ids in all responses of the run
-    total: int  # responses of the run
+    distinct: int  # number of different ids in all responses
+    total: int  # number of responses
     wrong: int  # responses with an unexpected status or payment
     first_wrong: str
 
@@ -117,7 +117,7 @@ class _Client(asyncio.Protocol):
 
 
 async def run(plan: Plan) -> Load:
-    """Send the plan's requests until its time is over."""
+    """Send the plan's requests for its duration."""
     loop = asyncio.get_running_loop()
     tally = _Tally()
     ask = _creating(plan) if KEY in plan.request else _reading(plan)
@@ -203,7 +203,7 @@ def _creating(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
     count = 0
 
     def ask() -> tuple[bytes, bytes]:
-        # Keys start with random digits, like real keys, so that the index is not favoured.
+        # Keys start with random digits, like real keys, so that index inserts are realistic.
         nonlocal count
         count += 1
         high, low = random.getrandbits(32), random.getrandbits(48)

@@ -1,8 +1,8 @@
 """`python -m bench.reconcile`: the time and memory that a worker needs to compare a gateway's list.
 
-A separate database is filled with captures and their payments, sessions and entries. The file has
-as many lines, of which a few hundred differ. A separate process compares the file as a worker does.
-The memory is the maximum of that process (VmHWM), including the worker's modules.
+A separate database is filled with captures and their payments, sessions and entries. The list has
+as many lines as there are captures, and a few hundred lines differ. A separate process compares the
+list as a worker does. The memory is that process's maximum (VmHWM), including the worker's modules.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from payintent_sandbox.seed.history import seed
 LINES = 1_000_000
 WITHIN_S = 60
 MEMORY_MB = 100
-_TEMPLATE_PAYMENTS = 200  # of a history, of which one is repeated
+_TEMPLATE_PAYMENTS = 200  # in a generated history, of which one is copied
 _BATCH = 50_000
 _DIFFERING_EACH = 100  # different amounts, lines without a capture, captures without a line
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's database
@@ -112,16 +112,16 @@ class Found:
 
 
 def list_goals(found: Found) -> list[Goal]:
-    """List the goals of this run, and its results."""
+    """List this run's goals and results."""
     per_s = found.lines / found.took_s
     return [
-        Goal("lines of a gateway's list, compared", per_s, LINES / WITHIN_S, "/s"),
-        Goal("most memory of the process", found.peak_mb, MEMORY_MB, " MB", is_ceiling=True),
+        Goal("compared lines of a gateway's list", per_s, LINES / WITHIN_S, "/s"),
+        Goal("maximum memory of the process", found.peak_mb, MEMORY_MB, " MB", is_ceiling=True),
     ]
 
 
 async def _fill(connection: Connection, lines: int) -> int:
-    """Copy a payment of the history this many times; return its gateway account."""
+    """Copy a payment from the history this many times; return its gateway account."""
     await connection.execute("SET statement_timeout = 0")
     await connection.execute(_CHOOSE)
     for first in range(1, lines + 1, _BATCH):

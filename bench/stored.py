@@ -27,7 +27,7 @@ from payintent_sandbox.installation import prepare_installation
 
 _PAYMENTS = 3_000
 _PER_S = 100.0
-_SETTLE_S = 3.0  # the worker still records deliveries after the last webhook arrived
+_SETTLE_S = 3.0  # the worker still records deliveries after the last webhook has arrived
 _SIZES = """
 SELECT c.relname AS name, pg_table_size(c.oid) AS rows, pg_indexes_size(c.oid) AS indexes
 FROM pg_class c

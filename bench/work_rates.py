@@ -1,4 +1,4 @@
-"""`python -m bench.work_rates`: callbacks settled, events delivered, payments expired per second.
+"""`python -m bench.work_rates`: rates of settled callbacks, delivered events and expired payments.
 
 Each rate is the maximum of a single process, and is compared with its goal. Clients, receivers and
 PostgreSQL run on the same machine. The time includes the last commit.
@@ -83,7 +83,7 @@ def payments_statement(life: str) -> str:
 class Extent:
     """The number of operations of each kind."""
 
-    first: int  # callbacks before the measured callbacks
+    first: int  # warm-up callbacks
     callbacks: int
     deliveries: int
     expired: int

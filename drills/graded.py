@@ -1,4 +1,4 @@
-"""Helpers for `python -m drills.plugins`, that grade a plugin's shop and pay its orders."""
+"""Helpers for `python -m drills.plugins` that grade a plugin's shop and pay for its orders."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def expect(is_so: bool, otherwise: str) -> None:
 
 
 def secrets_of(sandbox: Sandbox) -> dict[str, str]:
-    """Return a shop's settings, for the test merchant of the sandbox's first merchant."""
+    """Return a shop's settings for the first merchant's test merchant in the sandbox."""
     test_side = sandbox.told["merchants"][0]["test"]
     return {
         "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
@@ -38,7 +38,7 @@ def secrets_of(sandbox: Sandbox) -> dict[str, str]:
 
 
 def register_origin(sandbox: Sandbox, url: str) -> None:
-    """Allow payments of the test merchant to have return URLs in a shop."""
+    """Allow the test merchant's payments to return buyers to a shop."""
     merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
     sandbox.command("merchant", "profile", merchant, "--allowed-origin", url)
 
@@ -72,7 +72,7 @@ async def grade(webhooks: str, orders: str, secrets: Mapping[str, str], *more: s
 
 
 class Shopper:
-    """Places orders in a shop, pays them at the service, and checks the orders."""
+    """Places orders in a shop, pays for them at the service, and checks them."""
 
     def __init__(
         self, http: aiohttp.ClientSession, orders: str, secrets: Mapping[str, str]

@@ -36,7 +36,10 @@ class Call:
 
 @dataclass(slots=True)
 class Load:
-    """Creates, reads and cancels payments at a fixed rate, until the limit is reached or `stop`."""
+    """Creates, reads and cancels payments at a fixed rate.
+
+    It ends after `requests_max` requests, or earlier if `stop` is called.
+    """
 
     target: Target
     api_key: str

@@ -305,7 +305,9 @@ def migrations(folder: Path) -> list[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Reject migrations that lock tables for long.")
+    parser = argparse.ArgumentParser(
+        description="Reject migrations that lock tables for a long time."
+    )
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     problems = list(check(migrations(parser.parse_args().folder)))
     for problem in problems:

@@ -1,4 +1,4 @@
-"""Faults of an installation under load, and their repairs."""
+"""Faults in an installation under load, and their repairs."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ _ANSWERED_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of one installation, which is repaired after `hold_s`."""
+    """A fault in one installation, which is repaired after `hold_s`."""
 
     name: str
     title: str
@@ -24,7 +24,7 @@ class Fault:
     begin: Step
     end: Step
     hold_s: float = _HOLD_S
-    is_harmless: bool = False  # no request of any merchant may fail
+    is_harmless: bool = False  # no merchant's request may fail
 
 
 def _kill_database(number: int) -> Step:

@@ -57,7 +57,6 @@ class Order:
 
 
 def find_order(order_id: UUID) -> Order | None:
-    """Find an order by its id."""
     row = database.execute("SELECT * FROM orders WHERE id = ?", (str(order_id),)).fetchone()
     return None if row is None else read_order(row)
 
@@ -76,12 +75,11 @@ def place_order(order_id: UUID) -> Order:
 
 
 def read_order(row: tuple[Any, ...]) -> Order:
-    """Read an order from its row."""
     return Order(UUID(row[0]), *row[1:])
 
 
 async def find_next_page(order: Order) -> str:
-    """Return the URL of the order's checkout, or its own page if there is nothing to pay.
+    """Return the URL of the order's checkout, or of its page if there is nothing to pay.
 
     If the payment has ended unpaid, this begins the next attempt. The payment is read because a
     cancellation by the buyer does not send an event, and because events can be late.

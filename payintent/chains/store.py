@@ -81,7 +81,7 @@ class DeployedContract:
     receiver: bytes
     deployed_block: int
     current: bool
-    forwarder: bytes | None = None  # only set for deposit factories
+    forwarder: bytes | None = None  # set only for deposit factories
     refund_account_id: int | None = None  # the contract that pays a factory's refunds
 
 

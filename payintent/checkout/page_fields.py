@@ -174,7 +174,7 @@ def _is_unconfirmed(snapshot: PaymentSnapshot) -> bool:
 
 
 def paid_result(payment: Payment, merchant: Merchant, language: Language) -> PageResult:
-    """Return the result of a paid payment, or of one whose status was added in a newer version."""
+    """Return the result of a payment that is paid or has a status added in a newer version."""
     t, name = language.t, merchant.name
     if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
         text = t("partly_refunded_text", amount=refunded_text(payment, language))

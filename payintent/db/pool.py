@@ -99,7 +99,7 @@ class ConnectionPool:
                 idle.terminate()
 
     async def close(self) -> None:
-        """Close all connections, each after its release. No further connections are opened."""
+        """Close the idle connections, then wait for the borrowed connections and close them."""
         self._size_max = 0
         while self._size:
             connection = self._idle.pop()[0] if self._idle else await self._wait()
@@ -118,7 +118,7 @@ class ConnectionPool:
         return await self._wait() or await self._open()
 
     def _pass_to_waiter(self, connection: Connection | None) -> None:
-        """Pass a connection to the first waiting caller; if it is None, the caller opens one."""
+        """Pass a connection to the first waiting caller; None makes the caller open another."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():

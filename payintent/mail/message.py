@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from payintent.core.addresses import is_mail_address
 
-#: Unsent emails are deleted after this period, for example if the mail server was removed.
+#: Emails that are still unsent after this period are deleted.
 RETENTION_DAYS = 3
 #: Delay before each of nine attempts, which span about two days.
 _DELAYS_S = (0, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600)

@@ -91,7 +91,7 @@ class RequestActivation(ActivationStep, frozen=True, kw_only=True):
 
 
 class ApplyActivation(ActivationStep, frozen=True, kw_only=True):
-    """Apply the requested market. Payments become possible, to validate the integration."""
+    """Apply the requested market, so that payments can be made to validate the integration."""
 
     action: ClassVar[str] = "merchant.apply"
     step = ActivationAction.APPLY

@@ -133,7 +133,7 @@ class PostedTransactionState(StrEnum):
     MINED = "mined"  # mined successfully; the log decides
     REVERTED = "reverted"
     FOREIGN = "foreign"  # does not pay this session; ignored
-    DUPLICATE = "duplicate"  # reverted with "already paid", since the buyer paid twice
+    DUPLICATE = "duplicate"  # reverted with "already paid", because the buyer paid twice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ def _decide_after_deadline(evidence: OnchainEvidence) -> SessionReport:
     if evidence.final_at is not None and evidence.final_at > evidence.deadline:
         return _decide_after_final_deadline(evidence)
     has_evidence = evidence.posted_transactions or evidence.mismatches or evidence.is_exact_gone
-    # Not `>=`, since many chains produce several blocks per second.
+    # Not `>=`, because many chains produce several blocks per second.
     is_window_over = evidence.window_at is not None and evidence.window_at > evidence.deadline
     return _UNPAID if is_window_over and not has_evidence else _IN_PROGRESS
 

@@ -201,7 +201,7 @@ async def _list_matches(
 async def _find_matches(
     database: Executor, text: str, payment_filter: PaymentFilter
 ) -> list[tuple[str, Sequence[UUID]]]:
-    """Search each property that the text could match. An id is only searched for as an id."""
+    """Search each property that the text could match. An id is searched for only as an id."""
     if ids.is_checkout_id(text):
         return [("checkout", await search_store.find_by_checkout(database, text))]
     for name, prefix in _PREFIXES.items():

@@ -59,7 +59,7 @@ def separate_payouts(
             )
         if len(payouts) > PAYOUTS_MAX:
             raise InvalidProviderFileError(
-                [f"line {line.number}: a file has at most {PAYOUTS_MAX} payouts"]
+                [f"line {line.number}: a file can contain at most {PAYOUTS_MAX} payouts"]
             )
 
 

@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     """Base URL to which gateways send callbacks. Flags are served from its origin."""
     console_base: Origin = ""
     """Origin at which a TLS proxy serves the operator console, such as
-    `https://console.example.com`. If empty, the console is only available on loopback.
+    `https://console.example.com`. If empty, the console is available only on loopback.
     """
     portal_base: BaseUrl = ""
     """URL of the merchant portal, such as `https://pay.example.com/merchant`. Passkeys are

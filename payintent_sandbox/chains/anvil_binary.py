@@ -107,7 +107,7 @@ def describe() -> str:
 
 
 def unsupported_reason(system: str, machine: str, glibc: tuple[int, ...]) -> str:
-    """Return the reason why such a machine cannot run the package, or "".
+    """Return the reason why a machine cannot run the package, or "".
 
     `glibc` is () on a machine without glibc.
     """
@@ -182,7 +182,7 @@ def _download(package: str, folder: Path) -> Path:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise AnvilError(f"anvil {VERSION} cannot be fetched: npm does not answer") from None
+            raise AnvilError(f"anvil {VERSION} cannot be fetched: npm does not respond") from None
         archives = list(folder.glob("*.tgz"))
         if process.returncode == 0 and archives:
             return archives[0]

@@ -39,7 +39,7 @@ class CompiledContract:
         return selector
 
     def creation_code(self, *arguments: Any) -> str:
-        """Return the data of the transaction that deploys it, with the constructor's arguments."""
+        """Return the data of the deployment transaction, with the constructor's arguments."""
         constructors = [entry for entry in self.abi if entry["type"] == "constructor"]
         return self.bytecode + _encode(constructors[0] if constructors else {}, arguments)
 

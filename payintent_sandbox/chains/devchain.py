@@ -196,7 +196,7 @@ def _run_on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
     try:
         return asyncio.run(work())
     except DevChainError as error:
-        _fail(f"{error}; {_HINT}" if "does not answer" in str(error) else str(error))
+        _fail(f"{error}; {_HINT}" if "does not respond" in str(error) else str(error))
 
 
 def _var_dir() -> Path:

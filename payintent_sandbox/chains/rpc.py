@@ -1,4 +1,4 @@
-"""JSON-RPC client of a development chain: calls, and transactions of its unlocked accounts."""
+"""JSON-RPC client for a development chain: calls, and transactions of its unlocked accounts."""
 
 import asyncio
 import itertools
@@ -36,7 +36,7 @@ class DevChainRpc:
             async with self._client.post(self.url, json=body) as answer:
                 content = await answer.json()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise DevChainError(f"{self.url} does not answer: {type(error).__name__}") from None
+            raise DevChainError(f"{self.url} does not respond: {type(error).__name__}") from None
         if "error" in content:
             raise DevChainError(f"{method}: {content['error'].get('message')}")
         return content.get("result")
@@ -70,7 +70,7 @@ class DevChainRpc:
 
 @asynccontextmanager
 async def open_chain(url: str) -> AsyncGenerator[DevChainRpc]:
-    """Open a client of a chain."""
+    """Open a client for a chain."""
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)

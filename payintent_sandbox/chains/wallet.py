@@ -40,6 +40,6 @@ class Wallet:
 
 def sign(transaction: dict[str, Any], private_key: str) -> str:
     """Sign a transaction for its `chainId` (EIP-155); return its bytes as hex digits with 0x."""
-    from eth_account import Account  # imported on use, because it takes a second
+    from eth_account import Account  # imported on use, because the import takes a second
 
     return Account.sign_transaction(transaction, private_key).raw_transaction.to_0x_hex()

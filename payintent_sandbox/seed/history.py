@@ -33,7 +33,7 @@ class NotASandboxError(Exception):
 
 
 async def seed(service: Service, payments: int, days: int, advance: Callable[[int], None]) -> None:
-    """Write payments, spread over the last days, with all their dependent rows.
+    """Write payments, spread over the last `days`, with all their dependent rows.
 
     Each batch is a transaction, so an interrupted run writes only complete payments. Raises
     `NotASandboxError` outside a sandbox.

@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _build(arguments: argparse.Namespace) -> Starlette:
-    """Read the environment. Secrets are not arguments, because every process can see those."""
+    """Read the environment. Arguments would expose the secrets to every process."""
     return make_app(
         Config(
             api_url=os.environ.get("SHOP_API_URL", "http://127.0.0.1:8080/v1"),

@@ -182,7 +182,7 @@ async def test_what_is_no_payout_of_the_account_fails_the_run_in_one_line(
     files.put(_PAYMENT, *(_PAYOUT.replace("po_1", f"po_{number}") for number in range(3)))
     with monkeypatch.context() as patch:
         patch.setattr(listed_payouts, "PAYOUTS_MAX", 2)
-        assert (await files.take()).problem == "line 5: a file has at most 2 payouts"
+        assert (await files.take()).problem == "line 5: a file can contain at most 2 payouts"
     files.put(_PAYMENT, _PAYOUT.replace("THB", "EUR"))
     context = with_capabilities(world.service.reconciliation_context, decimals={"THB": 2})
     await compare_new_files(context, FolderSource(str(files.folder)))

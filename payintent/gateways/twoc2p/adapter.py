@@ -253,7 +253,7 @@ class TwoC2pGateway:
 
 
 def _reference(account: GatewayAccount, session_id: UUID) -> str:
-    """Build a session's reference. An invoice number is only unique for its merchant."""
+    """Build a session's reference. Invoice numbers are unique only within a merchant."""
     return f"{get_merchant_id(account)}.{invoice_no(session_id)}"
 
 

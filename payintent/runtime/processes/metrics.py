@@ -45,7 +45,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class _ProcessMetrics(msgspec.Struct, frozen=True):
-    """A process's metrics; `serial` distinguishes it from earlier processes with its slot."""
+    """A process's metrics; `serial` distinguishes it from earlier processes in its slot."""
 
     serial: int
     families: list[Family]

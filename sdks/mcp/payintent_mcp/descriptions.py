@@ -30,7 +30,7 @@ TOOLS = {
     ),
     "dispute_test_payment": ("Dispute a test payment as the buyer's bank, or decide its dispute."),
     "get_balance": "Read the amounts currently owed to the merchant, by currency.",
-    "get_catalog": "Read the countries, currencies and methods in which the merchant can be paid.",
+    "get_catalog": "Read the countries, currencies and methods that the merchant accepts.",
     "get_chain": (
         "Read a chain, its contracts and its tokens. Verify the data over another channel."
     ),
@@ -45,7 +45,7 @@ TOOLS = {
     "get_statement": (
         "Read a daily statement and its lines, one for each payment, refund, dispute or payout."
     ),
-    "get_test_clock": "Read the total advance of this test merchant's clock.",
+    "get_test_clock": "Read how far this test merchant's clock has been advanced.",
     "list_cases": (
         "List money that needs manual review, for example because it was captured twice."
     ),
@@ -59,7 +59,7 @@ TOOLS = {
     "list_payment_links": "List payment links, newest first, in pages.",
     "list_payments": "List payments, newest first, in pages.",
     "list_refunds": "List the refunds of a payment, newest first, in pages.",
-    "list_statements": "List daily statements, newest first, with opening and closing balance.",
+    "list_statements": "List daily statements, newest first, with opening and closing balances.",
     "list_updated_refunds": "List the refunds of all payments, most recently changed first.",
     "pay_test_payment": "Pay a test payment with a test card, which determines the outcome.",
     "replay_event": "Resend the webhook of an event to the merchant's server.",

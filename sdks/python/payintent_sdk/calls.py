@@ -332,7 +332,7 @@ def get_onchain_session(session_id: str) -> Call[OnchainSession]:
 
 
 def get_test_clock() -> Call[TestClock]:
-    """Return the total advance of the clock. Requires a test key."""
+    """Return how far the clock has been advanced in total. Requires a test key."""
     return _get("/v1/test/clock", TestClock)
 
 

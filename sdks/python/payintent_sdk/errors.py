@@ -20,7 +20,7 @@ class NoAnswerError(PayintentError):
 
 
 class UnreadableAnswerError(PayintentError):
-    """The response is not from the service, but for example a proxy's error page."""
+    """The response is not from the service; it may be a proxy's error page."""
 
 
 class PaymentDeniedError(PayintentError):

@@ -163,7 +163,7 @@ class Dispute:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogCurrency:
-    """A currency that buyers of a country can pay."""
+    """A currency in which buyers in a country can pay."""
 
     currency: str
     decimals: int
@@ -298,7 +298,7 @@ class StatementWithLines:
 
 @dataclass(frozen=True, kw_only=True)
 class TestClock:
-    """The total advance of a test merchant's clock."""
+    """How far a test merchant's clock has been advanced in total."""
 
     __test__ = False  # not a test class for pytest
 

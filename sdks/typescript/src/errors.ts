@@ -16,7 +16,7 @@ export class PayintentError extends Error {
  */
 export class NoAnswerError extends PayintentError {}
 
-/** The response is not from the service, but for example a proxy's error page. */
+/** The response is not from the service; it may be a proxy's error page. */
 export class UnreadableAnswerError extends PayintentError {}
 
 /** The fraud rules deny the payment. Nothing was created, and the idempotency key is used up. */

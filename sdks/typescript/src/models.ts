@@ -168,7 +168,7 @@ export interface Dispute {
   respond_by?: string;
 }
 
-/** A currency in which buyers of a country can pay. */
+/** A currency in which buyers in a country can pay. */
 export interface CatalogCurrency {
   currency: string;
   decimals: number;
@@ -239,7 +239,7 @@ export interface StatementWithLines extends Statement {
   next_cursor?: string;
 }
 
-/** The total advance of a test merchant's clock. */
+/** How far a test merchant's clock has been advanced in total. */
 export interface TestClock {
   advanced_seconds: number;
 }

@@ -262,7 +262,7 @@ export class Onchain extends Resource {
 
 /** `client.testClock`. Requires a test key. */
 export class ClockOfTests extends Resource {
-  /** Returns the total advance of the clock. */
+  /** Returns how far the clock has been advanced in total. */
   get(options?: RequestOptions): Promise<models.TestClock> {
     return this.send(get<models.TestClock>("/v1/test/clock", {}, options));
   }

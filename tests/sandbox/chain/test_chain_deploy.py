@@ -198,6 +198,6 @@ def test_a_chain_that_is_away_is_told_in_one_line() -> None:
         async with open_chain(f"http://127.0.0.1:{free_port()}") as chain:
             await chain.ask("eth_chainId")
 
-    with pytest.raises(DevChainError, match="does not answer") as caught:
+    with pytest.raises(DevChainError, match="does not respond") as caught:
         asyncio.run(ask())
     assert len(str(caught.value).splitlines()) == 1

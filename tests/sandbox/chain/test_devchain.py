@@ -103,7 +103,7 @@ def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal:
         evm.close()
 
     assert "have stopped" in terminal.good("down")
-    assert "does not answer" in terminal.bad("mine", "bsc")
+    assert "does not respond" in terminal.bad("mine", "bsc")
     terminal.up()
     assert terminal.chains() == chains
     evm = Evm(chains["bsc"]["rpc_url"])

@@ -188,7 +188,7 @@ CHECKS = [
     ),
     Check(
         name="other_amount",
-        tried="payment.completed with a different amount than the order",
+        tried="payment.completed with an amount that differs from the order's",
         mend="compare the amount with the order's amount; review any difference manually",
         run=_other_amount,
     ),
