@@ -177,8 +177,8 @@ async def storm(installation: Installation, pending: list[Pending]) -> None:
 
     async def call() -> None:
         caller = await _connect(installation)
-        for one in waiting:
-            await caller.call(one.callback)
+        for item in waiting:
+            await caller.call(item.callback)
         caller.close()
 
     await asyncio.gather(*(call() for _ in range(_CALLERS)))

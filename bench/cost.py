@@ -144,8 +144,8 @@ def show(console: Console, costs: Sequence[WorkRate], cores: int) -> None:
     table.add_column("", no_wrap=True)
     for name in ("CPU of the service", "CPU of PostgreSQL"):
         table.add_column(name, justify="right")
-    for one in costs:
-        table.add_row(one.name, f"{one.cpu_us:,.0f} us", f"{one.database_cpu_us:,.0f} us")
+    for cost in costs:
+        table.add_row(cost.name, f"{cost.cpu_us:,.0f} us", f"{cost.database_cpu_us:,.0f} us")
     service, database = sum(c.cpu_us for c in costs), sum(c.database_cpu_us for c in costs)
     table.add_row("together", f"{service:,.0f} us", f"{database:,.0f} us", style="bold")
     console.print(table)

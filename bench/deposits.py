@@ -26,13 +26,13 @@ def table(contract: chain.Found, deposits: chain.Found) -> Table:
     for name in ("contract", "deposits", "ratio"):
         shown.add_column(name, justify="right")
     for name, figures in (
-        ("CPU of the watching process, each", [one.cpu_s for one in (contract, deposits)]),
-        ("CPU of PostgreSQL, each", [one.database_cpu_s for one in (contract, deposits)]),
-        ("together", [one.cpu_s + one.database_cpu_s for one in (contract, deposits)]),
+        ("CPU of the watching process, each", [item.cpu_s for item in (contract, deposits)]),
+        ("CPU of PostgreSQL, each", [item.database_cpu_s for item in (contract, deposits)]),
+        ("together", [item.cpu_s + item.database_cpu_s for item in (contract, deposits)]),
     ):
         cells = [f"{figure / deposits.payments * 1e6:,.0f} us" for figure in figures]
         shown.add_row(name, *cells, f"{figures[1] / figures[0]:.2f}")
-    poll_ms = [f"{one.poll_cpu_s * 1e3:,.0f} ms" for one in (contract, deposits)]
+    poll_ms = [f"{item.poll_cpu_s * 1e3:,.0f} ms" for item in (contract, deposits)]
     shown.add_row("a poll while all are pending: CPU of both", *poll_ms)
     shown.add_row("a poll while all are pending: searches", "", f"{deposits.searches} per endpoint")
     return shown

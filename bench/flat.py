@@ -174,7 +174,7 @@ def table(places: Sequence[Place], of: str, title: str) -> Table:
         figures = [place.median(name, of) for place in places]
         ratio = figures[-1] / figures[0]
         missed = "" if ratio <= GOAL else " missed"
-        shown.add_row(name, *(f"{one:,.0f} us" for one in figures), f"{ratio:.2f}{missed}")
+        shown.add_row(name, *(f"{figure:,.0f} us" for figure in figures), f"{ratio:.2f}{missed}")
     return shown
 
 

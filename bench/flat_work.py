@@ -194,11 +194,11 @@ class Work:
         done = [
             to_record(
                 service.database.id_generator.new_id(),
-                one,
+                item,
                 AttemptResult(outcome=AttemptOutcome.DELIVERED, status=200, duration_ms=20),
                 next_wait_s=None,
             )
-            for one in claimed
+            for item in claimed
         ]
         await outbox.record(done)
         return 2 * self.each

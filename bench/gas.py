@@ -249,8 +249,8 @@ def _build_table(title: str, costs: list[Cost]) -> Table:
     table = Table(title=title)
     for name in ("", "first", "later"):
         table.add_column(name, justify="right" if name else "left")
-    for one in costs:
-        table.add_row(one.name, f"{one.first:,}", f"{one.later:,}" if one.later else "")
+    for cost in costs:
+        table.add_row(cost.name, f"{cost.first:,}", f"{cost.later:,}" if cost.later else "")
     return table
 
 

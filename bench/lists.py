@@ -93,7 +93,10 @@ def measure(installation: Installation, merchants: list[_Merchant], times: int) 
 
 
 def _listing(api: socket.socket, name: str, merchants: list[_Merchant], times: int) -> Listing:
-    asked = [_request(one, _QUERIES[name].format(cursor=_deep(api, one))) for one in merchants]
+    asked = [
+        _request(merchant, _QUERIES[name].format(cursor=_deep(api, merchant)))
+        for merchant in merchants
+    ]
     seconds: tuple[list[float], ...] = ([], [])
     for kept in _kept(times):
         for one, found in zip(asked, seconds, strict=True):

@@ -217,8 +217,8 @@ def _reading(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
     if not plan.ids:
         return lambda: (plan.request, b"")
     before, _, after = plan.request.partition(ID)
-    known = [one.encode() for one in plan.ids]
-    built = [(before + one + after, one) for one in known]
+    known = [item.encode() for item in plan.ids]
+    built = [(before + item + after, item) for item in known]
     return lambda: random.choice(built)
 
 

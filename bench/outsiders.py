@@ -214,9 +214,9 @@ async def _run(
             )
     await database.close()
     # The median of all rounds is not affected by other load in a single round.
-    with_it = statistics.median(p99(one.seconds) for one in done if one.hangs)
-    without = statistics.median(p99(one.seconds) for one in done if not one.hangs)
-    shed = sum(count for one in done for status, count in one.statuses.items() if status != 200)
+    with_it = statistics.median(p99(item.seconds) for item in done if item.hangs)
+    without = statistics.median(p99(item.seconds) for item in done if not item.hangs)
+    shed = sum(count for item in done for status, count in item.statuses.items() if status != 200)
     console.print(
         f"others' p99: {without * 1000:.1f} ms while outsiders respond,"
         f" {with_it * 1000:.1f} ms while they hang; ratio {with_it / without:.2f}"

@@ -71,7 +71,7 @@ class PaperChain:
         """Respond to a call or a batch of calls."""
         asked = await request.json()
         if isinstance(asked, list):
-            text = f"[{','.join([self._told(one) for one in asked])}]"
+            text = f"[{','.join([self._told(item) for item in asked])}]"
         else:
             text = self._told(asked)
         return web.Response(text=text, content_type="application/json")
@@ -110,8 +110,12 @@ class PaperChain:
         self.searches += 1
         if len(recipients) > TOPICS_MAX:
             raise ValueError("exceed max addresses or topics per search position")
-        numbers = sorted(self._recipients[one] for one in recipients if one in self._recipients)
-        found = [self._written[one] for one in numbers if start <= 1 + one // PER_BLOCK <= end]
+        numbers = sorted(
+            self._recipients[recipient] for recipient in recipients if recipient in self._recipients
+        )
+        found = [
+            self._written[number] for number in numbers if start <= 1 + number // PER_BLOCK <= end
+        ]
         return f"[{','.join(found)}]"
 
     def _number_of(self, block_hash: str) -> int:
@@ -190,7 +194,7 @@ async def serve(chain: PaperChain) -> None:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    [(_, port)] = [one[:2] for one in runner.addresses]
+    [(_, port)] = [address[:2] for address in runner.addresses]
     print(port, flush=True)
     await asyncio.Event().wait()
 

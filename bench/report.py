@@ -92,14 +92,16 @@ class Report:
 
 def operation(rounds: list[Round]) -> Operation:
     """Compute medians. Ratios are computed per round, because its figures are simultaneous."""
-    pgbench = [(one.per_s, one.pgbench_per_s) for one in rounds if one.pgbench_per_s is not None]
+    pgbench = [
+        (item.per_s, item.pgbench_per_s) for item in rounds if item.pgbench_per_s is not None
+    ]
     return Operation(
-        per_s=statistics.median(one.per_s for one in rounds),
-        cpu_us=statistics.median(one.cpu_us for one in rounds),
-        load_cpu_us=statistics.median(one.load_cpu_us for one in rounds),
-        empty_per_s=statistics.median(one.empty_per_s for one in rounds),
-        empty_cpu_us=statistics.median(one.empty_cpu_us for one in rounds),
-        empty_ratio=statistics.median(one.per_s / one.empty_per_s for one in rounds),
+        per_s=statistics.median(item.per_s for item in rounds),
+        cpu_us=statistics.median(item.cpu_us for item in rounds),
+        load_cpu_us=statistics.median(item.load_cpu_us for item in rounds),
+        empty_per_s=statistics.median(item.empty_per_s for item in rounds),
+        empty_cpu_us=statistics.median(item.empty_cpu_us for item in rounds),
+        empty_ratio=statistics.median(item.per_s / item.empty_per_s for item in rounds),
         pgbench_per_s=statistics.median(raw for _, raw in pgbench) if pgbench else None,
         pgbench_ratio=statistics.median(per_s / raw for per_s, raw in pgbench) if pgbench else None,
         rounds=rounds,
@@ -176,11 +178,13 @@ def _lists(lists: list[Listing]) -> Table:
         table.add_column(f"{rows:,} rows: p50", justify="right")
         table.add_column("p99", justify="right")
     table.add_column("ratio of p50s", justify="right")
-    for one in lists:
+    for item in lists:
         figures = [
-            f"{value:.2f} ms" for pair in zip(one.p50_ms, one.p99_ms, strict=True) for value in pair
+            f"{value:.2f} ms"
+            for pair in zip(item.p50_ms, item.p99_ms, strict=True)
+            for value in pair
         ]
-        table.add_row(one.name, *figures, f"{one.ratio:.2f}")
+        table.add_row(item.name, *figures, f"{item.ratio:.2f}")
     return table
 
 

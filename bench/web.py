@@ -219,13 +219,14 @@ def show(figures: list[Figure], runs: int, console: Console) -> None:
     table.add_column("")
     for page in (*_PAGES.values(), "may be"):
         table.add_column(page, justify="right")
-    for one in figures:
+    for figure in figures:
         cells = [
-            one.budget.text(one.values[name], name) if name in one.values else "" for name in _PAGES
+            figure.budget.text(figure.values[name], name) if name in figure.values else ""
+            for name in _PAGES
         ]
-        if "" in one.values:
-            cells[0] = one.budget.text(one.values[""])
-        table.add_row(one.budget.name, *cells, _may_be(one.budget))
+        if "" in figure.values:
+            cells[0] = figure.budget.text(figure.values[""])
+        table.add_row(figure.budget.name, *cells, _may_be(figure.budget))
     console.print(table)
 
 
@@ -275,9 +276,9 @@ def main() -> None:
     show(figures, runs, console)
     print_machine(console)
     kept = var_dir / "bench-web.json"
-    kept.write_bytes(msgspec.json.encode([asdict(one) for one in figures]))
+    kept.write_bytes(msgspec.json.encode([asdict(figure) for figure in figures]))
     console.print(f"written to {kept}")
-    sys.exit(0 if all(one.met for one in figures) else 1)
+    sys.exit(0 if all(figure.met for figure in figures) else 1)
 
 
 if __name__ == "__main__":

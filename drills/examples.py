@@ -32,7 +32,7 @@ from tests.clients.making import basedpyright
 from tests.e2e.merchant import APPROVED, Browser
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.sdks.python_sdk import installed
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import free_port
 from tools.examples import EXAMPLES, FOLDER, NODE
 from tools.openapi.pack_typescript import pack
@@ -183,7 +183,7 @@ async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> Non
     async def is_paid() -> bool:
         return await _order(place, http, paid) == "paid"
 
-    await until(is_paid, "the order is paid")
+    await wait_until(is_paid, "the order is paid")
     played.order = "paid"
 
 
@@ -284,7 +284,7 @@ def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
     }
     library = pack(folder / "packed")
     played: list[Played] = []
-    for example in (one for one in SHOPS if one.name in names or not names):
+    for example in (shop for shop in SHOPS if shop.name in names or not names):
         target = copy(example.name, folder, library)
         place = Place(example, target, port, secrets)
         try:
@@ -303,11 +303,11 @@ def main() -> None:
     scratch = tempfile.TemporaryDirectory(prefix="payintent-examples-")
     with scratch as folder, running_sandbox() as sandbox:
         played = play_all(sandbox, Path(folder), sys.argv[1:])
-    for one in played:
-        ended = one.order or "FAILED"
-        table.add_row(one.name, one.forged, ended, f"{one.took_s:.1f}")
+    for item in played:
+        ended = item.order or "FAILED"
+        table.add_row(item.name, item.forged, ended, f"{item.took_s:.1f}")
     Console(width=110).print(table)
-    problems = [f"{one.name}: {one.problem}" for one in played if one.problem]
+    problems = [f"{entry.name}: {entry.problem}" for entry in played if entry.problem]
     if problems:
         sys.exit("\n".join(problems))
     print("examples: every shop sold its book, and accepted only correctly signed webhooks")

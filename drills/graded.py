@@ -12,7 +12,7 @@ import aiohttp
 
 from tests.e2e.sandbox import Sandbox
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
-from tests.support.patience import until
+from tests.support.patience import wait_until
 
 _TIMEOUT_S = 900
 
@@ -99,7 +99,7 @@ class Shopper:
                 shown = await answer.json()
             return (shown["status"], shown["handed_out"]) == ("paid", 1)
 
-        await until(is_paid, "the order is paid")
+        await wait_until(is_paid, "the order is paid")
 
     async def poll(self) -> None:
         """Make the shop read the payments of its open orders."""

@@ -27,7 +27,7 @@ from drills.summary import BETWEEN_S, FIGURES, figures, figures_of_each
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation
 from payintent_sandbox.postgres import Postgres
-from tests.support.proxy import NAME, proxied
+from tests.support.proxy import NAME, run_proxy
 from tests.support.world import free_port
 
 _REQUESTS_MAX = 200_000
@@ -119,7 +119,7 @@ async def _restart_behind_nginx(
     try:
         for program in programs:
             await program.start()
-        async with proxied(*ports, folder=folder) as (base, trusting):
+        async with run_proxy(*ports, folder=folder) as (base, trusting):
             target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
             done, calls = await drill(_load(world, target, options), programs, options.restarts)
     finally:

@@ -74,7 +74,7 @@ def table(done: Sequence[Roll], calls: Sequence[Call]) -> Table:
     shown = Table(title=f"SIGHUP reload of {_PROCESSES} processes, without a proxy")
     for name in ("SIGHUP", "all replaced after", *FIGURES):
         shown.add_column(name, justify="right")
-    each = figures_of_each([one.began for one in done], calls)
+    each = figures_of_each([item.began for item in done], calls)
     for number, (one, due) in enumerate(zip(done, each, strict=True), 1):
         shown.add_row(str(number), f"{one.ended - one.began:.1f} s", *due)
     shown.add_section()

@@ -34,7 +34,7 @@ from tests.support.operator_port import operator_port
 from tests.support.patience import PATIENCE_S
 from tests.support.prepared import stop_if_nothing_can_run
 from tests.support.serving import serving_api
-from tests.support.stage import Stage, out_of_the_sandbox
+from tests.support.stage import Stage, open_outside_sandbox
 from tests.support.world import ARRANGED, Api, World, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -272,7 +272,7 @@ async def shared_world(databases: Databases, any_settings: Settings) -> AsyncIte
 @pytest.fixture
 async def raw(world: World) -> AsyncIterator[asyncpg.Connection]:
     """A connection to the world's database, without the service."""
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     yield connection
     await connection.close()
 
@@ -295,5 +295,5 @@ async def _execute(url: str, statement: str) -> None:
 @pytest.fixture
 async def stage(world: World, staged: StageTemplate | None) -> AsyncIterator[Stage]:
     """The objects that the examples of all operations name, outside the sandbox."""
-    async with out_of_the_sandbox(world) as service:
+    async with open_outside_sandbox(world) as service:
         yield await stage_of(staged, world, service)

@@ -50,7 +50,7 @@ def _expression(call: ast.Call) -> ast.expr | None:
     if isinstance(function, ast.Attribute) and ast.unparse(function.value) == "re":
         return call.args[0] if function.attr in _CALLS else None
     if isinstance(function, ast.Name) and function.id == "Meta":
-        return next((one.value for one in call.keywords if one.arg == "pattern"), None)
+        return next((keyword.value for keyword in call.keywords if keyword.arg == "pattern"), None)
     return None
 
 
@@ -58,7 +58,7 @@ def _evaluated(path: Path, call: ast.Call, found: ast.expr) -> list[tuple[str | 
     name = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
     names = vars(import_module(name))
     if isinstance(found, ast.Subscript):  # a table of patterns
-        return [(one, 0) for one in _value(found.value, names).values()]
+        return [(item, 0) for item in _value(found.value, names).values()]
     if ast.unparse(call.func) != "re.compile":
         return [(_value(found, names), 0)]
     made = _value(call, names)

@@ -20,7 +20,7 @@ from tests.refunds.refunding import asked, paid
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.fakes import captured
 from tests.support.http_server import clean_up
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.workers import working
 from tests.support.world import World
 
@@ -120,7 +120,7 @@ async def test_work_that_comes_due_during_an_outage_is_done_after_it_and_once(
             else:
                 await proxy.stop()
             await _make_due(world, payments)
-            await until(
+            await wait_until(
                 lambda: {line.get("step") for line in lines} >= {"expire", "inquire", "refund"},
                 "every step is deferred",
             )
@@ -129,7 +129,7 @@ async def test_work_that_comes_due_during_an_outage_is_done_after_it_and_once(
                 proxy.thaw()
             else:
                 await proxy.start()
-            await until(is_done, "the worker catches up")
+            await wait_until(is_done, "the worker catches up")
     assert sorted(shop.received) == await _event_ids(world)
     assert {line["event"] for line in lines if "step" in line} == {"step_deferred"}
 

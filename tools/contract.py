@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _signature(part: dict[str, Any]) -> str:
-    return f"{part['name']}({','.join(one['type'] for one in part['inputs'])})"
+    return f"{part['name']}({','.join(item['type'] for item in part['inputs'])})"
 
 
 if __name__ == "__main__":

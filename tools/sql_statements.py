@@ -59,7 +59,7 @@ def statements() -> Iterator[Statement]:
 def _list_keysets(value: object) -> list[KeysetList]:
     """Return a value as a list if it is a `KeysetList`, or all of them in a dictionary."""
     values = cast("dict[object, object]", value).values() if isinstance(value, dict) else [value]
-    return [one for one in values if isinstance(one, KeysetList)]
+    return [item for item in values if isinstance(item, KeysetList)]
 
 
 def _modules() -> Iterator[tuple[str, ast.Module, dict[str, Any]]]:

@@ -76,7 +76,10 @@ def judge_pages(pages: Sequence[Page], owed: dict[Key, int], balance: int) -> Pa
 
 def add_up(verdicts: Sequence[PagesVerdict]) -> PagesVerdict:
     return PagesVerdict(
-        **{name: sum(getattr(one, name) for one in verdicts) for name in PagesVerdict.__slots__}
+        **{
+            name: sum(getattr(verdict, name) for verdict in verdicts)
+            for name in PagesVerdict.__slots__
+        }
     )
 
 

@@ -18,7 +18,7 @@ from drills.receiver import Receiver
 from payintent.core import ids
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation
-from tests.support.proxy import NAME, proxied
+from tests.support.proxy import NAME, run_proxy
 from tests.support.world import free_port
 
 _APIS = 2
@@ -84,7 +84,7 @@ async def running(folder: Path, leader: str, passwords: Passwords) -> AsyncGener
         for name in (*(f"api-{number}" for number in range(1, _APIS + 1)), "worker"):
             await front[name].start()
             started.append(front[name])
-        async with proxied(*ports, folder=folder) as (base, trusting):
+        async with run_proxy(*ports, folder=folder) as (base, trusting):
             target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
             merchant = world.kept["merchants"][0]
             url = _url(passwords, LEADER_PORT)

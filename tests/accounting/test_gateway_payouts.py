@@ -55,7 +55,7 @@ async def test_a_gateways_payout_goes_to_the_bank_until_it_is_reversed(world: Wo
     assert again == (ErrorCode.CONFLICT, "the payout has already been reversed")
     await world.perform(came(world))  # its reference is free again
     listed = await world.perform(ListGatewayPayouts(account_id=world.account_id, currency="THB"))
-    assert [one.reversed_at is None for one in listed] == [True, False]
+    assert [item.reversed_at is None for item in listed] == [True, False]
     assert await world.perform(ListGatewayPayouts(before=listed[1].id)) == []
 
 
@@ -87,7 +87,9 @@ async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None
     done = await asyncio.gather(
         *(world.perform(came(world)) for _ in range(4)), return_exceptions=True
     )
-    assert [one.code for one in done if isinstance(one, RefusedError)] == 3 * [ErrorCode.CONFLICT]
+    assert [item.code for item in done if isinstance(item, RefusedError)] == 3 * [
+        ErrorCode.CONFLICT
+    ]
     assert await balance(world, "bank") == 150_000
 
 

@@ -25,7 +25,7 @@ from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refunding import asked, hear, paid, work
 from tests.refunds.test_case_refunds import selected
 from tests.support.fakes import FakeGateway, captured, declined
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 #: What is in the books of a payment that was paid.
@@ -77,9 +77,9 @@ async def test_of_two_settles_of_one_capture_the_second_waits_and_enters_nothing
         async with world.database.transaction() as tx:
             await settle(tx)
 
-    async with held(world, settle) as first:
+    async with hold_transaction(world, settle) as first:
         second = asyncio.create_task(again())
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         await second
     assert [entry[0] for entry in await entries(world)] == ["capture", "capture"]
@@ -211,9 +211,11 @@ async def test_a_case_that_is_closed_waits_for_the_dispute_of_its_money(world: W
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
     told = dispute(payment)
-    async with held(world, lambda tx: record_dispute(tx, world.account_id, told)) as first:
+    async with hold_transaction(
+        world, lambda tx: record_dispute(tx, world.account_id, told)
+    ) as first:
         closing = asyncio.create_task(resolve(world, "accept"))
-        await until_waiting(world, closing)
+        await wait_until_blocked(world, closing)
         await first.commit()
         await closing
     assert await agrees(world)
@@ -225,9 +227,11 @@ async def test_money_is_accepted_or_pays_never_both(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
-    async with held(world, lambda tx: settle_session(tx, payment.id, session_id, EXACT)) as first:
+    async with hold_transaction(
+        world, lambda tx: settle_session(tx, payment.id, session_id, EXACT)
+    ) as first:
         closing = asyncio.create_task(resolve(world, "accept"))
-        await until_waiting(world, closing)
+        await wait_until_blocked(world, closing)
         await first.commit()
         [refused] = await asyncio.gather(closing, return_exceptions=True)
     assert isinstance(refused, RefusedError)

@@ -36,7 +36,7 @@ def gateway() -> FakeGateway:
 
 async def forget(world: World, where: str = "true") -> None:
     """Delete entries, which only the owner of the tables can do."""
-    connection: asyncpg.Connection = await world.other_connection()
+    connection: asyncpg.Connection = await world.open_connection()
     await connection.execute(
         f"""
         ALTER TABLE ledger_entry DISABLE TRIGGER ledger_append_only;
@@ -103,7 +103,7 @@ async def test_what_is_entered_later_is_what_was_entered_at_once(world: World) -
 
 def net(found: list[Any]) -> dict[str, str]:
     """Return the balances, without accounts whose balance is zero."""
-    return {one.account: one.balance_minor for one in found if one.balance_minor != "0"}
+    return {item.account: item.balance_minor for item in found if item.balance_minor != "0"}
 
 
 async def test_a_back_fill_that_was_cut_short_goes_on_and_does_nothing_twice(
@@ -150,11 +150,11 @@ async def test_a_refund_and_a_dispute_of_before_that_end_now_are_entered_whole(
 
 async def test_balances_are_shown_by_merchant_and_currency(world: World) -> None:
     await paid(world)
-    other = await world.other_merchant()
+    other = await world.add_merchant()
     assert await world.perform(ShowLedger(merchant_id=other.merchant.id)) == []
     assert await world.perform(ShowLedger(currency="USD")) == []
     found = await world.perform(ShowLedger(merchant_id=world.merchant_id, currency="THB"))
-    assert [(one.account.partition(":")[0], one.balance_minor) for one in found] == [
+    assert [(item.account.partition(":")[0], item.balance_minor) for item in found] == [
         ("fee_income", "-4611"),
         ("gateway_clearing", "159000"),
         ("merchant_payable", "-154389"),

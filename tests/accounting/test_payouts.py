@@ -56,7 +56,7 @@ async def test_a_payout_lowers_what_its_merchant_is_owed_until_it_is_reversed(wo
     again = await refusal(world, ReversePayout(payout_id=recorded.id, note="again"))
     assert again == (ErrorCode.CONFLICT, "the payout has already been reversed")
     await world.perform(payout(world))  # its reference is free again
-    assert [one.reference for one in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
+    assert [item.reference for item in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
 
 
 async def test_payouts_at_once_are_together_not_above_what_is_owed(world: World) -> None:
@@ -67,8 +67,8 @@ async def test_payouts_at_once_are_together_not_above_what_is_owed(world: World)
         *(world.perform(payout(world, third, reference=f"t {n}")) for n in range(6)),
         return_exceptions=True,
     )
-    refused = [one for one in done if isinstance(one, RefusedError)]
-    assert {one.code for one in refused} == {ErrorCode.UNPROCESSABLE}
+    refused = [item for item in done if isinstance(item, RefusedError)]
+    assert {item.code for item in refused} == {ErrorCode.UNPROCESSABLE}
     assert len(done) - len(refused) == 2
     assert 0 <= await owed(world) < due // 3 + 1
 
@@ -86,7 +86,9 @@ async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None
     done = await asyncio.gather(
         *(world.perform(payout(world)) for _ in range(4)), return_exceptions=True
     )
-    assert [one.code for one in done if isinstance(one, RefusedError)] == 3 * [ErrorCode.CONFLICT]
+    assert [item.code for item in done if isinstance(item, RefusedError)] == 3 * [
+        ErrorCode.CONFLICT
+    ]
 
 
 async def test_a_refund_after_a_payout_makes_the_merchant_owe(world: World) -> None:

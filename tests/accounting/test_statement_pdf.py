@@ -127,11 +127,11 @@ def _embedded(pdf: bytes) -> set[str]:
     """List the fonts of the first page that are embedded as subsets."""
     page: Any = pages_of(pdf)[0]
     fonts = page["/Resources"]["/Font"]
-    described = [one.get_object().get("/FontDescriptor") for one in fonts.values()]
+    described = [font.get_object().get("/FontDescriptor") for font in fonts.values()]
     return {
-        str(one["/FontName"]).partition("+")[2]
-        for one in described
-        if one is not None and "/FontFile2" in one
+        str(item["/FontName"]).partition("+")[2]
+        for item in described
+        if item is not None and "/FontFile2" in item
     }
 
 
@@ -141,7 +141,7 @@ def test_a_name_of_any_script_is_drawn_with_an_embedded_font(
 ) -> None:
     name, font = NAMES[script]
     pdf = drawn(name=name)
-    assert any(one.startswith(font) for one in _embedded(pdf)), _embedded(pdf)
+    assert any(item.startswith(font) for item in _embedded(pdf)), _embedded(pdf)
     assert len(pdf) < 60_000
     content = pages_of(pdf)[0].get_contents()
     assert content is not None

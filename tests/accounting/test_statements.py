@@ -49,7 +49,7 @@ def gateway() -> FakeGateway:
 @pytest.fixture
 async def writer(world: World) -> AsyncIterator[asyncpg.Connection]:
     """A separate process that writes entries."""
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     yield connection
     await connection.close()
 
@@ -83,7 +83,7 @@ async def owed(world: World) -> int:
 
 async def balance(world: World) -> int:
     found = await statement_store.list_balances(world.database, world.merchant_id)
-    return sum(one.amount_minor for one in found if one.currency == "THB")
+    return sum(item.amount_minor for item in found if item.currency == "THB")
 
 
 async def test_a_day_that_is_over_has_what_moved_what_the_merchant_is_owed(world: World) -> None:
@@ -136,12 +136,12 @@ async def test_days_follow_each_other_and_those_without_entries_have_none(
     await world.move_clock(9 * DAY_S)
     await close(world)
     found = await listed(world)
-    assert [(one.number, one.opening, one.closing) for one in found] == [
+    assert [(item.number, item.opening, item.closing) for item in found] == [
         (1, "0", "1.00"),
         (2, "1.00", "3.00"),
         (3, "3.00", "7.00"),
     ]
-    assert [(one.day - found[0].day).days for one in found] == [0, 1, 4]
+    assert [(item.day - found[0].day).days for item in found] == [0, 1, 4]
 
 
 async def test_what_is_entered_with_an_earlier_time_is_of_the_next_day(
@@ -163,7 +163,7 @@ async def test_an_entry_that_is_being_written_while_a_day_is_closed_is_not_lost(
     world: World, writer: asyncpg.Connection
 ) -> None:
     await enter(writer, world, 100)
-    other = await world.other_connection()
+    other = await world.open_connection()
     begun = other.transaction()
     await begun.start()
     await enter(other, world, 30)
@@ -187,7 +187,7 @@ async def test_workers_at_once_close_a_day_once(world: World, writer: asyncpg.Co
         await enter(writer, world, 100)
     await world.move_clock(5 * DAY_S)
     await asyncio.gather(*(close(world) for _ in range(4)))
-    assert [one.closing for one in await listed(world)] == ["1.00", "2.00", "3.00"]
+    assert [item.closing for item in await listed(world)] == ["1.00", "2.00", "3.00"]
 
 
 async def test_a_worker_that_looked_earlier_than_another_states_nothing_twice(
@@ -248,7 +248,7 @@ async def test_a_merchants_day_ends_in_its_time_zone(
     await world.perform(SetMerchantProfile(merchant_id=merchant, time_zone="Pacific/Pago_Pago"))
     await world.move_clock(at_ten + 3 * DAY_S)
     await close(world)
-    assert [one.closing for one in await listed(world)] == ["1.00", "1.20"]
+    assert [item.closing for item in await listed(world)] == ["1.00", "1.20"]
 
 
 async def test_after_any_order_of_events_each_entry_is_in_one_statement(
@@ -271,7 +271,7 @@ async def test_after_any_order_of_events_each_entry_is_in_one_statement(
     await world.move_clock(moved + 3 * DAY_S)
     await close(world)
     found = await listed(world)
-    stated = Counter([line["id"] for one in found for line in await lines(world, one)])
+    stated = Counter([line["id"] for item in found for line in await lines(world, item)])
     assert stated == entered
     assert Decimal(found[-1].closing) * 100 == await owed(world)
     assert len(found) > 5

@@ -17,7 +17,7 @@ from payintent.refunds.operations import ListRefunds, ShowRefund
 from payintent.runtime.settings import Settings
 from tests.refunds.refunding import work
 from tests.support.patience import PATIENCE_S
-from tests.support.stage import Stage, waiting_refunds
+from tests.support.stage import Stage, add_refunds_for_approval
 from tests.support.world import World, patient
 
 _ADA = Actor("Ada", "ticket 7", Role.FINANCE)
@@ -30,8 +30,8 @@ def settings(settings: Settings) -> Settings:
 
 
 async def _waiting(world: World) -> list[str]:
-    _, *made = await waiting_refunds(world)
-    return [ids.format_id(ids.REFUND, one) for one in made]
+    _, *made = await add_refunds_for_approval(world)
+    return [ids.format_id(ids.REFUND, item) for item in made]
 
 
 async def _reserved(world: World) -> tuple[Any, Any]:
@@ -43,11 +43,11 @@ async def _reserved(world: World) -> tuple[Any, Any]:
 
 
 async def test_those_that_wait_are_found_newest_first(world: World) -> None:
-    payment, *made = await waiting_refunds(world)
-    first, second = (ids.format_id(ids.REFUND, one) for one in made)
+    payment, *made = await add_refunds_for_approval(world)
+    first, second = (ids.format_id(ids.REFUND, item) for item in made)
 
     async def listed(**wanted: Any) -> list[str]:
-        return [one.id for one in await world.perform(ListRefunds(**wanted))]
+        return [item.id for item in await world.perform(ListRefunds(**wanted))]
 
     newest_first = sorted(
         [first, second], key=lambda one: ids.parse_id(ids.REFUND, one), reverse=True
@@ -55,7 +55,7 @@ async def test_those_that_wait_are_found_newest_first(world: World) -> None:
     assert await listed() == await listed(step=RefundStep.APPROVAL) == newest_first
     assert await listed(payment_id=ids.format_id(ids.PAYMENT, payment)) == newest_first
     assert await listed(merchant_id=world.merchant_id, limit=1) == newest_first[:1]
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     assert await listed(merchant_id=other) == []
     assert await listed(status=RefundStatus.FAILED) == await listed(step=RefundStep.QUEUED) == []
     await world.perform(RejectRefund(refund_id=first, note="no"))
@@ -117,7 +117,7 @@ async def test_of_rejecting_and_sending_at_once_one_is_done(world: World) -> Non
         await world.perform(ApproveRefund(refund_id=refund_id))
         rejection = world.perform(RejectRefund(refund_id=refund_id, note="a thief's"))
         rejected, _ = await asyncio.gather(rejection, work(world), return_exceptions=True)
-        sent = [ids.format_id(ids.REFUND, one.refund_id) for one in world.gateway.refunds]
+        sent = [ids.format_id(ids.REFUND, refund.refund_id) for refund in world.gateway.refunds]
         shown = await world.perform(ShowRefund(refund_id=refund_id))
         assert (refund_id in sent) == isinstance(rejected, RefusedError)
         assert shown.status == ("SUCCEEDED" if refund_id in sent else "FAILED")
@@ -141,7 +141,7 @@ async def test_of_approving_and_rejecting_at_once_the_rejection_holds(world: Wor
 async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: World) -> None:
     """Staged: the refund ends in a transaction that is uncommitted when the other one starts."""
     refund_id, _ = await _waiting(world)
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         async with connection.transaction():
             await connection.execute("SELECT FROM capture FOR UPDATE")

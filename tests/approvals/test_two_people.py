@@ -49,7 +49,7 @@ from tests.support.stage import (
     TWO_PEOPLE,
     Stage,
 )
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 _DAY_S = 24 * 3600
@@ -127,7 +127,7 @@ async def test_nothing_is_changed_until_another_person_approves(stage: Stage) ->
     before = await _account(stage)
     waiting = await _propose(stage, "account.change")
     assert await _account(stage) == before
-    assert [one.id for one in await stage.perform(ListApprovals())][:1] == [waiting.id]
+    assert [item.id for item in await stage.perform(ListApprovals())][:1] == [waiting.id]
     approved = await stage.service.run_operation(
         Approve(approval_id=waiting.id, note="as agreed"), ALAN
     )
@@ -247,7 +247,7 @@ async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
             is ErrorCode.CONFLICT
         )
     assert await _account(stage) == before
-    assert {one.status for one in await stage.perform(ListApprovals(status="REJECTED"))} == {
+    assert {item.status for item in await stage.perform(ListApprovals(status="REJECTED"))} == {
         "REJECTED"
     }
 
@@ -263,7 +263,7 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
     ):
         words = "the proposal expired after 24 hours"
         assert await _refused(stage, operation, ALAN, words) is ErrorCode.CONFLICT
-    lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
+    lapsed = [item.id for item in await stage.perform(ListApprovals(status="LAPSED"))]
     assert waiting.id in lapsed
     assert len(lapsed) < stage.service.settings.prune_batch_max
     await prune(stage.service.database, stage.service.settings)
@@ -275,17 +275,17 @@ async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
     """Both have read it as pending, and wait for the account that it changes."""
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
-    async with held(
+    async with hold_transaction(
         stage.world, lambda tx: account_store.lock(tx, stage.known["account"])
     ) as first:
         both = [
             asyncio.create_task(stage.service.run_operation(approval, replace(ALAN, name=who)))
             for who in ("Alan", "Bob")
         ]
-        await until_waiting(stage.world, *both)
+        await wait_until_blocked(stage.world, *both)
         await first.commit()
         done = await asyncio.gather(*both, return_exceptions=True)
-    [refused] = [one for one in done if isinstance(one, RefusedError)]
+    [refused] = [item for item in done if isinstance(item, RefusedError)]
     assert refused.code is ErrorCode.CONFLICT
     lines = await stage.world.rows("SELECT who FROM audit WHERE action = 'account.change'")
     assert [line["who"] for line in lines] == ["Ada"]
@@ -299,9 +299,9 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
     async def become_viewer(tx: Tx) -> None:
         await tokens_store.set_role(tx, eve, Role.VIEWER)
 
-    async with held(stage.world, become_viewer) as first:
+    async with hold_transaction(stage.world, become_viewer) as first:
         asked = asyncio.create_task(stage.service.submit(lower, ADA))
-        await until_waiting(stage.world, asked)
+        await wait_until_blocked(stage.world, asked)
         await first.commit()
         with pytest.raises(RefusedError, match="the role has just been changed"):
             await asked
@@ -310,9 +310,9 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
 
 
 async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
-    async with held(stage.world, lambda tx: _add_admin(tx, "grace", 8 * "a")) as first:
+    async with hold_transaction(stage.world, lambda tx: _add_admin(tx, "grace", 8 * "a")) as first:
         issue = asyncio.create_task(stage.perform(IssueOperatorToken(name="Grace")))
-        await until_waiting(stage.world, issue)
+        await wait_until_blocked(stage.world, issue)
         await first.commit()
         with pytest.raises(RefusedError, match="is or was the name of an operator") as refused:
             await issue
@@ -336,7 +336,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
     shown = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
     assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in shown]
     assert "second server" in {
-        one.name for one in await stage.perform(ListApiKeys(merchant_id=stage.known["merchant"]))
+        item.name for item in await stage.perform(ListApiKeys(merchant_id=stage.known["merchant"]))
     }
 
 
@@ -420,7 +420,7 @@ async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stag
 
 
 async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage: Stage) -> None:
-    listed = {one.id: one for one in await stage.perform(ListApprovals())}
+    listed = {item.id: item for item in await stage.perform(ListApprovals())}
     refund = listed[stage.known["refund"]]
     assert (refund.action, refund.status, refund.proposed_by) == (
         *("refund", "WAITING", f"merchant:{stage.world.merchant_id}"),
@@ -430,7 +430,7 @@ async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage
     assert (approved.result["step"], approved.approval.status) == ("queued", "APPROVED")
     rejection = Reject(approval_id=stage.known["other_refund"], note="asked for twice")
     assert (await stage.service.run_operation(rejection, ALAN)).status == "REJECTED"
-    left = {one.id for one in await stage.perform(ListApprovals())}
+    left = {item.id for item in await stage.perform(ListApprovals())}
     assert left == set(listed) - {refund.id, stage.known["other_refund"]}
     actions = {row["action"] for row in await stage.world.rows("SELECT action FROM audit")}
     assert {"refund.approve", "refund.reject", "approval.approve", "approval.reject"} <= actions
@@ -464,7 +464,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
         ),
         return_exceptions=True,
     )
-    [refused] = [one for one in done if isinstance(one, RefusedError)]
+    [refused] = [item for item in done if isinstance(item, RefusedError)]
     assert (refused.code, "only issue the first two tokens" in refused.message) == (
         *(ErrorCode.FORBIDDEN, True),
     )
@@ -490,10 +490,10 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
         for at, name in enumerate(("Grace", "Edsger")):
             await _add_admin(tx, name, f"{at:08}")
 
-    async with held(stage.world, issue_two) as first:
+    async with hold_transaction(stage.world, issue_two) as first:
         third = IssueOperatorToken(name="Barbara", role=Role.ADMIN)
         asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
-        await until_waiting(stage.world, asked)
+        await wait_until_blocked(stage.world, asked)
         await first.commit()
         with pytest.raises(RefusedError, match="only issue the first two tokens"):
             await asked
@@ -506,8 +506,8 @@ async def _add_admin(tx: Tx, name: str, public_id: str) -> None:
 
 async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage: Stage) -> None:
     await _propose(stage, "account.change")
-    whole = [one.id for one in await stage.perform(ListApprovals())]
-    assert {one.partition("_")[0] for one in whole} == {"appr", "ref"}
+    whole = [item.id for item in await stage.perform(ListApprovals())]
+    assert {item.partition("_")[0] for item in whole} == {"appr", "ref"}
     for order, place, wanted in (
         ("newest", "before", whole),
         ("oldest", "after", whole[::-1]),
@@ -518,7 +518,7 @@ async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage:
             page = await stage.perform(ListApprovals(order=order, limit=1, **onward))
             if not page:
                 break
-            listed += [one.id for one in page]
+            listed += [item.id for item in page]
         assert listed == wanted
 
 
@@ -554,5 +554,5 @@ async def test_both_names_are_in_the_audit_log(stage: Stage) -> None:
     assert (who, details["approved_by"], details["approval_id"]) == ("Ada", "Alan", waiting.id)
     assert told["approval.approve"][0] == "Alan"
     assert told["approval.approve"][1]["proposed_by"] == "Ada"
-    [chain] = [one for one in await stage.perform(ListChains()) if one.slug == "native"]
+    [chain] = [item for item in await stage.perform(ListChains()) if item.slug == "native"]
     assert chain.refund_approval_above == 1000

@@ -48,11 +48,11 @@ def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, A
     assert f"{kept['quotes']['per_s']:,.0f}/s" in printed
     assert f"{kept['catalog']['empty_per_s']:,.0f}/s" in printed
     assert f"{kept['callbacks']['webhook_p99_ms']:.1f} ms" in printed
-    assert [one["name"] for one in kept["lists"]] == LISTS
-    for one in kept["lists"]:
-        assert one["name"] in printed
-        for figure in (*one["p50_ms"], *one["p99_ms"], one["ratio"]):
-            assert f"{figure:.2f}" in printed, one
+    assert [entry["name"] for entry in kept["lists"]] == LISTS
+    for item in kept["lists"]:
+        assert item["name"] in printed
+        for figure in (*item["p50_ms"], *item["p99_ms"], item["ratio"]):
+            assert f"{figure:.2f}" in printed, item
     assert "proven, matched, PAID and stored" in printed
     for work in ("callbacks to PAID", "deliveries", "payments expired", "while 50% of"):
         assert work in printed

@@ -12,7 +12,7 @@ from bench.flat_work import OPERATIONS
 def _place(rows: int, figures: list[float]) -> Place:
     nothing: Any = None
     place = Place(rows=rows, work=nothing, watcher=nothing)
-    place.costs = {name: [Cost(one, 2 * one) for one in figures] for name in OPERATIONS}
+    place.costs = {name: [Cost(figure, 2 * figure) for figure in figures] for name in OPERATIONS}
     return place
 
 

@@ -35,7 +35,7 @@ def report(anvil: Binary) -> gas.GasReport:
 
 
 def test_no_call_costs_more_than_it_did(report: gas.GasReport) -> None:
-    costs = {one.name: one.later or one.first for one in report.gateway}
+    costs = {item.name: item.later or item.first for item in report.gateway}
 
     assert {name: cost for name, cost in costs.items() if cost > CEILINGS.get(name, 50_000)} == {}
     assert set(CEILINGS) < set(costs)
@@ -48,8 +48,10 @@ def test_the_documented_gas_of_deposits_is_measured(report: gas.GasReport) -> No
         for step, costs in re.findall(r"^\| (.+?) \| (\d.+) \|$", text, re.MULTILINE)
     }
     assert documented == {
-        one.name: pytest.approx([cost for cost in (one.first, one.later) if cost], rel=0.005)
-        for one in report.deposits
+        deposit.name: pytest.approx(
+            [cost for cost in (deposit.first, deposit.later) if cost], rel=0.005
+        )
+        for deposit in report.deposits
     }
 
 

@@ -19,10 +19,10 @@ from payintent.gateways.port import GatewaySessionState, SessionReport, Verified
 from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
 from tests.callbacks.test_receive import selected
-from tests.support.database_proxy import freezable
+from tests.support.database_proxy import open_freezable_proxy
 from tests.support.fakes import captured, declined
 from tests.support.patience import PATIENCE_S
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 _BLOCKERS = """
@@ -181,10 +181,12 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     callbacks = [paid(session_id) for _, session_id in chosen]
     database = Database(patient(world.database.settings), id_generator=world.id_generator)
     receiver = CallbackReceiver(database)
-    async with held(world, lambda tx: payment_store.lock(tx, [chosen[1][0].id])) as first:
+    async with hold_transaction(
+        world, lambda tx: payment_store.lock(tx, [chosen[1][0].id])
+    ) as first:
         leading, *tasks = start(world, receiver, *callbacks)
         await asyncio.gather(leading, tasks[0], tasks[2])
-        await until_waiting(world, tasks[1])
+        await wait_until_blocked(world, tasks[1])
         await first.commit()
         assert (await tasks[1]).is_new
     await are_paid(world, *(payment for payment, _ in chosen))
@@ -207,11 +209,11 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
         report=None,
         body=b"",
     )
-    async with held(world, lambda tx: add(tx, [key])) as first:
+    async with hold_transaction(world, lambda tx: add(tx, [key])) as first:
         tasks = start(world, world.service.callback_receiver, *callbacks)[1:]
-        await until_waiting(world, tasks[0])
+        await wait_until_blocked(world, tasks[0])
         tasks += start(world, other, *reversed(callbacks))[1:]
-        await until_waiting(world, tasks[0], tasks[-1])
+        await wait_until_blocked(world, tasks[0], tasks[-1])
         assert len(await world.rows(_BLOCKERS)) == 2  # the second waits for the first
         await first.roll_back()
         results = await asyncio.gather(*tasks)
@@ -226,8 +228,8 @@ async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_st
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
     async with (
-        freezable(world.database.settings.database_url) as proxy,
-        held(world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])) as first,
+        open_freezable_proxy(world.database.settings.database_url) as proxy,
+        hold_transaction(world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
         settings, ids = world.database.settings, world.id_generator
@@ -255,10 +257,12 @@ async def test_a_sender_that_goes_while_its_batch_runs_takes_nothing_from_the_ot
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
-    async with held(world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])) as first:
+    async with hold_transaction(
+        world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])
+    ) as first:
         leading, *tasks = start(world, world.service.callback_receiver, *callbacks)
         await leading
-        await until_waiting(world, tasks[2])
+        await wait_until_blocked(world, tasks[2])
         tasks[1].cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks[1]

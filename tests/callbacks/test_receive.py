@@ -26,7 +26,7 @@ from payintent.worker import prune
 from tests.payments.test_expire import sweep
 from tests.refunds.refunding import auto_refund
 from tests.support.fakes import captured, declined
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 EXACT = captured(159000)
@@ -59,7 +59,7 @@ async def selected(world: World) -> tuple[Payment, UUID]:
 
 async def add_account(world: World) -> int:
     credentials = {"signing_secret": "another"}
-    return await world.other_account("http://other.test", **credentials)
+    return await world.add_account("http://other.test", **credentials)
 
 
 async def copy_session(world: World, existing: UUID, session_id: UUID, payment: Payment) -> None:
@@ -198,7 +198,7 @@ async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
 ) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, report)
-    seen = (await world.see(payment)).payment
+    seen = (await world.read(payment)).payment
     assert (seen.status, seen.failure_reason) == ("FAILED", "AMOUNT_MISMATCH")
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert len(await world.rows("SELECT 1 FROM capture")) == 1
@@ -223,9 +223,9 @@ async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_f
 async def test_failed_after_paid_changes_nothing(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id)
-    before = await world.see(payment)
+    before = await world.read(payment)
     await tell(world, session_id, declined())
-    assert (await world.see(payment)).payment == before.payment
+    assert (await world.read(payment)).payment == before.payment
     assert await world.cases(payment) == []
 
 
@@ -255,9 +255,9 @@ async def test_a_replaced_gateway_is_heard_and_ignored(world: World) -> None:
 @pytest.mark.parametrize("state", ["open", "authorising", "absent"])
 async def test_a_word_that_ends_nothing_changes_nothing(world: World, state: str) -> None:
     payment, session_id = await selected(world)
-    before = await world.see(payment)
+    before = await world.read(payment)
     await tell(world, session_id, SessionReport(state=GatewaySessionState(state)))
-    after = await world.see(payment)
+    after = await world.read(payment)
     assert (after.payment, after.session) == (before.payment, before.session)
 
 
@@ -278,7 +278,7 @@ async def test_an_unknown_session_is_waited_for(world: World) -> None:
     assert await apply_deferred_callbacks(world.database, 10) == 0
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
-    assert (await world.see(payment)).payment.session_id == session_id
+    assert (await world.read(payment)).payment.session_id == session_id
 
 
 @pytest.mark.parametrize("order", [("inv.", "inv.7"), ("inv.7", "inv.")])
@@ -301,9 +301,9 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
-    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
+    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         both = [asyncio.create_task(apply_deferred_callbacks(world.database, 10)) for _ in range(2)]
-        await until_waiting(world, *both)
+        await wait_until_blocked(world, *both)
         await first.commit()
         assert sorted(await asyncio.gather(*both)) == [0, 1]
     assert await world.events(payment) == ["payment.completed"]
@@ -330,7 +330,7 @@ async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
     await apply_deferred_callbacks(world.database, 10)
-    seen = (await world.see(payment)).payment
+    seen = (await world.read(payment)).payment
     assert (seen.status, seen.failure_reason) == ("FAILED", "UNKNOWN")
 
 

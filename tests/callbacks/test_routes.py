@@ -73,7 +73,7 @@ async def test_an_account_answers_to_its_own_provider_alone(api: Api) -> None:
 
 async def test_the_secret_of_another_account_does_not_verify(api: Api) -> None:
     created, session_id = await _open(api)
-    other = await api.world.other_account("http://other.test", signing_secret="another-secret")
+    other = await api.world.add_account("http://other.test", signing_secret="another-secret")
     assert (await callback(api, session_id, captured(), signature="another-secret")).status == 401
     body = json.dumps({"id": "x", "session_id": str(session_id), "report": captured()})
     answer = await api.send(

@@ -10,7 +10,7 @@ from payintent.cases.operations import ShowCase
 from payintent.core import ids
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import bill, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Terminal
 from tests.support.world import World
@@ -50,7 +50,7 @@ async def test_money_of_a_chain_names_its_token_and_chain(world: World) -> None:
     methods = await offer_tokens(world)
     _, session = await bill(world, methods["NATIVED"])
     total = session.quote.price.total_amount
-    await finalized(world, log_of(session, amount=session.quote.total_minor + 10**17))
+    await record_final_logs(world, log_of(session, amount=session.quote.total_minor + 10**17))
     case = await shown(world)
     assert case.expected is not None
     assert case.came is not None
@@ -62,7 +62,7 @@ async def test_money_of_a_chain_names_its_token_and_chain(world: World) -> None:
 async def test_a_token_that_is_not_taken_is_in_its_smallest_units(world: World) -> None:
     methods = await offer_tokens(world)
     _, session = await bill(world, methods["NATIVED"])
-    await finalized(world, log_of(session, token=_STRANGE, amount=7))
+    await record_final_logs(world, log_of(session, token=_STRANGE, amount=7))
     case = await shown(world)
     assert case.came is not None
     assert case.came.text == f"7 smallest units of 0x{_STRANGE.hex()} on native"

@@ -19,9 +19,9 @@ from tests.support.contracts import (
     USDT,
     bill,
     contract_service,
-    finalized,
     log_of,
     offer_tokens,
+    record_final_logs,
 )
 from tests.support.fakes import FakeGateway
 from tests.support.world import Api, World
@@ -39,7 +39,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def paid(world: World) -> tuple[Payment, Session]:
     """A payment that was paid, then again, then with less; and money without a payment."""
     payment, session = await bill(world, (await offer_tokens(world))["NATIVED"])
-    await finalized(
+    await record_final_logs(
         world,
         log_of(session),
         log_of(session, block_number=8),
@@ -50,22 +50,22 @@ async def paid(world: World) -> tuple[Payment, Session]:
 
 
 async def _kinds(world: World, **wanted: Any) -> list[str]:
-    return [one.kind for one in await world.perform(ListCases(**wanted))]
+    return [item.kind for item in await world.perform(ListCases(**wanted))]
 
 
 async def test_cases_are_listed_newest_first_and_narrowed(
     world: World, paid: tuple[Payment, Session]
 ) -> None:
-    await world.other_merchant()
+    await world.add_merchant()
     double, unknown = "DOUBLE_PAYMENT", "UNKNOWN_REFERENCE"
     assert sorted(await _kinds(world)) == [double, double, unknown]
     assert await _kinds(world, kind=CaseKind(unknown)) == [unknown]
     assert await _kinds(world, merchant_id=world.merchant_id) == [double, double]
     assert await _kinds(world, merchant_id=world.merchant_id + 1) == []
     assert len(await _kinds(world, limit=2)) == 2
-    ordered = [one.id for one in await world.perform(ListCases())]
-    assert [ids.parse_id(ids.CASE, one) for one in ordered] == sorted(
-        (ids.parse_id(ids.CASE, one) for one in ordered), reverse=True
+    ordered = [item.id for item in await world.perform(ListCases())]
+    assert [ids.parse_id(ids.CASE, item) for item in ordered] == sorted(
+        (ids.parse_id(ids.CASE, item) for item in ordered), reverse=True
     )
 
 
@@ -81,8 +81,8 @@ async def test_a_case_says_what_came_and_from_whom(
     assert (shown.chain, shown.payer, shown.token) == ("native", PAYER, USDT)
     assert (shown.amount_minor, len(shown.tx_hash)) == (str(session.quote.total_minor), 66)
     doubles = await world.perform(ListCases(kind=CaseKind.DOUBLE_PAYMENT))
-    assert {one.payment_id for one in doubles} == {ids.format_id(ids.PAYMENT, payment.id)}
-    assert {(one.currency, one.amount_minor) for one in doubles} == {
+    assert {double.payment_id for double in doubles} == {ids.format_id(ids.PAYMENT, payment.id)}
+    assert {(double.currency, double.amount_minor) for double in doubles} == {
         ("NATIVED", "17"),
         ("NATIVED", str(session.quote.total_minor)),
     }
@@ -130,8 +130,8 @@ async def test_an_operator_sees_sessions_receipts_and_cases_of_a_payment(
     assert [its[name] for name in ("provider", "chain", "token", "life", "outcome")] == [
         *("gateway_contract", "native", "NATIVED", "ended", "captured"),
     ]
-    receipts = [(one["disposition"], one["block"]) for one in shown["receipts"]]
+    receipts = [(receipt["disposition"], receipt["block"]) for receipt in shown["receipts"]]
     assert receipts == [("credited", 7), ("duplicate", 8), ("duplicate", 9)]
-    assert [one["kind"] for one in shown["cases"]] == ["DOUBLE_PAYMENT", "DOUBLE_PAYMENT"]
+    assert [case["kind"] for case in shown["cases"]] == ["DOUBLE_PAYMENT", "DOUBLE_PAYMENT"]
     assert shown["provider"] == "gateway_contract"
     assert payment.checkout_id not in str(shown)

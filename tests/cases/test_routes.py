@@ -142,7 +142,7 @@ async def test_what_cannot_be_read_is_refused(api: Api, query: str) -> None:
 
 async def test_nobody_sees_anothers_cases(api: Api) -> None:
     payment_id = await paid_again(api)
-    other = (await api.world.other_merchant()).api_key
+    other = (await api.world.add_merchant()).api_key
     assert (await listed(api, key=other)).json == {"data": []}
     assert (await listed(api, f"?payment_id={payment_id}", key=other)).json == {"data": []}
     assert len((await listed(api)).json["data"]) == 1

@@ -30,7 +30,7 @@ from tests.payments.test_expire import sweep
 from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refunding import work
 from tests.support.fakes import FakeGateway, captured, declined
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 
@@ -201,7 +201,7 @@ async def test_money_that_went_back_pays_no_session_that_appears_later(world: Wo
     assert await captures(world) == [(None, False, 159000)]
     [case] = await unknown_cases(world)
     assert case.status == "REFUNDED"
-    assert (await world.see(payment)).payment.paid_at is None
+    assert (await world.read(payment)).payment.paid_at is None
 
 
 async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
@@ -209,9 +209,11 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
     await tell(world, session_id)
     [case] = await unknown_cases(world)
     payment = await add_session(world, session_id)
-    async with held(world, lambda tx: settle_session(tx, payment.id, session_id, EXACT)) as first:
+    async with hold_transaction(
+        world, lambda tx: settle_session(tx, payment.id, session_id, EXACT)
+    ) as first:
         giving_back = asyncio.create_task(resolve(world, case, "refund"))
-        await until_waiting(world, giving_back)
+        await wait_until_blocked(world, giving_back)
         await first.commit()
         [refused] = await asyncio.gather(giving_back, return_exceptions=True)
     assert isinstance(refused, RefusedError)
@@ -227,15 +229,15 @@ async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanw
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
-    async with held(
+    async with hold_transaction(
         world,
         lambda tx: refund_case(tx, row["id"], row["capture_id"], "Grace"),
     ) as first:
         told = asyncio.create_task(world.report(payment, session_id, EXACT))
-        await until_waiting(world, told)
+        await wait_until_blocked(world, told)
         await first.commit()
         await told
-    assert (await world.see(payment)).payment.paid_at is None
+    assert (await world.read(payment)).payment.paid_at is None
     assert await captures(world) == [(None, False, 0)]
 
 
@@ -243,9 +245,9 @@ async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) 
     service, session_id = world.service, world.id_generator.new_session_id()
     told = [VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
     receipts = await asyncio.gather(
-        *(service.callback_receiver.receive(world.account_id, one, b"") for one in told)
+        *(service.callback_receiver.receive(world.account_id, item, b"") for item in told)
     )
-    assert all(one.is_new for one in receipts)
+    assert all(receipt.is_new for receipt in receipts)
     assert len(await captures(world)) == len(await unknown_cases(world)) == 1
 
 
@@ -255,9 +257,9 @@ async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: 
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     other, other_session = await selected(world)
-    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
+    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         waits = asyncio.create_task(apply(world))
-        await until_waiting(world, waits)
+        await wait_until_blocked(world, waits)
         await world.report(other, other_session, captured(159000, reference="cap-2"))
         await first.commit()
         assert await waits == 1
@@ -306,11 +308,11 @@ async def test_a_dispute_that_waits_for_its_money_to_be_adopted_is_that_payments
     async def adopt(tx: Tx) -> None:
         await settle_session(tx, payment.id, session_id, EXACT)
 
-    async with held(world, adopt) as first:
+    async with hold_transaction(world, adopt) as first:
         callback = VerifiedCallback(id="du-told", dispute=dispute_of("cap-1"))
         receiver = world.service.callback_receiver
         hearing = asyncio.create_task(receiver.receive(world.account_id, callback, b""))
-        await until_waiting(world, hearing)
+        await wait_until_blocked(world, hearing)
         await first.commit()
         with pytest.raises(RefusedError) as refused:
             await hearing

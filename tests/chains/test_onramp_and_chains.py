@@ -69,7 +69,7 @@ async def test_the_three_chains_have_the_numbers_and_tokens_of_section_2_6(api: 
         assert answer.status == 200
         told[answer.json["slug"]] = (
             answer.json["network_id"],
-            {one["symbol"]: one["decimals"] for one in answer.json["tokens"]},
+            {token["symbol"]: token["decimals"] for token in answer.json["tokens"]},
         )
     assert told == {
         "ethereum": (1, {"USDC": 6, "USDT": 6}),
@@ -81,7 +81,7 @@ async def test_the_three_chains_have_the_numbers_and_tokens_of_section_2_6(api: 
 async def test_a_token_that_is_nowhere_or_not_taken_is_not_shown(api: Api) -> None:
     async def symbols(slug: str) -> list[str]:
         shown = (await api.send("GET", f"/v1/chains/{slug}")).json
-        return [one["symbol"] for one in shown["tokens"]]
+        return [token["symbol"] for token in shown["tokens"]]
 
     assert await symbols("native") == ["NATIVED"]  # its USDT has no address from the start
     assert await symbols("ethereum") == ["USDC", "USDT"]
@@ -100,7 +100,7 @@ async def test_a_chain_without_a_contract_of_ours_names_none(api: Api) -> None:
     )
     after = (await api.send("GET", "/v1/chains/bsc")).json
     assert named <= after.keys()
-    shown = {one["name"] for one in after["contract_abi"]}
+    shown = {item["name"] for item in after["contract_abi"]}
     assert shown == {"pay", "refund", "is_paid", "Paid", "Refunded"}
     await api.world.perform(RetireContract(account_id=contract.account_id))
     assert not (await api.send("GET", "/v1/chains/bsc")).json.keys() & named

@@ -27,9 +27,9 @@ from tests.support.contracts import (
     USDT,
     bill,
     contract_service,
-    finalized,
     log_of,
     offer_tokens,
+    record_final_logs,
 )
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
@@ -44,7 +44,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def _chain(world: World, slug: str) -> ChainView:
-    [found] = [one for one in await world.perform(ListChains()) if one.slug == slug]
+    [found] = [item for item in await world.perform(ListChains()) if item.slug == slug]
     return found
 
 
@@ -84,12 +84,12 @@ async def test_a_retired_contract_is_offered_no_more_and_stays_watched(world: Wo
     with pytest.raises(RefusedError) as refused:
         await bill(world, methods["NATIVED"])
     assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
-    await finalized(world, log_of(session))
+    await record_final_logs(world, log_of(session))
     assert await world.status(payment) == "PAID"
 
 
 async def test_a_merchants_own_contract_is_nobody_elses(world: World) -> None:
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     contract = await world.perform(
         AddContract(
             chain="bsc",
@@ -103,7 +103,7 @@ async def test_a_merchants_own_contract_is_nobody_elses(world: World) -> None:
         other,
         "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
     )
-    assert [one.merchant_id for one in (await _chain(world, "bsc")).contracts] == [other]
+    assert [item.merchant_id for item in (await _chain(world, "bsc")).contracts] == [other]
     method = {"account_id": contract.account_id, "kind": "onchain", "label": "USDT"}
     token = {"currencies": ["USDT"], "token": "USDT"}
     with pytest.raises(RefusedError, match="this merchant has no account"):

@@ -44,7 +44,7 @@ async def _catalog(api: Api) -> Any:
 async def _tokens(api: Api, payment: Payment) -> set[str]:
     """Return the names of the tokens that the checkout offers."""
     answer = await api.send("GET", f"/v1/checkout/{payment.checkout_id}/quotes")
-    return {one["token"] for one in answer.json["quotes"] if one.get("token")}
+    return {quote["token"] for quote in answer.json["quotes"] if quote.get("token")}
 
 
 async def _select(api: Api, payment: Payment, method: int) -> Answer:

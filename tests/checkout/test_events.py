@@ -210,20 +210,20 @@ async def test_a_checkout_has_five_streams_and_then_refuses_more(
     created, other = await api.create(), await api.create()
     asked = [api._client.get(api.base + _path(created)) for _ in range(2 * CHECKOUT_STREAMS_MAX)]
     answers = await asyncio.gather(*asked)  # all at once: nobody gets in between
-    refused = [one for one in answers if one.status == 429]
+    refused = [entry for entry in answers if entry.status == 429]
     assert len(refused) == CHECKOUT_STREAMS_MAX
-    for one in refused:
-        assert (await one.json())["code"] == "RATE_LIMITED"
-        assert one.headers["Retry-After"] == "5"
+    for item in refused:
+        assert (await item.json())["code"] == "RATE_LIMITED"
+        assert item.headers["Retry-After"] == "5"
     assert running.watching == CHECKOUT_STREAMS_MAX
     async with listening(api, other) as stream:
         await stream.told()
-    next(one for one in answers if one.status == 200).close()
+    next(entry for entry in answers if entry.status == 200).close()
     await running.watched_by(CHECKOUT_STREAMS_MAX - 1)
     async with listening(api, created) as stream:
         await stream.told()
-    for one in answers:
-        one.close()
+    for answer in answers:
+        answer.close()
     await running.watched_by(0)
 
 
@@ -245,10 +245,10 @@ async def _are_free(api: Api, running: Running, created: Answer) -> bool:
     answers = [
         await api._client.get(api.base + _path(created)) for _ in range(CHECKOUT_STREAMS_MAX)
     ]
-    for one in answers:
-        one.close()
+    for answer in answers:
+        answer.close()
     await running.watched_by(0)
-    return all(one.status == 200 for one in answers)
+    return all(item.status == 200 for item in answers)
 
 
 async def test_a_look_at_the_headers_alone_holds_nothing(api: Api, running: Running) -> None:

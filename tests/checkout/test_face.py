@@ -191,7 +191,7 @@ def test_nothing_is_said_twice() -> None:
                 said = [way.name, *([texts.t(way.note)] if way.note else [])]
                 said += [texts.t(group.title)] if group.title else []
                 if said != ["Card", "Card"]:  # a heading over several cards, one of them so named
-                    assert len({one.casefold() for one in said}) == len(said), said
+                    assert len({item.casefold() for item in said}) == len(said), said
     named = group_methods([_quote("qr", texts.t("kind_qr"))], texts)
     assert named[0].options[0].note is None
 
@@ -275,15 +275,15 @@ class TestInTokens:
         await offer_tokens(api.world)
         page = await _page(api, await api.create(currency="USD", amount="25.50"))
         offered = re.findall(r'<label class="method">.*?</label>', page, flags=re.DOTALL)
-        tokens = {token: one for one in offered for token in TOKENS["native"] if token in one}
+        tokens = {token: item for item in offered for token in TOKENS["native"] if token in item}
         assert set(tokens) == set(TOKENS["native"])
         for token, one in tokens.items():
             assert one.count(str(draw_token_icon(token))) == 1
             assert f"<bdi>25.5\u00a0{token}</bdi>" in one
             assert one.count("Price <bdi>25.50\u00a0USD</bdi>") == 1
-        others = [one for one in offered if one not in tokens.values()]
+        others = [item for item in offered if item not in tokens.values()]
         assert others
-        assert not any("Price" in one for one in others)  # it is what they ask anyway
+        assert not any("Price" in other for other in others)  # it is what they ask anyway
 
 
 def test_a_style_sheet_is_made_smaller_and_says_the_same() -> None:

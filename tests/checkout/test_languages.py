@@ -118,7 +118,7 @@ def test_an_arabic_number_stands_after_what_it_counts_since_the_noun_would_bend(
 
 
 def test_arabic_alone_runs_from_right_to_left() -> None:
-    assert [one for one in LOCALES if load_language(one).direction == "rtl"] == ["ar"]
+    assert [locale for locale in LOCALES if load_language(locale).direction == "rtl"] == ["ar"]
     assert list(OWN_NAMES) == list(LOCALES)
 
 

@@ -174,18 +174,24 @@ def test_the_fastest_network_comes_first_if_it_costs_little_more() -> None:
     slow, fast = network(1, "Slow", 900, "0.01"), network(2, "Fast", 5, "0.26")
     dear, free = network(3, "Dear", 1, "0.27"), network(4, "Free", 600, "0.01")
     ordered = fastest_affordable_first([slow, fast, dear, free])
-    assert [one["chain"] for one in ordered] == ["Fast", "Free", "Slow", "Dear"]
-    large = [one | {"total_amount": "2600"} for one in (slow, dear)]
+    assert [item["chain"] for item in ordered] == ["Fast", "Free", "Slow", "Dear"]
+    large = [item | {"total_amount": "2600"} for item in (slow, dear)]
     ordered = fastest_affordable_first(large)  # a cent more of every dollar is little
-    assert [one["chain"] for one in ordered] == ["Dear", "Slow"]
+    assert [item["chain"] for item in ordered] == ["Dear", "Slow"]
 
 
 def test_a_network_that_was_used_last_comes_before_faster_networks() -> None:
     quotes = [network(1, "slow", 900, "0.01"), network(2, "fast", 5, "0.01")]
     preferences = MethodPreferences(last_key="USDT.slow")
-    assert [one["chain"] for one in order_quotes(quotes, preferences)] == ["slow", "fast"]
+    assert [order_quote["chain"] for order_quote in order_quotes(quotes, preferences)] == [
+        "slow",
+        "fast",
+    ]
     deposit = MethodPreferences(last_key="USDT.slow-address")
-    assert [one["chain"] for one in order_quotes(quotes, deposit)] == ["fast", "slow"]
+    assert [order_quote["chain"] for order_quote in order_quotes(quotes, deposit)] == [
+        "fast",
+        "slow",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,8 +202,8 @@ def test_a_key_that_is_none_of_ours_is_ignored(text: str | None) -> None:
 
 
 def test_every_key_can_be_read_again() -> None:
-    for one in (*FOUR, network(1, "bsc", 1, "0"), network(1, "bsc", 1, "0", is_deposit=True)):
-        assert parse_method_key(make_method_key(one)) == make_method_key(one)
+    for item in (*FOUR, network(1, "bsc", 1, "0"), network(1, "bsc", 1, "0", is_deposit=True)):
+        assert parse_method_key(make_method_key(item)) == make_method_key(item)
 
 
 # Pages

@@ -158,7 +158,7 @@ async def test_a_merchants_texts_cannot_become_markup(api: Api) -> None:
     assert page.status == 200
     assert "alert(1)" in page.body.decode()
     scripts = re.findall(r"<script[^>]*>", page.body.decode())
-    assert all(re.fullmatch(_OWN_SCRIPT, one) for one in scripts), scripts
+    assert all(re.fullmatch(_OWN_SCRIPT, script) for script in scripts), scripts
     assert "<img src=x" not in page.body.decode()
     for name in ("href", "src", "action", "data-nonce", "value"):
         for value in re.findall(f'{name}="([^"]*)"', page.body.decode()):
@@ -370,7 +370,7 @@ async def test_an_unknown_checkout_has_no_page(api: Api) -> None:
 
 async def test_a_page_whose_payment_is_held_by_somebody_else_says_so_to_a_person(api: Api) -> None:
     created = await api.create()
-    held = await api.world.other_connection()
+    held = await api.world.open_connection()
     async with held.transaction():
         await held.execute("SELECT 1 FROM payment FOR UPDATE")
         page = await api.send("POST", f"{_path(created)}/cancel")

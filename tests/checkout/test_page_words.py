@@ -125,7 +125,7 @@ async def test_no_page_shows_a_slip_of_ours_in_any_language(api: Api, status: st
 
 def test_every_language_has_the_same_texts_with_the_same_values() -> None:
     folder = resources.files("payintent") / "checkout" / "locales" / "texts"
-    known = {one: json.loads((folder / f"{one}.json").read_text()) for one in LOCALES}
+    known = {item: json.loads((folder / f"{item}.json").read_text()) for item in LOCALES}
     for locale, words in known.items():
         assert list(words) == list(known["en"]), locale
         for key, text in words.items():

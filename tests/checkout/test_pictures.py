@@ -30,7 +30,7 @@ from payintent.http.egress import EgressRules
 from payintent.merchants.operations import SetMerchantProfile
 from tests.checkout.drawing import opened, picture
 from tests.support.http_server import clean_up
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import Answer, Api, free_port
 
 _SANDBOX = EgressRules(sandbox=True)
@@ -506,7 +506,7 @@ async def test_one_merchants_pictures_that_hang_keep_nobody_elses_from_being_fet
         shop.gives[f"/hang/{number}"] = hang
         sources.append(PictureSource(shop.url(f"/hang/{number}"), "theirs"))
     hanging = [asyncio.create_task(pictures.get(source)) for source in sources]
-    await until(lambda: len(shop.asked) == cache.FETCHES_PER_MERCHANT_MAX, "they are fetched")
+    await wait_until(lambda: len(shop.asked) == cache.FETCHES_PER_MERCHANT_MAX, "they are fetched")
     beyond = PictureSource(shop.give("/one-more.png", picture()), "theirs")
     assert await pictures.get(beyond) is None
     ours = PictureSource(shop.give("/book.png", picture()), "ours")
@@ -531,7 +531,7 @@ async def test_a_picture_that_had_no_turn_in_time_is_asked_for_again(
     urls = [shop.url(f"/hang/{number}") for number in range(cache.FETCHES_PER_MERCHANT_MAX)]
     shop.gives |= dict.fromkeys((f"/hang/{number}" for number in range(len(urls))), hang)
     hanging = [asyncio.create_task(pictures.get(PictureSource(url))) for url in urls]
-    await until(lambda: len(shop.asked) == len(urls), "they are fetched")
+    await wait_until(lambda: len(shop.asked) == len(urls), "they are fetched")
     late = PictureSource(shop.give("/book.png", picture()))
     assert await pictures.get(late) is None
     assert not pictures.has_failed(late.url)
@@ -569,7 +569,7 @@ async def test_parties_have_their_turns_in_order_and_none_more_than_its_part() -
                 await end.wait()
 
     all_turns = [asyncio.create_task(have(party)) for party in ("a", "a", "a", "b", "c", "c")]
-    await until(lambda: len(order) == 2, "two have their turns")
+    await wait_until(lambda: len(order) == 2, "two have their turns")
     assert order == ["a", "b"]
     end.set()
     await asyncio.gather(*all_turns)

@@ -12,11 +12,11 @@ from payintent.runtime.settings import Settings
 from tests.support.contracts import (
     bill,
     contract_service,
-    deposited,
-    finalized,
     log_of,
     offer_deposits,
     offer_tokens,
+    record_deposit,
+    record_final_logs,
 )
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal
@@ -40,7 +40,9 @@ def paid(settings: Settings) -> tuple[Payment, Session]:
         async with contract_service(settings, gateway) as service:
             world = await make_world(service, gateway)
             payment, session = await bill(world, (await offer_tokens(world))["NATIVED"])
-            await finalized(world, log_of(session), log_of(session, block_number=8), log_of(None))
+            await record_final_logs(
+                world, log_of(session), log_of(session, block_number=8), log_of(None)
+            )
             return payment, session
 
     return asyncio.run(happen())
@@ -48,7 +50,7 @@ def paid(settings: Settings) -> tuple[Payment, Session]:
 
 def test_chains_contracts_and_tokens_are_three_tables(terminal: Terminal, paid: Any) -> None:
     said = terminal.run("chain", "list").out
-    assert [one.split()[0] for one in said.split("\n\n")] == ["slug", "account", "chain"]
+    assert [item.split()[0] for item in said.split("\n\n")] == ["slug", "account", "chain"]
     assert _ADDRESS in said
     assert len(terminal.run("chain", "list", "--json").json) == 3
     for columns in (80, 120):
@@ -60,7 +62,7 @@ def test_chains_contracts_and_tokens_are_three_tables(terminal: Terminal, paid: 
 def test_what_was_set_of_a_chain_is_shown_without_its_tables(terminal: Terminal) -> None:
     words = ("chain", "set", "native", "--finality", "confirmations", "--confirmations", "12")
     said = terminal.run(*words, "--public-rpc-url", "http://a.test", "--public-rpc-url", "http://b")
-    lines = dict(one.split(maxsplit=1) for one in said.out.splitlines() if " " in one.strip())
+    lines = dict(line.split(maxsplit=1) for line in said.out.splitlines() if " " in line.strip())
     assert (lines["finality"], lines["confirmations"]) == ("confirmations", "12")
     assert "http://a.test, http://b" in said.out
     assert "NATIVED" not in said.out
@@ -74,8 +76,8 @@ def test_a_payment_is_shown_with_sessions_receipts_and_cases(
     payment, session = paid
     words = ("payment", "show", ids.format_id(ids.PAYMENT, payment.id))
     text, shown = terminal.run(*words).out, terminal.run(*words, "--json").json
-    for one in (ids.format_id(ids.SESSION, session.id), "credited", "duplicate", "DOUBLE_PAYMENT"):
-        assert one in text
+    for item in (ids.format_id(ids.SESSION, session.id), "credited", "duplicate", "DOUBLE_PAYMENT"):
+        assert item in text
     assert [len(shown[part]) for part in ("sessions", "receipts", "cases")] == [1, 2, 1]
     assert payment.checkout_id not in text + str(shown)
 
@@ -88,7 +90,7 @@ def test_deposits_are_shown_with_their_payment_and_with_their_chain(
         async with contract_service(settings, gateway) as service:
             world = await make_world(service, gateway)
             payment, session = await bill(world, await offer_deposits(world))
-            await deposited(world, session.id, 10**18)
+            await record_deposit(world, session.id, 10**18)
             return payment
 
     payment_id = ids.format_id(ids.PAYMENT, asyncio.run(happen()).id)
@@ -106,16 +108,16 @@ def test_deposits_are_shown_with_their_payment_and_with_their_chain(
 
 def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: Any) -> None:
     [case_id] = [
-        one["id"]
-        for one in terminal.run("case", "list", "--json").json
-        if one["kind"] == "UNKNOWN_REFERENCE"
+        item["id"]
+        for item in terminal.run("case", "list", "--json").json
+        if item["kind"] == "UNKNOWN_REFERENCE"
     ]
     closed = terminal.run("case", "resolve", case_id, "dismiss", "--why", "a test", "--json").json
     assert (closed["status"], closed["note"]) == ("DISMISSED", "a test")
     again = terminal.run("case", "resolve", case_id, "accept", "--note", "mine")
     assert (again.status, again.err) == (1, "payintent: the case is already DISMISSED\n")
     listed = terminal.run("case", "list", "--status", "DISMISSED", "--json").json
-    assert [one["id"] for one in listed] == [case_id]
+    assert [item["id"] for item in listed] == [case_id]
 
 
 @pytest.mark.parametrize(

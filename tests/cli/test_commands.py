@@ -122,7 +122,7 @@ async def test_keys_are_issued_listed_and_revoked(run: Run, world: World) -> Non
     revoked = (await _off(run, "key", "revoke", public_id, "--json")).json
     assert revoked["revoked_at"]
     listed = await _off(run, "key", "list", world.merchant_id, "--json")
-    states = {one["name"]: one["revoked_at"] is not None for one in listed.json}
+    states = {item["name"]: item["revoked_at"] is not None for item in listed.json}
     assert states == {"first": False, "ci": True}
     assert issued["api_key"] not in listed.out
 

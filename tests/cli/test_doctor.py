@@ -24,7 +24,7 @@ from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.identity_provider import CLIENT_ID, identity_provider
 from tests.support.smtp_server import PASSWORD, USER, smtp_server
-from tests.support.terminal import Said, Terminal
+from tests.support.terminal import CommandResult, Terminal
 from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
@@ -38,7 +38,7 @@ class _Doctor:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def __call__(self, **changes: str | None) -> Said:
+    def __call__(self, **changes: str | None) -> CommandResult:
         with pytest.MonkeyPatch.context() as patch:
             terminal = Terminal(self.settings.model_copy(update={"sandbox": False}), patch)
             patch.setenv("PAYINTENT_API_BASE", "https://pay.example.com/v1")
@@ -65,7 +65,7 @@ class _Doctor:
         return found
 
 
-def _lines(said: Said, level: str) -> list[tuple[str, str]]:
+def _lines(said: CommandResult, level: str) -> list[tuple[str, str]]:
     split = [line.split(None, 2) for line in said.out.splitlines()]
     return [(subject, text) for subject, found, text in split if found == level]
 

@@ -80,7 +80,7 @@ def test_every_table_fits_a_terminal_and_keeps_its_words_whole(shop: Terminal) -
             said = shop.run(*words, columns=columns)
             assert said.status == 0
             assert max(map(len, said.out.splitlines())) <= columns, words
-            short = {one for one in whole if len(one) <= _WORD_CHARS}
+            short = {item for item in whole if len(item) <= _WORD_CHARS}
             assert short <= set(said.out.split()), (words, columns)
 
 
@@ -99,8 +99,8 @@ def test_a_record_is_a_line_for_each_field(shop: Terminal) -> None:
     lines = shop.run("merchant", "show", "1").out.splitlines()
     assert [line.split(None, 1) for line in lines[:2]] == [["id", "1"], ["name", "Nimbus Books"]]
     assert len({line.index(line.split()[-1]) for line in (lines[0], *lines[-2:])}) == 1
-    [line] = [one for one in shop.run("merchant", "activation", "1").out.splitlines()
-              if one.startswith("activated at")]  # fmt: skip
+    [line] = [item for item in shop.run("merchant", "activation", "1").out.splitlines()
+              if item.startswith("activated at")]  # fmt: skip
     assert re.fullmatch(r"activated at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", line)
 
 
@@ -205,7 +205,10 @@ def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings:
             "payer_values": 0,
         }
         patch.setenv("PAYINTENT_KEYRING", new)
-        assert [one["name"] for one in shop.run("keyring", "show", "--json").json] == ["k2", "test"]
+        assert [item["name"] for item in shop.run("keyring", "show", "--json").json] == [
+            "k2",
+            "test",
+        ]
         patch.setenv("PAYINTENT_KEYRING", old)
         said = shop.run("keyring", "show")
         assert (said.status, said.err) == (

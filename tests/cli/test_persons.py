@@ -12,7 +12,7 @@ from payintent.gateway_accounts import health as gateway_outages
 from payintent.refunds.create import refund_case
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.support.contracts import CONTRACT, RECEIVER, finalized, log_of
+from tests.support.contracts import CONTRACT, RECEIVER, log_of, record_final_logs
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal
 from tests.support.world import World, make_world
@@ -56,7 +56,7 @@ def test_with_a_token_a_command_is_done_in_its_name(terminal: Terminal) -> None:
     terminal.become(alan)
     assert terminal.run(*_TAX).status == 0
     changes = terminal.run("audit", "list", "--of", "tax.set", "--json").json
-    assert sorted(one["who"] for one in changes) == ["Ada", "Alan"]
+    assert sorted(change["who"] for change in changes) == ["Ada", "Alan"]
 
 
 def test_a_token_that_is_none_does_nothing(terminal: Terminal) -> None:
@@ -94,14 +94,14 @@ def test_a_terminal_without_a_token_does_nothing_but_issue_the_first_two(
 def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> None:
     tokens = terminal.bootstrap()
     issue = ("operator", "issue", "Grace", "--role", "finance", "--days", "7", "--why", "joined")
-    approved = terminal.run_agreed(tokens, *issue).json
+    approved = terminal.run_approved(tokens, *issue).json
     assert (approved["approval"]["proposed_by"], approved["approval"]["decided_by"]) == (
         *("Ada", "Alan"),
     )
     terminal.become(approved["result"]["token"])
     said = terminal.run(*_TAX)
     assert said.err == "payintent: tax.set requires the admin role; Grace has the finance role\n"
-    listed = {one["name"]: one for one in terminal.run("operator", "list", "--json").json}
+    listed = {item["name"]: item for item in terminal.run("operator", "list", "--json").json}
     assert listed["Grace"]["role"] == "finance"
     assert listed["Grace"]["last_used_at"] is not None
     renewed = terminal.run("operator", "replace", "--why", "mine alone", "--json").json
@@ -114,7 +114,7 @@ async def _waiting(world: World) -> str:
     """Let a refund of unassigned coins, requested by Ada, wait for approval."""
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     await world.perform(contract)
-    await finalized(world, log_of(None))
+    await record_final_logs(world, log_of(None))
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     named = (row["id"], row["capture_id"], "Ada", f"0x{20 * '7a'}")
     async with world.database.transaction() as tx:
@@ -178,7 +178,7 @@ def test_a_merchant_is_shown_whether_its_money_goes_back_by_itself(
     def told(merchant_id: int) -> bool:
         return terminal.run("merchant", "show", merchant_id, "--json").json["auto_refund"]
 
-    assert [told(one) for one in made] == [True, True, False, True]
+    assert [told(item) for item in made] == [True, True, False, True]
     assert terminal.run("merchant", "profile", made[0], "--no-auto-refund").status == 0
     assert terminal.run("merchant", "profile", made[3], "--name", "Y").status == 0
     assert (told(made[0]), told(made[3])) == (False, True)

@@ -19,7 +19,7 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import find_interpreter_warnings
 from payintent.runtime.version import VERSION
 from tests.http.fault_proxy import FaultProxy
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
@@ -163,7 +163,7 @@ async def test_a_service_that_waited_serves_when_its_database_is_back(settings: 
             await way.mend()
             async with aiohttp.ClientSession() as client:
                 health = f"http://127.0.0.1:{port}/healthz"
-                assert await until(lambda: _status(client, health), "it serves") == 200
+                assert await wait_until(lambda: _status(client, health), "it serves") == 200
             api.running.terminate()
             status, _ = await api.end()
         assert status == 0

@@ -17,7 +17,7 @@ from payintent.reconciliation.file import HEADER
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.support.fakes import FakeGateway, captured
-from tests.support.terminal import Said, Terminal
+from tests.support.terminal import CommandResult, Terminal
 from tests.support.world import make_world
 
 pytestmark = pytest.mark.full
@@ -65,7 +65,7 @@ def _write(folder: Path, *lines: str) -> Path:
     return path
 
 
-def _reconcile(terminal: Terminal, path: Path, *more: str) -> Said:
+def _reconcile(terminal: Terminal, path: Path, *more: str) -> CommandResult:
     return terminal.run("reconcile", "--provider", "fake", "--file", path, *_PERIOD, *more)
 
 

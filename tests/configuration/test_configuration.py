@@ -41,7 +41,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.support.databases import Databases
 from tests.support.fakes import FakeGateway
-from tests.support.stage import ADA, ALAN, agreed, out_of_the_sandbox
+from tests.support.stage import ADA, ALAN, open_outside_sandbox, perform_approved
 from tests.support.world import World
 
 _TOKEN = "0x" + "5A" * 20
@@ -99,7 +99,7 @@ async def empty(settings: Settings, databases: Databases) -> AsyncIterator[Insta
 
 @pytest.fixture
 async def production(world: World) -> AsyncIterator[Installation]:
-    async with out_of_the_sandbox(world) as service:
+    async with open_outside_sandbox(world) as service:
         for name in ("Ada", "Alan"):
             await world.operator_token(name)
         yield Installation(service, ADA)
@@ -372,7 +372,7 @@ tax_rates:
     await production.service.run_operation(reject, ALAN)
     [left] = await production.plan(text)
     assert (left.sign, left.subject, left.approval_id) == ("-", "tax_rates JP", None)
-    await agreed(production.service, RemoveTaxRate(country="JP"))
+    await perform_approved(production.service, RemoveTaxRate(country="JP"))
     assert await production.plan(text) == []
 
 
@@ -455,8 +455,8 @@ async def test_a_file_that_two_people_apply_at_once_is_applied_once(here: Instal
     done = await asyncio.gather(
         *(here.apply_steps(text, steps) for _ in range(3)), return_exceptions=True
     )
-    assert [one for one in done if not isinstance(one, RefusedError)] == [[]]
-    assert {one.code for one in done if isinstance(one, RefusedError)} == {ErrorCode.CONFLICT}
+    assert [item for item in done if not isinstance(item, RefusedError)] == [[]]
+    assert {item.code for item in done if isinstance(item, RefusedError)} == {ErrorCode.CONFLICT}
     assert await here.plan(text) == []
 
 

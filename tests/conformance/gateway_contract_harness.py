@@ -101,7 +101,7 @@ class ContractHarness(Harness):
             "topics": [f"0x{REFUNDED.hex()}", f"0x{row['uuid'].hex()}{32 * '0'}"],
         }
         logs = await self.ground.chain.ask("eth_getLogs", search)
-        return sum(int(one["data"][2:66], 16) for one in logs)
+        return sum(int(log["data"][2:66], 16) for log in logs)
 
     def payload(self, callback: CallbackRequest) -> bytes:
         return callback.body
@@ -202,7 +202,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             currency=COIN,
             amount_minor=255 * 10**17,
             kind="onchain",
-            failures={one.value: one for one in FailureReason},
+            failures={item.value: item for item in FailureReason},
             unknown_reference=f"0x{32 * '7'}",
             public=frozenset({"chain", "network_id"}),
             **vars(TRAITS[PROVIDER]),

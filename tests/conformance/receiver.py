@@ -44,7 +44,7 @@ class Receiver:
         """Wait for the first verified callback that matches, which may have arrived already."""
 
         def found() -> list[tuple[CallbackRequest, VerifiedCallback]]:
-            return [one for one in self.parsed() if is_meant(one[1])]
+            return [item for item in self.parsed() if is_meant(item[1])]
 
         async with asyncio.timeout(PATIENCE_S), self._arrived:
             await self._arrived.wait_for(lambda: bool(found()))

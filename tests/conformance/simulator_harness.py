@@ -96,7 +96,7 @@ class SimulatorHarness(Harness):
 
     async def given_back(self, capture: Capture) -> int:
         captures = [await self._captured(name) for name in reversed(self.paid)]
-        [found] = [one for one in captures if one["id"] == capture.reference]
+        [found] = [item for item in captures if item["id"] == capture.reference]
         return found["refunded_minor"]
 
     def payload(self, callback: CallbackRequest) -> bytes:

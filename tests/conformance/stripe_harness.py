@@ -77,7 +77,7 @@ class StripeHarness(Harness):
     async def given_back(self, capture: Capture) -> int:
         asked: stripe.params.RefundListParams = {"payment_intent": capture.reference, "limit": 100}
         page = await self.api.v1.refunds.list_async(asked)
-        return sum(one.amount for one in page.data if one.status in GIVEN_BACK)
+        return sum(item.amount for item in page.data if item.status in GIVEN_BACK)
 
     async def dispute(self, capture: Capture) -> str:
         return await self.buyer.dispute(capture.reference)

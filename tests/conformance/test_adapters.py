@@ -35,14 +35,14 @@ def test_every_harness_is_there(provider: str) -> None:
 
 
 def test_an_adapter_has_every_operation_of_the_port(harness: Harness) -> None:
-    for name in [one for one in vars(Gateway) if not one.startswith("_")]:
+    for name in [var for var in vars(Gateway) if not var.startswith("_")]:
         assert callable(getattr(harness.gateway, name)), name
 
 
 def test_capabilities_name_the_credentials_that_the_account_has(harness: Harness) -> None:
     names = harness.gateway.capabilities.credentials
     assert names <= set(harness.account.credentials)
-    assert names <= set(harness.other_account.credentials)
+    assert names <= set(harness.add_account.credentials)
     assert all(name and name == name.lower() for name in names)
 
 
@@ -64,7 +64,7 @@ def test_capabilities_name_countries_and_a_way_to_refund(harness: Harness) -> No
     if countries is None:
         return
     assert harness.country in countries
-    assert all(len(one) == COUNTRY_CHARS and one.isupper() for one in countries)
+    assert all(len(country) == COUNTRY_CHARS and country.isupper() for country in countries)
 
 
 def test_the_traits_of_an_adapter_are_what_it_says_of_itself(harness: Harness) -> None:
@@ -93,9 +93,11 @@ def test_a_failure_that_nobody_documented_is_unknown(harness: Harness, code: str
 
 def test_an_account_shows_no_secret(harness: Harness) -> None:
     assert harness.secrets or not harness.gateway.capabilities.credentials - harness.public
-    for account in (harness.account, harness.other_account):
+    for account in (harness.account, harness.add_account):
         shown = f"{account!r} {account}"
-        assert not [one for one in harness.secrets if one in shown]
+        assert not [secret for secret in harness.secrets if secret in shown]
     assert not [
-        one.name for one in fields(harness.account) if one.name == "credentials" and one.repr
+        field.name
+        for field in fields(harness.account)
+        if field.name == "credentials" and field.repr
     ]

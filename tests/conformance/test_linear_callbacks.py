@@ -22,7 +22,7 @@ from payintent.gateways.port import (
 from tests.conformance.arrange import paid, told_of_session
 from tests.conformance.harness import Harness
 from tests.conformance.traits import where
-from tests.support.steps import HOSTILE, counted
+from tests.support.steps import HOSTILE, count_steps
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -97,7 +97,7 @@ def _hold_linear(
 def _cost(harness: Harness, parse: Parse, payload: bytes) -> tuple[int, bool]:
     """Count the lines of a parser and of the code before the body is stored."""
     request = harness.signed(payload, harness.account)
-    with counted() as steps:
+    with count_steps() as steps:
         try:
             callback = parse(harness.account, request)
         except InvalidCallbackError:

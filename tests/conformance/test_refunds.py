@@ -27,7 +27,7 @@ from tests.conformance.arrange import (
 )
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.traits import Traits, where
-from tests.support.patience import until
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -79,12 +79,14 @@ async def test_asking_again_and_at_once_gives_money_back_once(harness: Harness) 
         *(harness.gateway.refund(harness.account, request) for _ in range(3))
     )
     under_way = {DONE} if harness.refunds_at_once else {DONE, PENDING}
-    assert all(isinstance(one, OutcomeUnknown) or one.state in under_way for one in ways), ways
+    assert all(isinstance(way, OutcomeUnknown) or way.state in under_way for way in ways), ways
 
     async def answers() -> bool:
         return isinstance(await harness.gateway.refund(harness.account, request), RefundReport)
 
-    await until(answers, "an answer to a repeated refund")  # a signer backs off after a timeout
+    await wait_until(
+        answers, "an answer to a repeated refund"
+    )  # a signer backs off after a timeout
     await refunded(harness, request, DONE)
     assert await harness.given_back(money.capture) == part
 

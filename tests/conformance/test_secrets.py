@@ -25,7 +25,7 @@ async def test_no_log_shows_a_secret_or_a_buyers_address(
     _hear(harness)
     told = capfd.readouterr()
     text = f"{caplog.text}{told.out}{told.err}"
-    assert not [one for one in harness.secrets if one in text]
+    assert not [secret for secret in harness.secrets if secret in text]
     assert request.payer_email is not None
     assert request.payer_email not in text
 
@@ -49,9 +49,9 @@ async def _suffer(harness: Harness, fault: Fault) -> None:
 
 def _hear(harness: Harness) -> None:
     nonsense = CallbackRequest(method="POST", headers={}, query={}, body=b"nonsense")
-    bad = [nonsense, *(replace(one, body=one.body + b" ") for one in harness.receiver.received)]
+    bad = [nonsense, *(replace(item, body=item.body + b" ") for item in harness.receiver.received)]
     for request in bad:
         try:
-            harness.gateway.parse_callback(harness.other_account, request)
+            harness.gateway.parse_callback(harness.add_account, request)
         except InvalidCallbackError:
             continue

@@ -44,12 +44,12 @@ async def test_a_session_opens_under_a_name_and_tells_the_buyer_what_to_do(
     assert set(content) == CONTENTS[action["type"]]
     assert json.loads(json.dumps(action)) == action
     assert _is_well_formed(content)
-    assert not [one for one in harness.secrets if one in json.dumps(action)]
+    assert not [secret for secret in harness.secrets if secret in json.dumps(action)]
 
 
 def _is_well_formed(content: Mapping[str, Any]) -> bool:
     places = [content[name] for name in LOCATIONS & set(content)]
-    assert all(one.startswith(("http://", "https://")) for one in places)
+    assert all(place.startswith(("http://", "https://")) for place in places)
     assert content.get("method", "GET") in {"GET", "POST"}
     sent = content.get("fields", {})
     return all(isinstance(name, str) and isinstance(sent[name], str) for name in sent)
@@ -62,7 +62,7 @@ async def test_opening_again_and_at_once_with_one_id_opens_no_second_session(
     request = harness.request()
     ways = await asyncio.gather(*(create(harness, request) for _ in range(3)))
     again = await create(harness, request)
-    assert {one.created.reference for one in ways} == {again.created.reference}
+    assert {way.created.reference for way in ways} == {again.created.reference}
     other = await opened(harness)
     assert other.created.reference != again.created.reference
 
@@ -129,9 +129,9 @@ async def test_a_session_that_nobody_opened_is_absent(harness: Harness) -> None:
 @where(lambda adapter, **_: adapter.uses_http)  # else an account opens no doors
 async def test_another_accounts_session_is_none_of_ours(harness: Harness) -> None:
     session = await paid(harness)
-    report = await harness.gateway.inquire(harness.other_account, session.ref)
+    report = await harness.gateway.inquire(harness.add_account, session.ref)
     assert _tells_of_no_money(report)
-    report = await harness.gateway.close_session(harness.other_account, session.ref)
+    report = await harness.gateway.close_session(harness.add_account, session.ref)
     assert _tells_of_no_money(report)
 
 

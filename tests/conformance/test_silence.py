@@ -126,7 +126,7 @@ async def test_silence_at_any_request_is_unknown_and_what_happened_is_found_out_
         if harness.faults.disturbed == before:
             break  # it has no request so late
         assert isinstance(outcome, OutcomeUnknown), outcome
-        assert not [one for one in harness.secrets if one in outcome.detail]
+        assert not [secret for secret in harness.secrets if secret in outcome.detail]
         if isinstance(outcome, NotContacted):
             await ready.was_only_asked_about()
         outcomes.append(outcome)
@@ -163,7 +163,7 @@ async def test_a_gateway_that_cannot_be_reached_is_not_contacted(
     async with harness.faults.fault(Fault.REFUSE):
         outcome = await ready.ask()
     assert isinstance(outcome, NotContacted), outcome
-    assert not [one for one in harness.secrets if one in outcome.detail]
+    assert not [secret for secret in harness.secrets if secret in outcome.detail]
     await ready.recovers()
 
 

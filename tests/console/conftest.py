@@ -4,14 +4,14 @@ import pytest
 
 from payintent.service import Service
 from tests.support.operation_staging import StageTemplate, stage_of
-from tests.support.stage import Stage, out_of_the_sandbox
+from tests.support.stage import Stage, open_outside_sandbox
 from tests.support.world import World
 
 
 @pytest.fixture
 async def production(world: World) -> AsyncIterator[Service]:
     """Outside the sandbox: changes need a reason, and some need a second person."""
-    async with out_of_the_sandbox(world) as service:
+    async with open_outside_sandbox(world) as service:
         yield service
 
 

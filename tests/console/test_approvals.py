@@ -93,7 +93,7 @@ async def test_what_has_waited_longest_is_first_in_the_queue(
     await operator.world.move_clock(4 * 3600)
     for query, pages in (("", [first, second]), ("?status=ALL", [second, first])):
         page = (await alan.get(f"/approvals{query}")).body.decode()
-        assert [one for one in re.findall(r"/approvals/appr_\w+", page) if one in pages] == pages
+        assert [item for item in re.findall(r"/approvals/appr_\w+", page) if item in pages] == pages
     said = words(await alan.get("/approvals"))
     assert said.index(" 4 h ") < said.index(" 3 h ")
 
@@ -132,7 +132,7 @@ async def test_a_queue_is_read_to_its_end_page_by_page_with_each_one_once(
     assert len(listed) == len(set(listed)) == row["many"]
     assert pages <= set(listed)
     assert set(sizes[:-1]) == {PAGE_ROWS}
-    ids = [one.rpartition("_")[2] for one in listed]
+    ids = [item.rpartition("_")[2] for item in listed]
     assert ids == sorted(ids, reverse=bool(query))
 
 

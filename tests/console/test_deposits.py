@@ -25,9 +25,9 @@ from tests.support.contracts import (
     RECEIVER,
     bill,
     contract_service,
-    deposited,
     make_transfer,
     offer_deposits,
+    record_deposit,
 )
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import pay_uuid
@@ -93,8 +93,8 @@ async def test_a_payment_shows_its_address_each_transfer_and_what_remains(
 ) -> None:
     payment, session = await bill(world, method)
     address = address_of(session)
-    first = await deposited(world, session.id, TOTAL // 2)
-    other = await deposited(world, session.id, 7, CONTRACT)
+    first = await record_deposit(world, session.id, TOTAL // 2)
+    other = await record_deposit(world, session.id, 7, CONTRACT)
     pending = PendingDeposit(session.id, make_transfer(address, TOTAL // 4))
     async with world.database.transaction() as tx:
         await pending_deposits_store.replace_pending(tx, "native", (0, 9), [address], [pending])
@@ -107,7 +107,7 @@ async def test_a_payment_shows_its_address_each_transfer_and_what_remains(
     assert f"final 0x{first.tx_hash.hex()}" in page
     assert f"7 {CONTRACT} final mismatch 0x{other.tx_hash.hex()}" in page
     assert f"pending 0x{pending.log.tx_hash.hex()}" in page
-    await deposited(world, session.id, TOTAL // 2)
+    await record_deposit(world, session.id, TOTAL // 2)
     page = words(await visitor.get(path))
     assert f"counted 0x{first.tx_hash.hex()}" in page
     assert f"final mismatch 0x{other.tx_hash.hex()}" not in page  # a case counts it
@@ -118,7 +118,7 @@ async def test_a_sweep_is_seen_from_the_claim_over_failures_to_its_transaction(
     operator: Api, world: World, method: int
 ) -> None:
     payment, session = await bill(world, method)
-    log = await deposited(world, session.id, TOTAL)
+    log = await record_deposit(world, session.id, TOTAL)
     show = f"/operator/payment/show?payment_id={ids.format_id(ids.PAYMENT, payment.id)}"
     token = await world.operator_token("Eve", Role.VIEWER)
 
@@ -146,7 +146,7 @@ async def test_a_chain_shows_its_factory_policy_unswept_deposits_and_batches(
     operator: Api, world: World, method: int
 ) -> None:
     _, session = await bill(world, method)
-    log = await deposited(world, session.id, TOTAL)
+    log = await record_deposit(world, session.id, TOTAL)
     visitor = await signed_in(operator)
     page = words(await visitor.get("/chains"))
     assert f"Factory {checksum(FACTORY)} current" in page
@@ -178,7 +178,7 @@ async def test_the_refund_page_offers_the_buyers_link(
     operator: Api, world: World, method: int
 ) -> None:
     payment, session = await bill(world, method)
-    await deposited(world, session.id, TOTAL)
+    await record_deposit(world, session.id, TOTAL)
     visitor = await signed_in(operator)
     payment_id = ids.format_id(ids.PAYMENT, payment.id)
     refund = await world.perform(RefundPayment(payment_id=payment_id))

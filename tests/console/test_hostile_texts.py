@@ -23,7 +23,7 @@ from tests.console.test_operations import is_read, page_of, typed
 from tests.console.visitor import Visitor, without_breaks
 from tests.payment_links.linking import make_link
 from tests.portal.person import Person, member
-from tests.support.hostile import ADDRESS, MARKUP, columns_on, harm_of, make_hostile
+from tests.support.hostile import ADDRESS, MARKUP, columns_on, find_harm, make_hostile
 from tests.support.stage import Stage
 from tests.support.world import Answer, Api
 
@@ -123,9 +123,9 @@ async def test_no_text_of_anybody_becomes_markup_a_program_or_a_link(
         if page.headers.get("Content-Type", "text/html").startswith("text/html")
     }
     wrong = {
-        address: harm_of(page.body.decode()) or page.status
+        address: find_harm(page.body.decode()) or page.status
         for address, page in pages.items()
-        if (page.status >= 500 and address not in _UNREADABLE) or harm_of(page.body.decode())
+        if (page.status >= 500 and address not in _UNREADABLE) or find_harm(page.body.decode())
     }
     assert wrong == {}
     seen = set[str]().union(

@@ -201,8 +201,8 @@ async def test_a_lie_signs_nobody_in_and_is_counted(
     assert not await world.rows("SELECT FROM console_session UNION SELECT FROM operator_identity")
     logged = capsys.readouterr().out
     assert f"reason=oidc_{reason}" in logged
-    secrets = [CLIENT_SECRET, *(one for one in query_of(back).values() if len(one) > 20)]
-    assert not any(one in logged for one in secrets if one != provider.issuer)
+    secrets = [CLIENT_SECRET, *(item for item in query_of(back).values() if len(item) > 20)]
+    assert not any(secret in logged for secret in secrets if secret != provider.issuer)
 
 
 async def test_a_clock_that_is_some_seconds_apart_is_forgiven(
@@ -309,7 +309,7 @@ async def test_two_subjects_of_one_name_are_two_and_none_is_a_token(
     provider.person |= {"sub": "u-2"}
     await _signed_in(operator)
     await _signed_in(operator)
-    names = {one.name for one in await world.perform(ListIdentities())}
+    names = {item.name for item in await world.perform(ListIdentities())}
     assert len(names) == 2
     assert all(name.startswith("oidc:ada@example.com/") for name in names)
     for name in (*names, "OIDC:x"):
@@ -338,7 +338,7 @@ async def test_one_person_of_the_provider_proposes_and_another_one_approves(
     [proposal] = await world.rows("SELECT id, proposed_by FROM proposal")
     assert proposal["proposed_by"].startswith("oidc:ada@example.com/")
     waiting = words(await ada.get("/approvals"))
-    approval_id = next(one for one in waiting.split() if one.startswith("appr_"))
+    approval_id = next(item for item in waiting.split() if item.startswith("appr_"))
     actor = Actor(proposal["proposed_by"], "mine", Role.ADMIN, uses_http=True)
     with pytest.raises(RefusedError, match="an operator other than"):
         await world.service.submit(Approve(approval_id=approval_id), actor)
@@ -427,4 +427,4 @@ class TestSlowedDown:
         answers = [
             await Visitor(operator).get("/sign-in/oidc/callback?code=x&state=y") for _ in range(12)
         ]
-        assert {one.status for one in answers} == {401, 429}
+        assert {answer.status for answer in answers} == {401, 429}

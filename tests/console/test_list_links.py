@@ -47,14 +47,14 @@ async def trail(visitor: Visitor, path: str) -> list[str]:
 async def test_an_entry_leads_back_to_the_list_as_it_was(
     viewer: Visitor, stage: Stage, listed: str, entry: str
 ) -> None:
-    [href, *_] = [one for one in await links(viewer, listed) if re.match(entry, one)]
+    [href, *_] = [link for link in await links(viewer, listed) if re.match(entry, link)]
     assert listed in await trail(viewer, href)
 
 
 async def test_a_timeline_filter_keeps_the_way_back(viewer: Visitor, world: World) -> None:
     payment = ids.format_id(ids.PAYMENT, (await world.create()).id)
     here = f"/payments/{payment}?list=status%3DPENDING"
-    [filtered] = [one for one in await links(viewer, here) if "of=payment" in one]
+    [filtered] = [link for link in await links(viewer, here) if "of=payment" in link]
     filtered = filtered.partition("#")[0]
     assert await trail(viewer, filtered) == ["/payments?status=PENDING"]
     page = (await viewer.get(filtered)).body.decode()
@@ -90,7 +90,7 @@ async def test_a_payment_shows_the_other_payments_of_its_order(
         ids.format_id(ids.PAYMENT, (await world.create(metadata=f'{{"order_id":"{order}"}}')).id)
         for order in ("O-1", "O-1", "O-1", "O-2")
     ]
-    stranger = (await world.other_merchant()).merchant.id
+    stranger = (await world.add_merchant()).merchant.id
     await world.rows(
         "UPDATE payment SET merchant_id = $1 WHERE id = $2",
         stranger,
@@ -99,7 +99,7 @@ async def test_a_payment_shows_the_other_payments_of_its_order(
     page = (await viewer.get(f"/payments/{first}")).body.decode()
     related = page.partition("Other payments for this order")[2].partition('id="story"')[0]
     assert second in related
-    assert [one for one in (first, foreign, other) if one in related] == []
+    assert [item for item in (first, foreign, other) if item in related] == []
     assert f"/payments?merchant_id={world.merchant_id}&amp;order_id=O-1" in related
     alone = (await viewer.get(f"/payments/{other}")).body.decode()
     assert "Other payments for this order" not in alone

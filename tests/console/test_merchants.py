@@ -23,7 +23,7 @@ def steps(answer: Answer) -> dict[str, bool]:
 
 
 async def test_merchants_are_found_by_a_part_of_their_name(operator: Api, world: World) -> None:
-    await world.other_merchant("Ann & Sons", methods="none")
+    await world.add_merchant("Ann & Sons", methods="none")
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert "Ann & Sons" in words(await visitor.get("/merchants?name=SONS"))
     assert "Nimbus Books" not in words(await visitor.get("/merchants?name=SONS"))

@@ -286,7 +286,7 @@ async def test_what_is_no_operation_is_a_page_that_says_so(operator: Api, path: 
 async def test_texts_of_others_cannot_become_markup(operator: Api) -> None:
     visitor = await signed_in(operator)
     evil = "<script>alert(1)</script>"
-    await operator.world.other_merchant(evil)
+    await operator.world.add_merchant(evil)
     for path in ("/operations/merchant/list", "/operations/audit/list"):
         page = await _body(visitor, path)
         assert evil not in page

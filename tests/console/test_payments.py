@@ -112,7 +112,7 @@ async def test_filters_stand_in_the_address_and_in_their_fields(
         ("until=2020-01-01T00:00", []),
     ):
         answer = await visitor.get(f"/payments?{query}")
-        assert (answer.status, listed(answer)) == (200, [name(one) for one in found]), query
+        assert (answer.status, listed(answer)) == (200, [name(item) for item in found]), query
     answer = await visitor.get("/payments?kind=card&amount_max=100&until=2030-01-01T00:00")
     page = answer.body.decode()
     assert "<option selected>card</option>" in page

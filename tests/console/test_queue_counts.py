@@ -6,7 +6,7 @@ from payintent.console.queue_counts import QueueCounts, format_queue_count
 from payintent.core.access import Role
 from payintent.overview.store import QUEUE_COUNT_MAX, count_queues
 from tests.console.visitor import Visitor, signed_in
-from tests.support.stage import waiting_refunds
+from tests.support.stage import add_refunds_for_approval
 from tests.support.world import Api, World
 
 _COUNT = re.compile(r'href="/(\w+)"[^>]* aria-label="\w+ (\S+) ([^"]+)">')
@@ -27,7 +27,7 @@ async def test_every_queue_shows_how_much_is_open_and_an_empty_one_nothing(
 ) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert await shown_counts(visitor) == {}
-    await waiting_refunds(world)
+    await add_refunds_for_approval(world)
     await world.rows(_MANY_CASES, world.merchant_id, 3)
     [waiting] = await world.rows("SELECT count(*) AS many FROM refund WHERE step = 'approval'")
     [cases] = await world.rows("SELECT count(*) AS many FROM money_case WHERE status = 'OPEN'")

@@ -14,7 +14,7 @@ from payintent.core.access import Role
 from tests.console.test_payments import name
 from tests.console.visitor import signed_in, words
 from tests.support.fakes import captured
-from tests.support.stage import waiting_refunds
+from tests.support.stage import add_refunds_for_approval
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
@@ -43,7 +43,7 @@ async def test_every_queue_begins_with_what_has_waited_longest(operator: Api, wo
         payment = await world.create()
         session = (await world.select(payment)).session
         await world.report(payment, session.id, captured(1_000, reference=f"cap-{hours}"))
-        await waiting_refunds(world)
+        await add_refunds_for_approval(world)
         await add_dispute(world, f"dp_{hours}", "open", await newest_case(world))
     await world.move_clock(3600 * 3)
     visitor = await signed_in(operator, role=Role.VIEWER)
@@ -150,10 +150,10 @@ async def test_a_case_is_dismissed_by_its_form_and_leaves_the_queue(
 async def test_who_asked_for_a_refund_is_not_offered_to_approve_it(
     operator: Api, world: World
 ) -> None:
-    payment_id, refund, other = await waiting_refunds(world)
+    payment_id, refund, other = await add_refunds_for_approval(world)
     await world.rows("ALTER TABLE refund DISABLE TRIGGER USER")
     await world.rows("UPDATE refund SET requested_by = 'ann' WHERE id = $1", refund)
-    own, theirs = (ids.format_id(ids.REFUND, one) for one in (refund, other))
+    own, theirs = (ids.format_id(ids.REFUND, item) for item in (refund, other))
     ann = await signed_in(operator, role=Role.FINANCE)
     viewer = await signed_in(operator, "eve", Role.VIEWER)
     waiting = words(await ann.get("/refunds?step=approval"))
@@ -213,7 +213,7 @@ async def test_cases_and_disputes_show_the_order_and_are_found_by_it(
 
 
 async def test_refunds_show_the_order_and_are_found_by_it(operator: Api, world: World) -> None:
-    _, refund, _ = await waiting_refunds(world)
+    _, refund, _ = await add_refunds_for_approval(world)
     refund_id = ids.format_id(ids.REFUND, refund)
     visitor = await signed_in(operator, role=Role.VIEWER)
     for path in ("/refunds?", "/refunds?step=approval&", "/refunds?step=approval&order=newest&"):

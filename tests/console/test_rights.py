@@ -193,7 +193,7 @@ async def _empty(world: World) -> None:
     """Delete everything except the operators and their sessions."""
     names = await contents(world, but=_KEPT)
     statements = [f'DELETE FROM "{name}"' for name in names]
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     await connection.execute("; ".join(["SET session_replication_role = replica", *statements]))
     await connection.close()
 

@@ -42,7 +42,7 @@ async def test_the_cookie_is_for_no_script_and_no_other_site(operator: Api, worl
     [cookie] = answer.headers.getall("Set-Cookie")
     name, *attributes = cookie.split("; ")
     assert name.startswith(f"{COOKIE}=")
-    assert {one.lower() for one in attributes} == {
+    assert {attribute.lower() for attribute in attributes} == {
         "httponly",
         "max-age=43200",
         "path=/",
@@ -87,8 +87,8 @@ class TestSlowedDown:
     ) -> None:
         visitor = await signed_in(operator)
         answers = [await Visitor(operator).sign_in("op_x") for _ in range(20)]
-        assert {one.status for one in answers} == {401, 429}
-        refused = next(one for one in answers if one.status == 429)
+        assert {answer.status for answer in answers} == {401, 429}
+        refused = next(answer for answer in answers if answer.status == 429)
         assert "Too many failed attempts" in words(refused)
         assert int(refused.headers["Retry-After"]) > 0
         assert "authentication_slowed" in capsys.readouterr().out
@@ -195,8 +195,8 @@ async def test_the_secret_is_replaced_and_the_one_before_counts_for_a_minute(
     answers = await asyncio.gather(
         *(Visitor(operator, dict(before)).get("/sessions") for _ in range(4))
     )
-    assert [one.status for one in answers] == [200] * 4
-    [cookie] = [line for one in answers for line in one.headers.getall("Set-Cookie", [])]
+    assert [answer.status for answer in answers] == [200] * 4
+    [cookie] = [line for answer in answers for line in answer.headers.getall("Set-Cookie", [])]
     visitor.cookies[COOKIE] = cookie.partition(";")[0].partition("=")[2]
     assert visitor.cookies != before
     assert await _is_in(visitor)

@@ -51,7 +51,9 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
     await endpoint_store.open_circuit(database, report)
     [endpoint] = await world.perform(ListEndpoints())
     assert (endpoint.median_ms, endpoint.p95_ms, endpoint.slowest_ms) == (50, 70, 70)
-    assert [one.answer for one in endpoint.answers] == [f"answer {n}" for n in (7, 6, 5, 4, 3)]
+    assert [answer.answer for answer in endpoint.answers] == [
+        f"answer {n}" for n in (7, 6, 5, 4, 3)
+    ]
     shown = words(await visitor.get("/webhooks"))
     assert "failing open Why" in shown
     assert "Next retry" in shown

@@ -12,14 +12,14 @@ from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import PaymentTrigger, TransitionRequest
 from payintent.payments.transitions import ConcurrentChangeError, apply_transitions
 from payintent.service import open_service
-from tests.support.staging import impatient
+from tests.support.staging import open_with_short_lock_timeout
 from tests.support.world import World, free_port
 
 
 async def test_a_row_that_is_held_too_long_is_a_lock_timeout(world: World) -> None:
     payment = await world.create()
-    holder = await world.other_connection()
-    async with impatient(world) as service:
+    holder = await world.open_connection()
+    async with open_with_short_lock_timeout(world) as service:
         async with holder.transaction():
             await holder.fetch("SELECT 1 FROM payment WHERE id = $1 FOR UPDATE", payment.id)
             with pytest.raises(LockTimeoutError):
@@ -72,7 +72,7 @@ async def test_a_pool_that_is_used_up_is_down_for_those_who_wait_too_long(world:
 
 
 async def test_a_connection_that_is_killed_is_down_and_the_next_one_is_well(world: World) -> None:
-    killer = await world.other_connection()
+    killer = await world.open_connection()
 
     async def be_killed() -> None:
         async with world.database.transaction() as tx:
@@ -110,7 +110,7 @@ async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World)
 
 async def test_a_payment_that_changed_since_it_was_read_is_overtaken(world: World) -> None:
     payment = await world.create()
-    seen = await world.see(payment)
+    seen = await world.read(payment)
     await world.select(payment)
     move = TransitionRequest(payment=seen.payment, trigger=PaymentTrigger.CANCEL, at=seen.now)
     with pytest.raises(ConcurrentChangeError):
@@ -129,8 +129,8 @@ async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) ->
             locked = await payment_store.lock(tx, [good.id])
             both = (*locked.payments, stale)
             moves = [
-                TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
-                for one in both
+                TransitionRequest(payment=item, trigger=PaymentTrigger.EXPIRE, at=locked.now)
+                for item in both
             ]
             await apply_transitions(tx, moves)
 

@@ -18,8 +18,8 @@ from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.db.pool import ConnectionPool
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.service import open_service
-from tests.support.database_proxy import DatabaseProxy, freezable
-from tests.support.patience import PATIENCE_S, until
+from tests.support.database_proxy import DatabaseProxy, open_freezable_proxy
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import World, free_port
 
 _NAME = {"application_name": "hosts"}
@@ -57,7 +57,10 @@ UGLY = [
 
 @pytest.fixture
 async def proxies(database_url: str) -> AsyncIterator[list[DatabaseProxy]]:
-    async with freezable(database_url) as first, freezable(database_url) as second:
+    async with (
+        open_freezable_proxy(database_url) as first,
+        open_freezable_proxy(database_url) as second,
+    ):
         yield [first, second]
 
 
@@ -230,7 +233,7 @@ async def test_every_connection_says_what_it_is_for(world: World) -> None:
         return names <= {row["application_name"] for row in rows}
 
     async with hold_advisory_lock(settings.database_url, "watch:bsc"):
-        await until(named, "all are connected")
+        await wait_until(named, "all are connected")
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
     await worker.close()

@@ -5,7 +5,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from payintent.db.notify import EventNotifier
-from tests.support.patience import until
+from tests.support.patience import wait_until
 
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing"
 
@@ -15,7 +15,7 @@ async def test_a_lost_connection_is_logged_with_its_reason() -> None:
     with capture_logs() as lines:
         listening = asyncio.create_task(notifier.listen(lambda: None))
         notifier.notify()
-        await until(lambda: len(lines) == 2, "both are lost")
+        await wait_until(lambda: len(lines) == 2, "both are lost")
         listening.cancel()
         await asyncio.gather(listening, notifier.close(), return_exceptions=True)
     assert {line["event"] for line in lines} == {"listener_lost", "notifier_lost"}

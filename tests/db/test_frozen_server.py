@@ -21,8 +21,8 @@ from payintent.db.pool import ConnectionPool
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import PaymentCreator
 from payintent.payments.model import Payment
-from tests.support.database_proxy import DatabaseProxy, freezable
-from tests.support.patience import PATIENCE_S, until
+from tests.support.database_proxy import DatabaseProxy, open_freezable_proxy
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import World
 
 pytestmark = pytest.mark.full
@@ -33,7 +33,7 @@ _NAME = {"application_name": "frozen"}
 
 @pytest.fixture
 async def proxy(database_url: str) -> AsyncIterator[DatabaseProxy]:
-    async with freezable(database_url) as proxy:
+    async with open_freezable_proxy(database_url) as proxy:
         yield proxy
 
 
@@ -177,7 +177,7 @@ async def test_a_commit_without_an_answer_may_have_happened_and_is_not_cancelled
     with pytest.raises(StorageUnavailableError):
         await cancelling
     await is_well_again(proxy, database, 2)
-    await until(lambda: is_cancelled(world, payment), "the commit has happened")
+    await wait_until(lambda: is_cancelled(world, payment), "the commit has happened")
     assert await world.events(payment) == ["payment.cancelled"]
 
 
@@ -196,7 +196,7 @@ async def test_a_caller_that_leaves_during_the_commit_leaves_the_commit_alone(
     with pytest.raises(asyncio.CancelledError):
         await cancelling
     await is_well_again(proxy, database, 2)
-    await until(lambda: is_cancelled(world, payment), "the commit has happened")
+    await wait_until(lambda: is_cancelled(world, payment), "the commit has happened")
 
 
 async def test_a_create_without_an_answer_is_replayed_with_the_same_payment(

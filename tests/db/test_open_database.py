@@ -6,7 +6,7 @@ from pydantic import SecretStr
 from payintent.db.availability import COMMAND_WAIT_S
 from payintent.runtime.encryption import EncryptionKeyError, load_encryption
 from payintent.service import open_database
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import World
 
 _OTHER_KEY = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
@@ -32,7 +32,7 @@ async def test_a_database_that_is_used_with_other_secrets_is_rejected_and_closed
         query = "SELECT 1 FROM pg_stat_activity WHERE application_name = $1"
         return not await world.rows(query, _PROCESS)
 
-    await until(is_closed, "its connections are closed")
+    await wait_until(is_closed, "its connections are closed")
 
 
 async def test_the_database_is_opened_with_its_own_secrets(world: World) -> None:

@@ -162,7 +162,7 @@ async def found(settings: Settings) -> AsyncIterator[tuple[set[str], asyncpg.Con
     statements: set[str] = set()
     with _statements(statements):
         await _do_all(work)
-    yield {one for one in statements if _PLANNED.match(one)}, raw
+    yield {statement for statement in statements if _PLANNED.match(statement)}, raw
     await raw.close()
     await service.close()
 

@@ -24,10 +24,10 @@ from payintent.db.replica import ReadDatabase, ReplicaStatus
 from payintent.refunds.operations import ListRefunds
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.support.database_proxy import DatabaseProxy, freezable
+from tests.support.database_proxy import DatabaseProxy, open_freezable_proxy
 from tests.support.databases import TEMPLATE, at_database, make_template
 from tests.support.memory_folder import memory_folder
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.standby import StandbyPair, standby_pair
 from tests.support.world import Api
 
@@ -69,7 +69,9 @@ async def _run(url: str, statement: str) -> None:
 async def proxy(pair: StandbyPair, database_url: str) -> AsyncIterator[DatabaseProxy]:
     """A proxy in front of the standby."""
     name = database_url.rpartition("/")[2]
-    async with freezable(at_database(pair.standby.url(), name.removesuffix(_PLAIN))) as proxy:
+    async with open_freezable_proxy(
+        at_database(pair.standby.url(), name.removesuffix(_PLAIN))
+    ) as proxy:
         yield proxy
 
 
@@ -115,7 +117,7 @@ async def until_used(api: Api) -> None:
         await listed(api)
         return reads("replica") > before
 
-    await until(used, "a list is read on the standby")
+    await wait_until(used, "a list is read on the standby")
 
 
 async def until_shown(api: Api, *wanted: str) -> None:
@@ -124,7 +126,7 @@ async def until_shown(api: Api, *wanted: str) -> None:
     async def shown() -> bool:
         return await listed(api) == list(wanted)
 
-    await until(shown, f"the list shows {len(wanted)} payments")
+    await wait_until(shown, f"the list shows {len(wanted)} payments")
 
 
 @asynccontextmanager
@@ -137,7 +139,7 @@ async def paused(pair: StandbyPair) -> AsyncGenerator[None]:
         return await connection.fetchval("SELECT pg_get_wal_replay_pause_state()") == "paused"
 
     try:
-        await until(is_paused, "the replay is paused")
+        await wait_until(is_paused, "the replay is paused")
         yield
     finally:
         await connection.execute("SELECT pg_wal_replay_resume()")
@@ -165,7 +167,7 @@ async def test_a_standby_that_is_too_far_behind_is_not_read(api: Api, pair: Stan
         await until_shown(api, first)
         async with paused(pair):
             second = await create(api)
-            await until(lambda: is_behind(api, lines), "the standby is too far behind")
+            await wait_until(lambda: is_behind(api, lines), "the standby is too far behind")
             assert await listed(api) == [second, first]
             third = await create(api)
             assert await listed(api) == [third, second, first]
@@ -253,10 +255,12 @@ async def test_an_elapsed_payment_of_a_standby_is_shown_expired(
         )
         return row["moved"]
 
-    await until(replayed, "the standby has the other clock")
+    await wait_until(replayed, "the standby has the other clock")
     async with paused(pair):
         answer = await api.send("GET", "/v1/payments", headers=api.bearer())
-        assert [(one["id"], one["status"]) for one in answer.json["data"]] == [(payment, "EXPIRED")]
+        assert [(item["id"], item["status"]) for item in answer.json["data"]] == [
+            (payment, "EXPIRED")
+        ]
 
 
 async def test_operators_lists_and_the_workers_figures_are_read_there_too(api: Api) -> None:

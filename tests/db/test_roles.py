@@ -55,7 +55,11 @@ def roles() -> Iterator[dict[str, str]]:
 
 @cache
 def _run_by_roles() -> list[sql_statements.Statement]:
-    return [one for one in sql_statements.statements() if one.function not in MIGRATING]
+    return [
+        statement
+        for statement in sql_statements.statements()
+        if statement.function not in MIGRATING
+    ]
 
 
 async def _refused(url: str) -> dict[str, str]:
@@ -64,12 +68,12 @@ async def _refused(url: str) -> dict[str, str]:
     refused = {}
     try:
         ours = _run_by_roles()
-        temporary = [one for one in ours if "TEMPORARY TABLE" in one.query]
-        for one in [*temporary, *(one for one in ours if one not in temporary)]:
+        temporary = [our for our in ours if "TEMPORARY TABLE" in our.query]
+        for item in [*temporary, *(item for item in ours if item not in temporary)]:
             try:
-                await _planned(connection, one)
+                await _planned(connection, item)
             except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedTableError) as error:
-                refused[one.function] = str(error)
+                refused[item.function] = str(error)
     finally:
         await connection.close()
     return refused
@@ -80,7 +84,7 @@ async def _planned(connection: asyncpg.Connection, statement: sql_statements.Sta
         await connection.execute(statement.query.replace("ON COMMIT DROP", ""))
     elif re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement.query):
         await connection.execute(f"PREPARE statement AS {statement.query}")
-        numbers = [int(one) for one in re.findall(r"\$(\d+)", statement.query)]
+        numbers = [int(item) for item in re.findall(r"\$(\d+)", statement.query)]
         nothing = ", ".join(["NULL"] * max(numbers, default=0))
         try:
             await connection.execute(
@@ -105,7 +109,7 @@ async def test_who_may_create_roles_and_databases_makes_them_without_being_a_sup
         assert await connection.fetchval(owner, name) == f"{name}_migrate"
     finally:
         await connection.close()
-        made = [f"{name}_{one}" for one in ("migrate", "api", "worker", "read")]
+        made = [f"{name}_{item}" for item in ("migrate", "api", "worker", "read")]
         await run(server, f"DROP DATABASE IF EXISTS {name}")
         await run(server, f"DROP ROLE IF EXISTS {', '.join(made)}")
         await run(server, f"DROP ROLE {maker}")
@@ -273,8 +277,8 @@ async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
         r"sealed|digest|pepper|checkout|email|payer|metadata|body|answer|_url$"
         r"|destination|money_case\.subject$|\.(note|reason)$"
     )
-    assert {one for one in seen if private.search(one)} == set()
-    tables = {one.partition(".")[0] for one in seen}
+    assert {item for item in seen if private.search(item)} == set()
+    tables = {item.partition(".")[0] for item in seen}
     assert not tables & {"api_key", "operator_token", "callback_secret", "callback", "checkout"}
     assert {"payment.status", "audit.who", "money_case.kind"} <= seen
 

@@ -995,7 +995,7 @@ BROKEN: list[tuple[str, str]] = [
 
 async def test_raw_sql_can_break_no_invariant(scene: Scene) -> None:
     tried = [(constraint, await scene.broken_by(query), query) for constraint, query in BROKEN]
-    assert [one for one in tried if one[0] != one[1]] == []
+    assert [item for item in tried if item[0] != item[1]] == []
 
 
 def test_every_invariant_that_a_migration_names_is_tried() -> None:
@@ -1012,7 +1012,7 @@ def test_every_invariant_that_a_migration_names_is_tried() -> None:
 async def test_metadata_keeps_its_bytes(world: World) -> None:
     metadata = '{"b": 1.0, "a":[1e2,  "\\u00e9é"],"b":0.10}'
     payment = await world.create(metadata=metadata)
-    assert (await world.see(payment)).payment.metadata == metadata
+    assert (await world.read(payment)).payment.metadata == metadata
 
 
 async def test_an_event_without_a_callback_url_is_kept_and_skipped(world: World) -> None:

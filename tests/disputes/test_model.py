@@ -47,8 +47,8 @@ def test_reports_in_any_order_come_to_the_same_end(end: DisputeState) -> None:
     ]
     for order in itertools.permutations(reports):
         dispute = BEGUN
-        for one in order:
-            dispute = apply_report(dispute, one)
+        for item in order:
+            dispute = apply_report(dispute, item)
         assert (dispute.state, dispute.funds) == (end, DisputedFunds.REINSTATED)
 
 

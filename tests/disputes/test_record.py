@@ -138,7 +138,7 @@ async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: Worl
     await asked(world, payment, "1000.00")
     await work(world)
     await hear(world, report(payment))
-    seen = (await world.see(payment)).payment
+    seen = (await world.read(payment)).payment
     assert (seen.status, str(seen.refunded_amount)) == (
         "PARTIALLY_REFUNDED",
         "1000.000000000000000000",

@@ -17,7 +17,7 @@ class Block:
     blocks: list["Block"] = field(default_factory=list)
 
     def all(self, name: str) -> list[list[str]]:
-        return [one[1:] for one in self.directives if one[0] == name]
+        return [directive[1:] for directive in self.directives if directive[0] == name]
 
     def one(self, name: str) -> list[str]:
         [found] = self.all(name)
@@ -25,25 +25,25 @@ class Block:
 
     def inner(self, *words: str) -> list["Block"]:
         """Return the inner blocks that start with these words."""
-        return [one for one in self.blocks if tuple(one.words[: len(words)]) == words]
+        return [block for block in self.blocks if tuple(block.words[: len(words)]) == words]
 
     def location(self, path: str) -> "Block":
         """Return the location that nginx selects for a path."""
-        found = [one for one in self.inner("location") if one.words[1][:1] != "@"]
-        for one in found:
-            if one.words[1:] == ["=", path]:
-                return one
+        found = [element for element in self.inner("location") if element.words[1][:1] != "@"]
+        for item in found:
+            if item.words[1:] == ["=", path]:
+                return item
         prefixes = [
-            one
-            for one in found
-            if one.words[1] not in ("=", "~") and path.startswith(one.words[-1])
+            element
+            for element in found
+            if element.words[1] not in ("=", "~") and path.startswith(element.words[-1])
         ]
         longest = max(prefixes, key=lambda one: len(one.words[-1]))
         if longest.words[1] == "^~":
             return longest
-        for one in found:
-            if one.words[1] == "~" and re.search(one.words[2], path):
-                return one
+        for entry in found:
+            if entry.words[1] == "~" and re.search(entry.words[2], path):
+                return entry
         return longest
 
 

@@ -93,7 +93,7 @@ class Shell:
         assert self._process.stdout.readline() == "played\n", f"the shell has ended: {text}"
         failed = dict.fromkeys(self._failed.read_text().splitlines())
         return Played(
-            output.read_text(), [one for one in failed if not one.startswith(f"{_PROPOSED} ")]
+            output.read_text(), [item for item in failed if not item.startswith(f"{_PROPOSED} ")]
         )
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class Machine:
         self.checkout = folder / "checkout"
         self._programs = folder / "programs"
         made = ("etc/systemd/system", "etc/nginx/conf.d", "opt", "usr/local/sbin", "run")
-        for path in (self.home, self._programs, *(folder / one for one in made)):
+        for path in (self.home, self._programs, *(folder / item for item in made)):
             path.mkdir(parents=True)
         self.systemd = Systemd(folder / "run", folder / "etc/systemd/system")
         self.install("systemctl", self.systemd.program)

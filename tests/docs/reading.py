@@ -40,7 +40,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 def examples(text: str, language: str, title: str) -> list[str]:
     """Return the fenced blocks whose first line names them as examples."""
-    return [one for one in blocks(text, language) if one.startswith(f"# example: {title}\n")]
+    return [block for block in blocks(text, language) if block.startswith(f"# example: {title}\n")]
 
 
 def section(text: str, heading: str) -> str:

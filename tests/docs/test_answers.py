@@ -10,14 +10,14 @@ from payintent.http.docs.documents import read_openapi_document
 from tests.docs.reading import PAGES, name, page, prose, rows, section
 
 _ANSWER = re.compile(r"\b([1-5]\d\d) `([A-Z]+(?:_[A-Z]+)*)`")
-_STATUSES = {one["code"]: set(one["status"]) for one in read_openapi_document()["x-error-codes"]}
+_STATUSES = {item["code"]: set(item["status"]) for item in read_openapi_document()["x-error-codes"]}
 _PORT = page("docs/contribute/gateway-port.md")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_every_status_on_a_page_is_one_that_its_code_is_sent_with(path: Path) -> None:
     answers = _ANSWER.findall(prose(path.read_text()))
-    wrong = [one for one in answers if int(one[0]) not in _STATUSES.get(one[1], set())]
+    wrong = [answer for answer in answers if int(answer[0]) not in _STATUSES.get(answer[1], set())]
     assert wrong == []
 
 

@@ -41,21 +41,21 @@ async def _names(url: str) -> set[str]:
 
 def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
     contracts = tomllib.loads(page("pyproject.toml"))["tool"]["importlinter"]["contracts"]
-    [layers] = [one["layers"] for one in contracts if one["type"] == "layers"]
-    [line] = [one for one in blocks(_ARCHITECTURE, "text") if one.startswith("core <-")]
+    [layers] = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    [line] = [block for block in blocks(_ARCHITECTURE, "text") if block.startswith("core <-")]
     shown = [_members(layer) for layer in line.split("<-")]
     assert shown == [_members(layer) for layer in reversed(layers)]
 
 
 def test_the_map_on_the_page_is_the_tree() -> None:
     shown = _places(section(_ARCHITECTURE, "### Service packages"))
-    modules = {one.stem for one in _PACKAGE.glob("*.py")} - {"__init__", "__main__"}
-    assert shown == _folders() | {f"payintent/{one}.py" for one in modules}
+    modules = {item.stem for item in _PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    assert shown == _folders() | {f"payintent/{module}.py" for module in modules}
 
 
 def test_the_map_on_the_page_shows_every_folder_of_the_repository() -> None:
     shown = _places(section(_ARCHITECTURE, "### Repository folders"))
-    top = {f"{one.name}/" for one in ROOT.iterdir() if one.is_dir() and one.name[0] not in "._"}
+    top = {f"{item.name}/" for item in ROOT.iterdir() if item.is_dir() and item.name[0] not in "._"}
     assert top - {"var/", "dist/", "build/"} == shown
 
 
@@ -63,7 +63,7 @@ def test_the_modules_in_the_picture_of_a_payments_life_exist() -> None:
     [picture] = blocks(_ARCHITECTURE, "mermaid")
     modules = set(_MODULE.findall(picture))
     assert len(modules) > 20
-    assert [one for one in sorted(modules) if not (_PACKAGE / one).is_file()] == []
+    assert [module for module in sorted(modules) if not (_PACKAGE / module).is_file()] == []
 
 
 def test_the_picture_shows_every_status_and_every_node_is_connected() -> None:
@@ -77,7 +77,7 @@ def test_the_picture_shows_every_status_and_every_node_is_connected() -> None:
 
 
 def _folders() -> set[str]:
-    return {f"payintent/{one.parent.name}/" for one in _PACKAGE.glob("*/__init__.py")}
+    return {f"payintent/{item.parent.name}/" for item in _PACKAGE.glob("*/__init__.py")}
 
 
 def _places(map_: str) -> set[str]:
@@ -86,4 +86,4 @@ def _places(map_: str) -> set[str]:
 
 
 def _members(layer: str) -> set[str]:
-    return {one.strip() for one in layer.replace("|", ",").split(",")}
+    return {item.strip() for item in layer.replace("|", ",").split(",")}

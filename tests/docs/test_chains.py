@@ -24,16 +24,16 @@ _RUN = page("docs/operate/run-chains.md")
 _METRIC = re.compile(r'"(payintent_(?:chain|deposit|sweep)\w+)"')
 _EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
 _SOURCES = [
-    one.read_text()
+    item.read_text()
     for where in ("evm/*.py", "chains/*.py", "onchain/**/*.py", "reconciliation/*.py")
-    for one in ROOT.glob(f"payintent/{where}")
+    for item in ROOT.glob(f"payintent/{where}")
 ]
 _GETADDRINFO = socket.getaddrinfo
 
 
 def _named(heading: str, start: str = "") -> list[str]:
     """Return the names in the first cells of a section's tables."""
-    cells = [one[0] for one in rows(section(_RUN, heading))]
+    cells = [row[0] for row in rows(section(_RUN, heading))]
     return [name for cell in cells for name in spans(cell) if name.startswith(start)]
 
 
@@ -57,7 +57,7 @@ def test_the_settings_on_the_page_are_those_of_the_code() -> None:
         for name, field in Settings.model_fields.items()
         if name.startswith(("rpc_", "signer_", "chain_"))
     }
-    told = {one[0].strip("`"): one[2] for one in rows(section(_SETUP, "### Endpoints"))}
+    told = {row[0].strip("`"): row[2] for row in rows(section(_SETUP, "### Endpoints"))}
     assert told.keys() == wanted.keys()
     assert [told[name] for name in wanted if "POLL" in name] == [
         f"{value:g}" for name, value in wanted.items() if "POLL" in name
@@ -65,11 +65,13 @@ def test_the_settings_on_the_page_are_those_of_the_code() -> None:
 
 
 def test_every_case_that_a_chain_can_cause_is_on_the_page() -> None:
-    kinds = {str(one) for one in CASE_KINDS.values()}
+    kinds = {str(case_kind) for case_kind in CASE_KINDS.values()}
     kinds |= {str(CaseKind.RECONCILIATION), str(CaseKind.UNDECIDED)}
     assert set(_named("### Cases")) == kinds
     told = spans(section(_RUN, "## How payments end"))
-    assert kinds | {str(one) for one in MISMATCH_REASONS.values()} <= set(told)
+    assert kinds | {str(mismatch_reason) for mismatch_reason in MISMATCH_REASONS.values()} <= set(
+        told
+    )
 
 
 async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
@@ -85,11 +87,11 @@ async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
             if token.enabled:
                 told["tokens"].append((chain.slug, token.symbol, str(token.decimals)))
     await database.close()
-    finality = [(one[0], one[3]) for one in rows(section(_SETUP, "### Finality"))]
+    finality = [(row[0], row[3]) for row in rows(section(_SETUP, "### Finality"))]
     tokens = [
-        (one[0].strip("`"), one[1].strip("`"), one[2])
-        for one in rows(section(_SETUP, "### Tokens"))
-        if "," not in one[0]
+        (row[0].strip("`"), row[1].strip("`"), row[2])
+        for row in rows(section(_SETUP, "### Tokens"))
+        if "," not in row[0]
     ]
     assert sorted(finality) == sorted(told["finality"])
     assert sorted(tokens) == sorted(told["tokens"])
@@ -116,7 +118,7 @@ def operated(settings: Settings, tmp_path: Path) -> Iterator[tuple[Terminal, tup
         terminal = Terminal(settings.model_copy(update=outside), patch)
         tokens = terminal.bootstrap()
         add = "account add --provider simulator --base-url https://x --credentials c.json --why x"
-        assert terminal.run_agreed(tokens, *shlex.split(add)).status == 0
+        assert terminal.run_approved(tokens, *shlex.split(add)).status == 0
         create = "merchant create --name Nimbus --callback-url https://shop.example.com/ --why test"
         assert terminal.run(*shlex.split(create)).status == 0
         yield terminal, tokens
@@ -132,9 +134,11 @@ def test_a_new_contract_is_taken_as_the_page_says(
         for line in snippet.splitlines()[1:]:
             words = shlex.split(line)[1:]
             if words[1] == "add-contract":
-                said = terminal.run_agreed(tokens, *words)
+                said = terminal.run_approved(tokens, *words)
             else:
                 said = terminal.run(*words)
             assert (said.status, said.err) == (0, ""), line
-    [listed] = [one for one in terminal.run("chain", "list", "--json").json if one["slug"] == "bsc"]
-    assert [one["deployed_block"] for one in listed["contracts"]] == [listed["block"] + 1]
+    [listed] = [
+        item for item in terminal.run("chain", "list", "--json").json if item["slug"] == "bsc"
+    ]
+    assert [contract["deployed_block"] for contract in listed["contracts"]] == [listed["block"] + 1]

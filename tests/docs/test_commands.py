@@ -27,10 +27,10 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.docs.reading import blocks, examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node
-from tests.support.contracts import finalized, log_of, strand_payment
+from tests.support.contracts import log_of, record_final_logs, strand_payment
 from tests.support.fakes import FakeGateway, captured
 from tests.support.stage import PAID_BY_DEPOSIT
-from tests.support.terminal import Said, Terminal
+from tests.support.terminal import CommandResult, Terminal
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
@@ -139,8 +139,8 @@ _STATUSES = {"account.check": 1}
 
 def _commands() -> list[list[str]]:
     pages = (section(_PAGE, "## Reference"), section(_REFUNDS, "## Commands"))
-    shown = [one for text in pages for one in spans(text) if one.startswith("payintent ")]
-    return [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
+    shown = [span for text in pages for span in spans(text) if span.startswith("payintent ")]
+    return [words for item in shown if (words := shlex.split(item)[1:])[0] not in _ENDLESS]
 
 
 def _name(words: list[str]) -> str:
@@ -205,15 +205,15 @@ class _People:
             extend = ("operator", "extend", self.tokens[1].split("_")[1], "--why", "she asked")
             assert self.terminal.run(*extend).status == 3
 
-    def run(self, name: str, words: list[str]) -> Said:
+    def run(self, name: str, words: list[str]) -> CommandResult:
         if self.must_agree(name, words):
             tokens = (self.tokens[0], self.tokens[1])
-            return self.terminal.run_agreed(tokens, *words, stdin=_CREDENTIALS)
+            return self.terminal.run_approved(tokens, *words, stdin=_CREDENTIALS)
         if self.are_two:
             self.terminal.become(self.tokens[1 if name == "approval.approve" else 0])
         return self.terminal.run(*words, stdin=_CREDENTIALS)
 
-    def note(self, name: str, said: Said) -> None:
+    def note(self, name: str, said: CommandResult) -> None:
         """Store displayed tokens, and whether the merchant is active."""
         self.in_service |= name == "merchant.activate"
         shown = re.search(r"\bop_\w+", said.out)
@@ -246,7 +246,7 @@ async def _happen(settings: Settings) -> None:
     service = await open_service(settings, {})
     world = _world(service)
     payment = await world.create()
-    await finalized(world, log_of(None), log_of(None))
+    await record_final_logs(world, log_of(None), log_of(None))
     async with service.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)
     await service.close()
@@ -286,7 +286,7 @@ async def _wait_for_somebody(settings: Settings) -> None:
     """Leave two refunds of unassigned coins waiting for approval, without a requester."""
     service = await open_service(settings, {})
     world = _world(service)
-    await finalized(world, log_of(None), log_of(None))
+    await record_final_logs(world, log_of(None), log_of(None))
     rows = await world.rows("SELECT id, capture_id FROM money_case ORDER BY id DESC LIMIT 2")
     async with service.database.transaction() as tx:
         for row in rows:
@@ -398,7 +398,7 @@ async def test_the_examples_of_the_operators_port_are_answered(
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     lines = await world.rows("SELECT who, why, action FROM audit WHERE who = 'Ada'")
-    assert sorted((one["why"], one["action"]) for one in lines) == [
+    assert sorted((line["why"], line["action"]) for line in lines) == [
         ("ticket 12", "approval.propose"),
         ("ticket 12", "limit.set"),
     ]

@@ -68,16 +68,16 @@ def test_every_metric_and_label_of_a_query_exists_and_is_told_to_operators(name:
     for query in queries(name):
         plain = re.sub(r'"[^"]*"', '""', query)
         series = set(_METRIC.findall(plain))
-        assert {_family(one) for one in series} <= _labels().keys(), query
-        for one in series:
-            assert f"`{_family(one)}`" in _PAGES, one
+        assert {_family(item) for item in series} <= _labels().keys(), query
+        for sery in series:
+            assert f"`{_family(sery)}`" in _PAGES, sery
         assert series or _OF_OTHERS.search(plain), query
-        available = {"le"} | _TARGETS.union(*(_labels()[_family(one)] for one in series))
+        available = {"le"} | _TARGETS.union(*(_labels()[_family(item)] for item in series))
         for one, selector in _SELECTOR.findall(plain):
             wanted = set(re.findall(r"(\w+)\s*[=!]", selector))
             assert wanted <= _labels().get(_family(one), set()) | _TARGETS, query
         for by in re.findall(r"\bby \(([^)]*)\)", plain):
-            assert {one.strip() for one in by.split(",")} <= available, query
+            assert {item.strip() for item in by.split(",")} <= available, query
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
@@ -86,15 +86,15 @@ def test_every_label_of_a_legend_is_one_of_its_query(name: str) -> None:
         for target in panel["targets"]:
             named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
             grouped = ",".join(re.findall(r"\bby \(([^)]*)\)", target["expr"]))
-            assert named <= {one.strip() for one in grouped.split(",")}, target
+            assert named <= {item.strip() for item in grouped.split(",")}, target
 
 
 def test_every_metric_of_the_service_is_on_a_dashboard() -> None:
     shown = {
-        _family(one)
+        _family(item)
         for name in DASHBOARDS
         for query in queries(name)
-        for one in _METRIC.findall(query)
+        for item in _METRIC.findall(query)
     }
     assert sorted(_labels().keys() - shown) == []
 
@@ -108,7 +108,7 @@ def test_prometheus_takes_the_example_of_its_configuration() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    jobs = {one["job_name"] for one in _configured()["scrape_configs"]}
+    jobs = {scrape_config["job_name"] for scrape_config in _configured()["scrape_configs"]}
     assert jobs == set(
         re.findall(r"payintent-(?:api|worker)", page("deploy/prometheus/alerts.yaml"))
     )

@@ -129,27 +129,29 @@ def test_the_example_of_the_settings_names_settings_and_all_that_are_required() 
 
 def test_the_image_installs_only_what_is_hashed_or_our_own() -> None:
     installs = [
-        one.strip()
+        item.strip()
         for line in _dockerfile("RUN")
-        for one in line.split("&&")
-        if _INSTALLS.search(one)
+        for item in line.split("&&")
+        if _INSTALLS.search(item)
     ]
     assert len(installs) == 4
-    for one in installs:
-        assert "--require-hashes" in one or "--no-deps" in one, one
-        assert "--require-hashes" in one or re.search("--no-index|--no-build-isolation", one), one
+    for install in installs:
+        assert "--require-hashes" in install or "--no-deps" in install, install
+        assert "--require-hashes" in install or re.search(
+            "--no-index|--no-build-isolation", install
+        ), install
     for name in _requires():
         assert re.search(rf"^{name}==", page("requirements/build.txt"), re.MULTILINE), name
 
 
 def _requires() -> list[str]:
     required = tomllib.loads(page("pyproject.toml"))["build-system"]["requires"]
-    return [re.split(r"[<>=!~]", one)[0] for one in required]
+    return [re.split(r"[<>=!~]", item)[0] for item in required]
 
 
 def test_the_image_runs_as_nobody_holds_no_secret_and_tells_its_health() -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", _dockerfile("USER")[-1])
-    assert not [one for one in _dockerfile("(?:ENV|ARG)") if _SECRETS.search(one)]
+    assert not [item for item in _dockerfile("(?:ENV|ARG)") if _SECRETS.search(item)]
     [health] = _dockerfile("HEALTHCHECK")
     [path] = re.findall(r"http://127\.0\.0\.1:8080(/\w+)", health)
     assert path in {route.path for route in ROUTES}
@@ -159,12 +161,12 @@ def test_the_image_runs_as_nobody_holds_no_secret_and_tells_its_health() -> None
 
 def test_no_image_is_named_by_a_tag_alone_or_has_a_default() -> None:
     stages = [line.split()[0] for line in _dockerfile("FROM")]
-    assert [one for one in stages if _is_bare(one)] == []
-    assert all("=" not in one for one in _dockerfile("ARG"))
-    assert any("*@sha256:*" in one for one in _dockerfile("RUN"))
-    images = [one["image"] for one in _compose().values() if one["image"] != "payintent"]
+    assert [stage for stage in stages if _is_bare(stage)] == []
+    assert all("=" not in item for item in _dockerfile("ARG"))
+    assert any("*@sha256:*" in item for item in _dockerfile("RUN"))
+    images = [item["image"] for item in _compose().values() if item["image"] != "payintent"]
     assert len(images) == 2
-    assert [one for one in images if _is_bare(one)] == []
+    assert [image for image in images if _is_bare(image)] == []
     assert not _is_bare(_ours()["api"]["build"]["args"]["PYTHON_IMAGE"])
 
 
@@ -187,16 +189,16 @@ def test_the_last_stage_of_the_image_has_nothing_that_installs() -> None:
 
 
 def test_only_what_the_wheel_is_made_of_goes_into_the_images_build() -> None:
-    lines = [one for one in page(".dockerignore").splitlines() if one[:1] != "#"]
-    allowed = [one[1:].rstrip("/") for one in lines if one.startswith("!")]
+    lines = [line for line in page(".dockerignore").splitlines() if line[:1] != "#"]
+    allowed = [line[1:].rstrip("/") for line in lines if line.startswith("!")]
     assert lines[0] == "*"
     project = tomllib.loads(page("pyproject.toml"))
     build = project["tool"]["hatch"]["build"]
     wheel = build["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel.get("force-include", {}), project["project"]["readme"]}
     needed |= {"pyproject.toml", "requirements", build["hooks"]["custom"]["path"]}
-    for one in needed:
-        assert any(fnmatch(path, rule) for path in _parents(one) for rule in allowed), one
+    for item in needed:
+        assert any(fnmatch(path, rule) for path in _parents(item) for rule in allowed), item
     assert not {Path(rule).parts[0] for rule in allowed} & {"var", "deploy", "tests", ".git"}
 
 
@@ -206,13 +208,13 @@ def _parents(path: str) -> list[str]:
 
 def test_the_example_of_a_host_starts_commands_of_the_service_and_lets_them_finish() -> None:
     ours = _ours()
-    assert {take(one["command"]) for one in ours.values()} == {"api", "worker", "migrate"}
-    for one in ours.values():
-        assert one["stop_grace_period"] == f"{_STOP_S}s"
-        assert one["read_only"] is True
-        assert one["cap_drop"] == ["ALL"]
-        assert "environment" not in one
-        assert one["env_file"][0] == "payintent.env"
+    assert {take(item["command"]) for item in ours.values()} == {"api", "worker", "migrate"}
+    for our in ours.values():
+        assert our["stop_grace_period"] == f"{_STOP_S}s"
+        assert our["read_only"] is True
+        assert our["cap_drop"] == ["ALL"]
+        assert "environment" not in our
+        assert our["env_file"][0] == "payintent.env"
     for process in ("worker", "migrate"):
         assert ours[process]["env_file"][1:] == [f"payintent-{process}.env"]
         assert f"payintent-{process}.env" in _CONTAINERS
@@ -222,8 +224,8 @@ def test_the_example_of_a_host_starts_commands_of_the_service_and_lets_them_fini
 
 
 def test_the_example_of_a_host_mounts_files_that_are_there() -> None:
-    for one in _compose().values():
-        for volume in one.get("volumes", []):
+    for item in _compose().values():
+        for volume in item.get("volumes", []):
             source = volume.partition(":")[0]
             if source not in {"database", "copies", "./tls"}:
                 assert (ROOT / "deploy" / source).is_file(), volume
@@ -260,7 +262,7 @@ def test_every_command_on_the_page_is_taken() -> None:
 
 
 def test_every_metric_and_every_setting_that_the_page_names_exists() -> None:
-    metrics = {one for one in spans(_PAGE) if re.fullmatch(r"payintent_\w+", one)}
+    metrics = {span for span in spans(_PAGE) if re.fullmatch(r"payintent_\w+", span)}
     metrics -= set(re.findall(r"CREATE ROLE (\w+)", page("deploy/database/roles.sql")))
     assert len(metrics) > 1
     for name in metrics:
@@ -283,7 +285,7 @@ def _is_named(name: str) -> bool:
 
 
 def test_what_is_to_be_watched_can_be_asked_of_the_database(database_url: str) -> None:
-    [query] = [one for one in blocks(_PAGE, "sql") if one.startswith("-- example: watch")]
+    [query] = [block for block in blocks(_PAGE, "sql") if block.startswith("-- example: watch")]
 
     async def asked() -> asyncpg.Record:
         connection = await asyncpg.connect(database_url)

@@ -49,7 +49,9 @@ def test_the_modules_files_options_and_variables_of_a_command_exist(command: str
     assert [name for name in variables if f'"{name}"' not in _SOURCES] == []
     if modules:
         options = _OPTION.findall(command.split(" && ", maxsplit=1)[0] + " " + explanation)
-        assert [one for one in options if f'"--{one}"' not in "".join(sources.values())] == []
+        assert [
+            option for option in options if f'"--{option}"' not in "".join(sources.values())
+        ] == []
 
 
 def test_every_drill_is_on_the_page() -> None:
@@ -64,7 +66,7 @@ def test_every_drill_is_on_the_page() -> None:
 def test_every_marker_that_selects_tests_is_explained() -> None:
     declared = tomllib.loads(page("pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
     explained = [line[0].strip("`") for line in rows(section(_PAGE, "## Tests"))]
-    assert {one.partition(":")[0] for one in declared} - {"e2e"} == set(explained) & {
+    assert {item.partition(":")[0] for item in declared} - {"e2e"} == set(explained) & {
         "slow", "full", "long"
     }  # fmt: skip
     selecting = page("Makefile").split("\ntest:")[1].split("\ncheck:")[0]

@@ -111,7 +111,7 @@ async def test_the_listing_follows_the_cursor_to_the_end(
     await api.create(payer_uid="buyer-18")
     payments = _calling(api, monkeypatch, "list payments")["payments"]
     listed = await asyncio.to_thread(lambda: list(payments(payer_uid="buyer-17", limit=2)))
-    assert [one["id"] for one in listed] == made[::-1]
+    assert [item["id"] for item in listed] == made[::-1]
 
 
 async def test_the_catalog_is_kept_while_nothing_changes(
@@ -125,7 +125,7 @@ async def test_the_catalog_is_kept_while_nothing_changes(
     assert same is known
     await api.world.rows("UPDATE payment_method SET currencies = '{THB}'")
     _, changed = await asyncio.to_thread(catalog, etag, known)
-    assert [one["country_code"] for one in changed["countries"]] == ["TH"]
+    assert [country["country_code"] for country in changed["countries"]] == ["TH"]
 
 
 async def test_the_refund_is_asked_for_and_read_until_it_has_ended(
@@ -218,8 +218,8 @@ def _example_gateway() -> Any:
 def test_the_example_gateway_has_the_shape_of_the_port() -> None:
     example = _example_gateway()
     assert isinstance(example.provider, str)
-    methods = [one for one in vars(Gateway) if not one.startswith("_")]
+    methods = [var for var in vars(Gateway) if not var.startswith("_")]
     assert {"create_session", "close_session", "inquire"} < set(methods)
-    for one in methods:
-        ours = inspect.signature(getattr(example, one), eval_str=False)
-        assert list(ours.parameters) == list(inspect.signature(getattr(Gateway, one)).parameters)
+    for method in methods:
+        ours = inspect.signature(getattr(example, method), eval_str=False)
+        assert list(ours.parameters) == list(inspect.signature(getattr(Gateway, method)).parameters)

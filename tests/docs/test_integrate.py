@@ -49,7 +49,7 @@ def test_each_event_is_documented_with_its_fields_in_order() -> None:
 
 def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
     text = section(_WEBHOOKS, "## Retries")
-    [line] = [one for one in text.splitlines() if one.startswith("5 s, ")]
+    [line] = [item for item in text.splitlines() if item.startswith("5 s, ")]
     waits = re.findall(r"(\d+) (s|min|h)\b", line)
     read = [timedelta(**{_UNITS[unit]: int(number)}).total_seconds() for number, unit in waits]
     assert [0, *read] == list(WAITS_S)
@@ -58,7 +58,7 @@ def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
 
 
 def test_the_denial_on_the_page_is_one_of_the_contract() -> None:
-    [denial] = [json.loads(one) for one in blocks(_PAYMENTS, "json") if "fds" in one]
+    [denial] = [json.loads(block) for block in blocks(_PAYMENTS, "json") if "fds" in block]
     fds = read_openapi_document()["components"]["schemas"]["FraudDecision"]
     assert list(denial["fds"]) == fds["required"]
     assert denial["fds"]["risk_level"] in fds["properties"]["risk_level"]["enum"]

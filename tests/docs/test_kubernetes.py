@@ -198,8 +198,8 @@ def test_a_pod_is_given_longer_to_end_than_the_process_takes() -> None:
 
 def test_the_ingress_publishes_what_the_proxy_does() -> None:
     server = read(page("deploy/nginx.conf")).inner("server")[-1]
-    public = [one for one in server.inner("location") if one.all("proxy_pass")]
-    wanted = {f"/{one.words[-1].lstrip('^/').split('/')[0]}" for one in public}
+    public = [item for item in server.inner("location") if item.all("proxy_pass")]
+    wanted = {f"/{item.words[-1].lstrip('^/').split('/')[0]}" for item in public}
     [listed] = re.findall(r"range list ((?:\"[^\"]+\" ?)+)", _TEMPLATES["ingress.yaml"])
     assert set(re.findall(r'"([^"]+)"', listed)) == wanted
 

@@ -18,7 +18,7 @@ from tests.conformance.adapters import HARNESSES
 from tests.docs.reading import PAGES, ROOT, name, page, prose, rows, section, spans
 
 _SOURCES = list(ROOT.glob("payintent/**/*.py"))
-_OPERATORS_PAGES = [one for one in PAGES if "decisions" not in one.parts]
+_OPERATORS_PAGES = [item for item in PAGES if "decisions" not in item.parts]
 _LEVELS = {"info", "warning", "error", "exception", "critical"}
 _ALARMING = _LEVELS - {"info"}
 _METRICS = {"Counter", "Gauge", "Histogram", "Summary"}
@@ -67,7 +67,7 @@ def _texts(value: ast.expr, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.id:
             yield from _constants(node.value)
-    names = [one.arg for one in function.args.args]
+    names = [arg.arg for arg in function.args.args]
     for call in _calls(tree) if value.id in names else ():
         if ast.unparse(call.func) == function.name:
             yield from _constants(call.args[names.index(value.id)])
@@ -95,14 +95,14 @@ def _settings() -> set[str]:
 
 
 def _written(pages: list[Path]) -> set[str]:
-    return {one for path in pages for one in spans(path.read_text())}
+    return {span for path in pages for span in spans(path.read_text())}
 
 
 def _read_elsewhere() -> set[str]:
     """Return the variables that the sandbox, the tools and other files read directly."""
     places = [*ROOT.glob("payintent_sandbox/**/*.py"), *ROOT.glob("payintent/cli/*.py")]
     places += [*ROOT.glob("tools/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]
-    return {one for path in places for one in _SETTING.findall(path.read_text())}
+    return {item for path in places for item in _SETTING.findall(path.read_text())}
 
 
 def test_every_event_that_is_logged_as_a_warning_or_worse_is_explained() -> None:
@@ -113,11 +113,11 @@ def test_every_event_that_is_logged_as_a_warning_or_worse_is_explained() -> None
 
 def test_every_event_that_a_page_explains_is_logged() -> None:
     named = {
-        one
+        span
         for path in _OPERATORS_PAGES
         for table in _EVENTS.findall(path.read_text())
         for cells in rows(table)
-        for one in spans(cells[0])
+        for span in spans(cells[0])
     }
     assert len(named) > 40
     assert sorted(named - _events(_LEVELS)) == []
@@ -130,16 +130,16 @@ def test_every_metric_is_on_a_page_and_every_metric_on_a_page_exists() -> None:
     counted = _metrics()
     assert len(counted) > 20
     assert sorted(counted - _written(_OPERATORS_PAGES)) == []
-    assert sorted(one for one in named if not _stands_for_some(one, counted)) == []
+    assert sorted(item for item in named if not _stands_for_some(item, counted)) == []
 
 
 def _stands_for_some(named: str, counted: set[str]) -> bool:
     """Return whether a name is a metric or a common prefix of several: `payintent_chain_…`."""
-    return any(one == named or one.startswith(f"{named}_") for one in counted)
+    return any(item == named or item.startswith(f"{named}_") for item in counted)
 
 
 def test_every_setting_is_on_the_operators_page_and_every_setting_on_a_page_exists() -> None:
-    named = {one for path in PAGES for one in _SETTING.findall(path.read_text())}
+    named = {item for path in PAGES for item in _SETTING.findall(path.read_text())}
     settings = section(page("docs/operate/settings.md"), "## Reference")
     shown = {cells[0].strip("`") for cells in rows(settings)}
     bare = {f"PAYINTENT_DATABASE_{name}URL" for name in ("", "DIRECT_", "READ_")}
@@ -223,7 +223,7 @@ def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
     opening = page("docs/operate/run.md").partition("\n## ")[0]
     [named] = re.findall(r"adapters for ([\w, ]+) implement published protocols", opening)
     real = set(HARNESSES) - {"simulator", "gateway_contract", "test"}
-    assert {one.lower() for one in re.split(", | and ", named)} == real
+    assert {item.lower() for item in re.split(", | and ", named)} == real
 
 
 def test_only_what_reads_chains_knows_of_blocks() -> None:
@@ -240,7 +240,7 @@ def test_only_what_reads_chains_knows_of_blocks() -> None:
         if path.is_relative_to(ROOT / "payintent" / folder) and _names_blocks(tree)
     }
     assert knowing
-    assert [one for one in knowing if readers.isdisjoint(one.parents)] == []
+    assert [item for item in knowing if readers.isdisjoint(item.parents)] == []
 
 
 def _names_blocks(tree: ast.Module) -> bool:

@@ -85,20 +85,20 @@ def _leaves(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 _PAGES = [_COMMANDS, _REFUNDS, *(page(f"docs/operate/{name}.md") for name in _TASKS)]
 
 
-@pytest.mark.parametrize("words", [one for text in _PAGES for one in written(text)], ids=" ".join)
+@pytest.mark.parametrize("words", [item for text in _PAGES for item in written(text)], ids=" ".join)
 def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
     take_or_name(words)
 
 
 def test_every_command_has_an_example_in_the_table() -> None:
     shown = [
-        tuple(shlex.split(one)[1:])
+        tuple(shlex.split(span)[1:])
         for text in (section(_COMMANDS, "## Reference"), section(_REFUNDS, "## Commands"))
-        for one in spans(text)
-        if one.startswith("payintent ")
+        for span in spans(text)
+        if span.startswith("payintent ")
     ]
     for leaf in _leaves(typer.main.get_command(build())):
-        assert any(one[: len(leaf)] == leaf for one in shown), f"payintent {' '.join(leaf)}"
+        assert any(item[: len(leaf)] == leaf for item in shown), f"payintent {' '.join(leaf)}"
 
 
 def test_every_argument_and_option_of_every_command_says_what_it_is() -> None:

@@ -16,7 +16,7 @@ _ROUTE = re.compile(r"(GET|POST|PATCH|PUT|DELETE) (/[^\s`]+)")
 _TARGET = re.compile(r"\bmake ([a-z0-9-]+)")
 _PLACE = re.compile(r"(?!(?:var|dist)/)[\w.]+(?:/[\w.]*)+|\w+\.py")
 _DEFINITION = re.compile(r"`((?:\w+/)+\w+\.py)` `(\w+)`")
-_MODULES = [one.name for one in ROOT.glob("payintent*/**/*.py")]
+_MODULES = [item.name for item in ROOT.glob("payintent*/**/*.py")]
 
 #: Each operation goes by one route of two segments, and may be named by its own.
 _OPERATIONS = {
@@ -66,7 +66,7 @@ def test_every_folder_and_module_that_a_page_names_exists(path: Path) -> None:
         if not _PLACE.fullmatch(span):
             continue
         places = [ROOT / span, ROOT / "payintent" / span, ROOT / "payintent_sandbox" / span]
-        assert any(one.exists() for one in places) or span in _MODULES, span
+        assert any(place.exists() for place in places) or span in _MODULES, span
 
 
 @every_page
@@ -85,7 +85,7 @@ def test_every_route_that_a_page_names_is_served(path: Path) -> None:
 
 def test_every_route_of_the_api_is_documented() -> None:
     documented = {
-        pair for one in PAGES for pair in _ROUTE.findall("\n".join(spans(one.read_text())))
+        pair for item in PAGES for pair in _ROUTE.findall("\n".join(spans(item.read_text())))
     }
     pages = {route.path for route in CONSOLE_ROUTES}
     wanted = {

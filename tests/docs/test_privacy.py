@@ -39,7 +39,7 @@ def test_what_is_of_a_person_says_how_long_it_is_kept_and_what_for() -> None:
         f"{table}.{column}" for table, (columns, _) in _classified().items() for column in columns
     }
     told = list(rows(section(_PAGE, "## How long data is kept")))
-    listed = [one for cells in told for one in spans(cells[0]) if "." in one]
+    listed = [span for cells in told for span in spans(cells[0]) if "." in span]
     assert sorted(listed) == sorted(personal)
     assert all(len(cells) == 4 and all(cells) for cells in told)
 

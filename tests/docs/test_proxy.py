@@ -24,8 +24,8 @@ def _default(name: str) -> int:
 
 def _paths(routes: list[Route]) -> list[str]:
     ids = {"{checkout_id}": _ID, "{session_id}": _SESSION}
-    return [re.sub(r"\{\w+_id\}", lambda name: ids.get(name[0], name[0]), one.path)
-            for one in routes]  # fmt: skip
+    return [re.sub(r"\{\w+_id\}", lambda name: ids.get(name[0], name[0]), route.path)
+            for route in routes]  # fmt: skip
 
 
 def _reaches(path: str) -> bool:
@@ -36,8 +36,8 @@ def test_the_page_names_every_address_that_comes_through() -> None:
     items = page("docs/operate/install.md").split("\n- ")
     [line] = [item for item in items if item.startswith("**Public paths**")]
     named = {span.rstrip("/") for span in spans(" ".join(line.split()).partition("Return 404")[0])}
-    public = [one for one in _SERVER.inner("location") if one.all("proxy_pass")]
-    assert named == {f"/{one.words[-1].lstrip('^/').split('/')[0]}" for one in public}
+    public = [item for item in _SERVER.inner("location") if item.all("proxy_pass")]
+    assert named == {f"/{item.words[-1].lstrip('^/').split('/')[0]}" for item in public}
 
 
 def test_the_proxys_limits_are_those_of_the_service() -> None:
@@ -66,7 +66,7 @@ def test_a_process_that_refuses_or_dies_is_passed_over_and_none_is_left_out_for_
     [upstream] = _CONF.inner("upstream")
     servers = upstream.all("server")
     assert len(servers) > 1
-    assert {one[1] for one in servers} == {"max_fails=0"}
+    assert {server[1] for server in servers} == {"max_fails=0"}
     assert _SERVER.one("proxy_next_upstream") == ["error", "timeout", "non_idempotent"]
     within, whole = (_SERVER.one(f"proxy_{name}_timeout")[0] for name in ("next_upstream", "read"))
     assert seconds(within) < seconds(whole)  # what took that long is not begun anew
@@ -92,7 +92,7 @@ def test_no_route_of_the_operator_comes_through(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *(one for one in _paths(ROUTES) if _ID in one or _SESSION in one),
+        *(item for item in _paths(ROUTES) if _ID in item or _SESSION in item),
         f"/v1/checkout/{_ID}/events",
         "/merchant/link/{token}",
     ],
@@ -129,7 +129,7 @@ def test_what_the_caller_says_of_itself_is_removed_or_replaced() -> None:
     removed = ("CF-IPCountry", "Forwarded", "X-Real-IP", "X-Forwarded-Host")
     assert [sent[name] for name in removed] == [""] * len(removed)
     # A location that sets a header of its own would pass all the others on as they came.
-    assert [one.words for one in _SERVER.blocks if one.all("proxy_set_header")] == []
+    assert [block.words for block in _SERVER.blocks if block.all("proxy_set_header")] == []
 
 
 def test_the_edge_networks_headers_pass_from_its_own_addresses_alone() -> None:
@@ -138,7 +138,7 @@ def test_the_edge_networks_headers_pass_from_its_own_addresses_alone() -> None:
         assert chosen.one("default") == [""]
         assert len(chosen.directives) == 2
     [edge] = _CONF.inner("geo", "$realip_remote_addr", "$payintent_edge")
-    ranges = [one[0] for one in edge.directives if one[1:] == ["1"]]
+    ranges = [directive[0] for directive in edge.directives if directive[1:] == ["1"]]
     assert edge.one("default") == ["0"]
     assert ranges == [one for [one] in _SERVER.all("set_real_ip_from")] == ["192.0.2.0/24"]
 
@@ -177,8 +177,8 @@ def test_the_access_log_holds_nothing_that_repeats_the_path_unmasked() -> None:
 def test_only_tls_that_is_still_sound_is_spoken() -> None:
     assert _SERVER.one("ssl_protocols") == ["TLSv1.2", "TLSv1.3"]
     assert ["443", "ssl", "http2"] in _SERVER.all("listen")
-    for plain in (one for one in _CONF.inner("server") if ["80"] in one.all("listen")):
-        assert not any(one.all("proxy_pass") for one in plain.blocks)
+    for plain in (item for item in _CONF.inner("server") if ["80"] in item.all("listen")):
+        assert not any(block.all("proxy_pass") for block in plain.blocks)
 
 
 def _logged(path: str) -> str:

@@ -97,9 +97,9 @@ def test_every_alert_has_one_section_and_every_alert_on_the_page_exists() -> Non
 def test_every_incident_kind_has_a_section_that_was_tried() -> None:
     assert set(_HEADINGS) >= _INCIDENTS
     for heading in _HEADINGS:
-        tried = [ROOT / one for one in spans(_line(heading, "Tests"))]
+        tried = [ROOT / span for span in spans(_line(heading, "Tests"))]
         assert tried, heading
-        assert [str(one) for one in tried if not one.is_file()] == [], heading
+        assert [str(item) for item in tried if not item.is_file()] == [], heading
 
 
 @pytest.mark.parametrize("heading", _HEADINGS)
@@ -137,8 +137,8 @@ def test_every_event_that_is_to_be_seen_is_one_of_the_code() -> None:
         [seen] = re.findall(
             r"^- \*\*Symptoms\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
         )
-        names = {one for one in spans(seen) if re.fullmatch(r"[a-z]+(_[a-z]+)+", one)}
-        names -= {one for one in names if one.startswith("payintent_")} | _OTHER_NAMES
+        names = {span for span in spans(seen) if re.fullmatch(r"[a-z]+(_[a-z]+)+", span)}
+        names -= {name for name in names if name.startswith("payintent_")} | _OTHER_NAMES
         assert sorted(names - logged) == [], heading
 
 
@@ -159,7 +159,7 @@ def test_every_alert_asks_for_metrics_and_labels_that_there_are(rule: dict[str, 
         assert wanted <= _labels().get(name, set()) | _TARGETS, name
     available = set().union(_TARGETS, *(_labels()[name] for name in names))
     for by in re.findall(r"\bby \(([^)]*)\)", expression):
-        assert {one.strip() for one in by.split(",")} <= available
+        assert {item.strip() for item in by.split(",")} <= available
     for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
         assert label in available
     for kind in re.findall(r'kind="(\w+)"', rule["expr"]):
@@ -191,7 +191,7 @@ def test_the_alerts_were_tried_on_series_that_set_them_off() -> None:
     """The rules are compared with existing alerts, and tested with Prometheus's tool."""
     tests = yaml.safe_load(page("deploy/prometheus/alerts_test.yaml"))["tests"]
     texts = {rule["alert"]: rule["annotations"] for rule in _rules()}
-    for case in (one for test in tests for one in test["alert_rule_test"]):
+    for case in (item for test in tests for item in test["alert_rule_test"]):
         for expected in case.get("exp_alerts", ()):
             told = texts[case["alertname"]]
             assert expected["exp_annotations"]["runbook_url"] == told["runbook_url"]

@@ -17,7 +17,7 @@ from payintent_sandbox.postgres import Postgres, find_binaries
 from tests.docs.playing import read_blocks
 from tests.docs.reading import blocks, page
 from tests.support.databases import Databases
-from tests.support.haproxy import shipped_with
+from tests.support.haproxy import adapt_shipped_configuration
 from tests.support.patience import PATIENCE_S
 from tests.support.terminal import Terminal
 from tests.support.tools import tool
@@ -69,7 +69,7 @@ def test_the_commands_of_a_second_installation_run_in_their_order(
 
 def test_a_third_installation_is_two_blocks_that_haproxy_takes(tmp_path: Path) -> None:
     route, backend = blocks(_INDENTED, "text")
-    (tmp_path / "haproxy.cfg").write_text(shipped_with(route, backend, tmp_path))
+    (tmp_path / "haproxy.cfg").write_text(adapt_shipped_configuration(route, backend, tmp_path))
     [check] = [block for block in blocks(_INDENTED, "sh") if block.startswith("haproxy ")]
     words = check.partition(" && ")[0].split()
     assert words == ["haproxy", "-c", "-f", "/etc/haproxy/haproxy.cfg"]

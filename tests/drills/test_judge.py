@@ -89,7 +89,7 @@ def _every_second(outcome: str, start: int, end: int) -> list[Call]:
 def test_the_outage_is_the_longest_time_without_an_accepted_create() -> None:
     calls = _every_second("ok", 0, 10) + _every_second("503", 10, 17) + _every_second("ok", 17, 40)
     assert math.isclose(outage_s(calls, 9.5), 8.0)  # from the answer at 9.1 s to that at 17.1 s
-    reads = [one for one in calls if one.kind == GET]
+    reads = [item for item in calls if item.kind == GET]
     assert outage_s(reads, 9.5) == 29.5  # no create was accepted at all
     assert outage_s(_every_second("ok", 0, 10) + _every_second("503", 10, 31), 9.5) > 20
 

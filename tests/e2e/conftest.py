@@ -87,7 +87,7 @@ async def new_merchant(
         )
 
     yield make
-    await asyncio.gather(*(one.stop() for one in receivers))
+    await asyncio.gather(*(item.stop() for item in receivers))
     await service.close()
 
 

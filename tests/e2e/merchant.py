@@ -18,7 +18,7 @@ from payintent.core import ids
 from payintent.service import Service
 from tests.e2e.sandbox import Sandbox
 from tests.support.http_server import clean_up
-from tests.support.patience import until
+from tests.support.patience import wait_until
 
 APPROVED = "4242424242424242"
 
@@ -79,7 +79,7 @@ class Receiver:
             self._runner = None
 
     def of(self, payment: dict[str, Any]) -> list[Delivery]:
-        return [one for one in self.deliveries if one.payment_id == payment["id"]]
+        return [delivery for delivery in self.deliveries if delivery.payment_id == payment["id"]]
 
     async def _receive(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -171,13 +171,13 @@ class Merchant:
             found = await self.get(payment)
             return found if found["status"] == status else None
 
-        return await until(seen, f"{payment['id']} is {status}")
+        return await wait_until(seen, f"{payment['id']} is {status}")
 
     async def told(self, payment: dict[str, Any], kind: str) -> Delivery:
         """Wait for a payment's webhook, and check that it is the only event and has this type."""
-        [delivery, *_] = await until(lambda: self.receiver.of(payment), f"webhook {kind}")
+        [delivery, *_] = await wait_until(lambda: self.receiver.of(payment), f"webhook {kind}")
         assert delivery.type == kind
-        assert {one.webhook_id for one in self.receiver.of(payment)} == {delivery.webhook_id}
+        assert {item.webhook_id for item in self.receiver.of(payment)} == {delivery.webhook_id}
         assert self.receiver.refused == []
         return delivery
 
@@ -195,7 +195,7 @@ class Merchant:
         return [row["kind"] for row in rows]
 
     async def has_case(self, payment: dict[str, Any], kind: str) -> None:
-        await until(lambda: self.cases(payment), f"case {kind}")
+        await wait_until(lambda: self.cases(payment), f"case {kind}")
         assert await self.cases(payment) == [kind]
 
     async def delivery_of(self, payment: dict[str, Any]) -> Any:
@@ -216,7 +216,7 @@ class Merchant:
             )
             return rows if len(rows) >= count else None
 
-        return await until(made, f"{count} attempts")
+        return await wait_until(made, f"{count} attempts")
 
     async def simulator(self, method: str, path: str, body: Any = None) -> Any:
         """Query the gateway directly."""
@@ -230,16 +230,16 @@ class Merchant:
         rows = await self.rows("SELECT id FROM session WHERE payment_id = $1", key_of(payment))
         names = {ids.format_id(ids.SESSION, row["id"]) for row in rows}
         log = await self.simulator("GET", "/_sim/log")
-        return [one for one in log if one["kind"] == "callback" and one["reference"] in names]
+        return [item for item in log if item["kind"] == "callback" and item["reference"] in names]
 
     async def called_back(self, payment: dict[str, Any], count: int) -> list[dict[str, Any]]:
         """Wait until this many callbacks of the gateway were acknowledged with 200."""
 
         async def answered() -> list[dict[str, Any]] | None:
             calls = await self.callbacks(payment)
-            return calls if sum(one.get("status") == 200 for one in calls) >= count else None
+            return calls if sum(call.get("status") == 200 for call in calls) >= count else None
 
-        return await until(answered, f"{count} callbacks")
+        return await wait_until(answered, f"{count} callbacks")
 
 
 def key_of(payment: dict[str, Any]) -> UUID:
@@ -327,7 +327,7 @@ class Browser:
 
     def form_to(self, name: str) -> Form:
         """Return the form that leads to a subpage with this name."""
-        [found] = [one for one in self.forms if urlsplit(one.action).path.endswith(f"/{name}")]
+        [found] = [form for form in self.forms if urlsplit(form.action).path.endswith(f"/{name}")]
         return found
 
     async def _show(self, answer: aiohttp.ClientResponse) -> None:

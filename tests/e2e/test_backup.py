@@ -26,7 +26,7 @@ from tests.payments.test_expire import ask_all
 from tests.support import processes
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.installed import add_simulator_method
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import Api, World, free_port, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -109,7 +109,7 @@ async def in_every_state(api: Api) -> list[Payment]:
     async def expired() -> bool:
         return (await api.get(name_of(ends))).json["status"] == "EXPIRED"
 
-    await until(expired, "the payment that lives a second is EXPIRED")
+    await wait_until(expired, "the payment that lives a second is EXPIRED")
     return [*made, cancelled, once, partly, wholly]
 
 
@@ -149,7 +149,7 @@ async def served(settings: Settings, world: World, folder: Path) -> AsyncIterato
                 except aiohttp.ClientError:
                     return False
 
-            await until(ready, "the restored service is ready", drill.PATIENCE_S)
+            await wait_until(ready, "the restored service is ready", drill.PATIENCE_S)
             yield api
 
 
@@ -158,9 +158,9 @@ async def test_a_restored_database_holds_every_payment_and_goes_on_with_its_work
 ) -> None:
     world = api.world
     payments = await in_every_state(api)
-    names = [name_of(one) for one in payments]
+    names = [name_of(payment) for payment in payments]
     before = [await api.get(name) for name in names]
-    assert {one.json["status"] for one in before} == {status.value for status in PaymentStatus}
+    assert {item.json["status"] for item in before} == {status.value for status in PaymentStatus}
     waiting = {row["event_id"] for row in await world.rows("SELECT event_id FROM delivery")}
     folder, kept = await dump_at_rest(settings, tmp_path)
     assert kept["delivery"][0] == len(waiting) == 6
@@ -170,13 +170,13 @@ async def test_a_restored_database_holds_every_payment_and_goes_on_with_its_work
     assert await drill.contents(restored.database_url) == kept
     async with served(restored, world, tmp_path) as again:
         after = [await again.get(name) for name in names]
-        assert [(one.status, one.body) for one in after] == [(200, one.body) for one in before]
+        assert [(item.status, item.body) for item in after] == [(200, item.body) for item in before]
         created = await again.create()
         assert created.status == 201
         assert created.json["id"] > max(names)
     with process(restored, tmp_path, "worker"):
-        await until(lambda: len(receiver.deliveries) >= len(waiting), "the events", 60)
-    assert {UUID(one.webhook_id) for one in receiver.deliveries} == waiting
+        await wait_until(lambda: len(receiver.deliveries) >= len(waiting), "the events", 60)
+    assert {UUID(delivery.webhook_id) for delivery in receiver.deliveries} == waiting
     assert receiver.refused == []
 
 

@@ -332,7 +332,7 @@ async def prepared(stage: Stage) -> list[Ending]:
     while await stage.world.rows("SELECT 1 FROM payment WHERE status <> 'EXPIRED' LIMIT 1"):
         await sweep(stage.world)
         await ask_all(stage.world)
-    for kind in (one for one in KINDS if one not in (_late, _early)):
+    for kind in (item for item in KINDS if item not in (_late, _early)):
         found += await made(stage, kind, AT_ONCE)
     found += await made(stage, _early, 1)  # while processes die, nobody else asks the gateway
     while await work(stage.world):
@@ -365,11 +365,12 @@ def everything(stage: Stage, endings: list[Ending], chance: random.Random) -> li
     for ending in endings:
         tell(stage, ending, chance)
     nobodys = [Told(stage.account, stage.account_id, paid(uuid4())) for _ in range(SHARE)]
-    told = [one for ending in endings for one in ending.told] + nobodys
-    genuine = [one for one in told if not one.flawed]
+    told = [item for ending in endings for item in ending.told] + nobodys
+    genuine = [item for item in told if not item.flawed]
     again = chance.choices(genuine, k=CALLBACKS - len(told))
     told += [
-        Told(one.account, one.account_id, one.event, wording=chance.randrange(3)) for one in again
+        Told(item.account, item.account_id, item.event, wording=chance.randrange(3))
+        for item in again
     ]
     chance.shuffle(told)
     return told
@@ -381,7 +382,7 @@ async def send(ports: list[int], told: list[Told]) -> Counter[int]:
     for start in range(0, len(told), BATCH):
         left = told[start : start + BATCH]
         for _ in range(TRIES_MAX):
-            sent = [(one, one.request()) for one in left]
+            sent = [(item, item.request()) for item in left]
             got = await _answers(ports, sent)
             answers += Counter(got)
             again = [one for one, status in zip(left, got, strict=True) if status == 409]
@@ -416,7 +417,7 @@ async def test_callbacks_in_any_order_end_in_the_states_that_follow_from_them(
 
     answers = await send(ports, told)
 
-    flawed = sum(one.flawed for one in told)
+    flawed = sum(item.flawed for item in told)
     assert answers.keys() <= {200, 401, 409}, answers
     assert (answers[200], answers[401]) == (CALLBACKS - flawed, flawed)
     await every_payment_is_where_it_must_be(stage.world, endings)
@@ -435,11 +436,11 @@ async def every_payment_is_where_it_must_be(world: World, endings: list[Ending])
     assert len(rows) == PAYMENTS
     found = {row["id"]: row for row in rows}
     wrong = []
-    for one in endings:
-        row = found[one.payment.id]
+    for ending in endings:
+        row = found[ending.payment.id]
         told = [f"payment.{EVENTS[row['status']]}"] if row["status"] in EVENTS else []
-        if (row["status"], *row["cases"]) not in one.ends or row["events"] != told:
-            wrong.append((one.ends, dict(row)))
+        if (row["status"], *row["cases"]) not in ending.ends or row["events"] != told:
+            wrong.append((ending.ends, dict(row)))
     assert wrong == []
 
 

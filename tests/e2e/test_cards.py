@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.merchant import Merchant, key_of, move_clock
 from tests.e2e.sandbox import Sandbox, command_line
-from tests.support.patience import until
+from tests.support.patience import wait_until
 
 CHAINS = False
 WARM = True
@@ -37,7 +37,7 @@ async def stays(merchant: Merchant, payment: dict[str, Any], before: dict[str, A
     """Later events have changed nothing, and sent nothing."""
     assert await merchant.get(payment) == before
     assert len(await merchant.events(payment)) == 1
-    assert len({one.webhook_id for one in merchant.receiver.of(payment)}) == 1
+    assert len({item.webhook_id for item in merchant.receiver.of(payment)}) == 1
 
 
 def test_a_sandbox_that_was_asked_for_no_chains_runs_none(sandbox: Sandbox) -> None:
@@ -107,7 +107,7 @@ async def test_a_buyer_who_returns_is_faster_than_a_late_callback_which_then_cha
 async def test_three_wordings_of_one_callback_pay_once(merchant: Merchant) -> None:
     payment = await pay_with(merchant, "4000009900000020")
     calls = await merchant.called_back(payment, 3)
-    assert len({one["body"] for one in calls}) == 3
+    assert len({call["body"] for call in calls}) == 3
     await has_ended(merchant, payment, "PAID", COMPLETED)
     assert await merchant.cases(payment) == []
 
@@ -156,7 +156,7 @@ async def test_a_badly_signed_callback_is_refused_and_the_well_signed_one_pays(
 ) -> None:
     payment = await pay_with(merchant, "4000009900000095")
     calls = await merchant.called_back(payment, 1)
-    assert [one["status"] for one in calls] == [401, 200]
+    assert [call["status"] for call in calls] == [401, 200]
     await has_ended(merchant, payment, "PAID", COMPLETED)
 
 
@@ -231,7 +231,7 @@ async def test_a_session_whose_creation_could_not_be_read_is_closed_at_the_gatew
         )
         return tuple(row) == ("ended", "closed")
 
-    await until(closed, "the session is closed")
+    await wait_until(closed, "the session is closed")
     await rule(None)
     await merchant.pay(await merchant.select(payment))
     await has_ended(merchant, payment, "PAID", COMPLETED)

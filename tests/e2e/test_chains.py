@@ -21,7 +21,7 @@ from payintent_sandbox.demo.stage import DemoStage, read_sandbox
 from payintent_sandbox.demo.tokens import PAID_IN, pay_in_tokens, pay_otherwise
 from tests.e2e.sandbox import Sandbox, children_of, command_line, is_alive, running_sandbox
 from tests.support.chain import fetched_anvil
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -117,12 +117,12 @@ async def test_a_chain_that_dies_and_forgets_comes_back_and_takes_payments(
         killed = chain_process(sandbox, 56)
         os.kill(killed, signal.SIGKILL)
         (folder / "state.json").unlink(missing_ok=True)
-        await until(lambda: not is_alive(killed), "the chain is dead")
-        await until(lambda: answers(url, 56), "the chain is back")
+        await wait_until(lambda: not is_alive(killed), "the chain is dead")
+        await wait_until(lambda: answers(url, 56), "the chain is back")
         assert await instance(chain) != before
     kept = folder / "chain.json"
-    await until(lambda: before not in kept.read_text(), "the sandbox has looked after it")
-    await until(lambda: is_sold(stage, "bsc"), "the chain is watched again")
+    await wait_until(lambda: before not in kept.read_text(), "the sandbox has looked after it")
+    await wait_until(lambda: is_sold(stage, "bsc"), "the chain is watched again")
     await pay_in_tokens(stage)
 
 
@@ -134,11 +134,11 @@ async def test_a_sandbox_that_was_killed_goes_on_with_its_chains() -> None:
         for pid in processes:
             with suppress(ProcessLookupError):  # a connection's process comes and goes
                 os.kill(pid, signal.SIGKILL)
-        await until(lambda: not any(is_alive(pid) for pid in processes[1:]), "all are dead")
+        await wait_until(lambda: not any(is_alive(pid) for pid in processes[1:]), "all are dead")
         assert sandbox.stop() == -signal.SIGKILL
         sandbox.start()
-        buyers = [one["buyer"] for one in sandbox.told["chains"].values()]
-        assert buyers == [one["buyer"] for one in before["chains"].values()]
+        buyers = [chain["buyer"] for chain in sandbox.told["chains"].values()]
+        assert buyers == [chain["buyer"] for chain in before["chains"].values()]
         async with on_stage(sandbox) as stage:
             await pay_in_tokens(stage)
         processes = sandbox.processes()
@@ -153,14 +153,16 @@ async def test_without_anvil_everything_else_runs(tmp_path: Path) -> None:
         "npm_config_fetch_retries": "0",
     }
     with running_sandbox(python=bare_python(tmp_path), environment=environment) as sandbox:
-        [line] = [one for one in sandbox.output.read_text().splitlines() if "no dev chains" in one]
+        [line] = [
+            item for item in sandbox.output.read_text().splitlines() if "no dev chains" in item
+        ]
         assert line.startswith("no dev chains")
         assert "cannot be fetched" in line
         assert sandbox.told["chains"] == {}
         async with on_stage(sandbox) as stage:
             payment = await stage.create("49.90", "USD", "A book", expires_in=60)
             told = await stage.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
-            assert {one["kind"] for one in told["quotes"]} == {"card", "redirect"}
+            assert {quote["kind"] for quote in told["quotes"]} == {"card", "redirect"}
             assert (await stage.call("GET", "/chains/bsc"))["slug"] == "bsc"
 
 
@@ -182,4 +184,4 @@ def bare_python(folder: Path) -> str:
 
 def path_without_anvil() -> str:
     folders = os.environ["PATH"].split(os.pathsep)
-    return os.pathsep.join(one for one in folders if not (Path(one) / "anvil").exists())
+    return os.pathsep.join(folder for folder in folders if not (Path(folder) / "anvil").exists())

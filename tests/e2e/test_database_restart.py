@@ -13,7 +13,7 @@ import pytest
 from payintent.core import ids
 from tests.e2e.merchant import Merchant
 from tests.e2e.sandbox import Sandbox, is_alive
-from tests.support.patience import until
+from tests.support.patience import wait_until
 
 CALLERS = 16
 BEFORE, AFTER = 200, 200  # creates that succeed before the end, and after it
@@ -77,13 +77,13 @@ async def test_a_database_that_dies_under_load_costs_time_and_no_payment(
     load = Load(merchant)
     async with asyncio.timeout(60), asyncio.TaskGroup() as work:
         work.create_task(load.run())
-        await until(lambda: len(load.made) >= BEFORE, "payments before")
+        await wait_until(lambda: len(load.made) >= BEFORE, "payments before")
         before = sandbox.postmaster()
         os.kill(before, number)
-        await until(lambda: not is_alive(before), "the database is dead")
+        await wait_until(lambda: not is_alive(before), "the database is dead")
         await merchant.pay(page)  # the gateway calls back while nobody can write it down
         made = len(load.made)
-        await until(lambda: len(load.made) >= made + AFTER, "payments after")
+        await wait_until(lambda: len(load.made) >= made + AFTER, "payments after")
         load.stop()
     print(f"answers {dict(load.answers)}, broken {load.broken}")
     assert load.wrong == [], sandbox.bugs()
@@ -111,8 +111,8 @@ async def test_after_a_restart_of_the_database_a_payment_goes_all_the_way(
         assert status in (201, 503), payment
         return payment if status == 201 else None
 
-    await until(lambda: not is_alive(before), "the database is dead")
-    payment = await until(created, "a payment")
+    await wait_until(lambda: not is_alive(before), "the database is dead")
+    payment = await wait_until(created, "a payment")
     await merchant.pay(await merchant.select(payment))
     await merchant.told(payment, "payment.completed")
     assert "the database ended" in sandbox.output.read_text()

@@ -24,7 +24,7 @@ from payintent.service import Service, open_service
 from payintent.worker import run_loops
 from payintent_sandbox.postgres import Postgres
 from tests.support.fakes import FakeGateway, captured
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import Api, World, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -148,7 +148,7 @@ async def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_was_accept
             assert (await api.create()).status == 503
             disk.make_room()
             assert server.start(urlsplit(server.url()).port or 0) == server.url()
-            await until(lambda: _creates(api), "payments are created again")
+            await wait_until(lambda: _creates(api), "payments are created again")
             await world.report(paying, session.id, captured(session.quote.total_minor))
             assert await world.status(paying) == "PAID"
             for payment_id in accepted:
@@ -178,4 +178,4 @@ async def _the_log_has_no_room_either(server: Postgres) -> None:
             connection.terminate()
         return not server.alive()
 
-    await until(ended, "the database has ended")
+    await wait_until(ended, "the database has ended")

@@ -17,7 +17,7 @@ from payintent_sandbox.demo.refunds import (
 )
 from payintent_sandbox.demo.stage import DemoStage, read_sandbox
 from tests.e2e.sandbox import Sandbox, children_of, command_line
-from tests.support.patience import until
+from tests.support.patience import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -37,11 +37,11 @@ async def test_dev_json_names_gateways_that_answer(
         name: {"url": f"http://127.0.0.1:{sandbox.port_base + 8 + place}"}
         for place, name in enumerate(BESIDE)
     }
-    for one in sandbox.told["gateways"].values():
-        async with http.get(f"{one['url']}/healthz") as answer:
+    for gateway in sandbox.told["gateways"].values():
+        async with http.get(f"{gateway['url']}/healthz") as answer:
             assert answer.status == 200
     listed = sandbox.output.read_text()
-    assert all(one["url"] in listed for one in sandbox.told["gateways"].values())
+    assert all(item["url"] in listed for item in sandbox.told["gateways"].values())
 
 
 async def test_a_buyer_in_taiwan_may_choose_among_all_gateways_the_simulator_first(
@@ -49,7 +49,7 @@ async def test_a_buyer_in_taiwan_may_choose_among_all_gateways_the_simulator_fir
 ) -> None:
     payment = await stage.create("1200.00", "TWD", "A map of Taipei")
     answer = await stage.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
-    offered = [one["provider"] for one in answer["quotes"] if one["kind"] != "onchain"]
+    offered = [quote["provider"] for quote in answer["quotes"] if quote["kind"] != "onchain"]
     assert offered == ["simulator", "simulator", *BESIDE]
 
 
@@ -68,7 +68,7 @@ async def test_a_day_with_a_lost_dispute_and_a_payout_ends_in_statements(stage: 
     await pay_out(stage)
     await state_the_day(stage)
     found = await stage.call("GET", "/statements", keyed=True)
-    stated = {one["currency"]: one for one in found["data"] if "chain" not in one}
+    stated = {item["currency"]: item for item in found["data"] if "chain" not in item}
     assert stated["USD"]["disputes"] == f"-{STRIPE.amount}"
     assert stated["THB"]["payouts"] == "-1000.00"
     await state_the_day(stage)  # a day without entries is closed too, and has no statement
@@ -82,7 +82,9 @@ async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
     killed = process_of(sandbox, STRIPE.provider)
     assert killed, "a signal to 0 would kill this test's own processes"
     os.kill(killed, signal.SIGKILL)
-    await until(lambda: process_of(sandbox, STRIPE.provider) not in {0, killed}, "another one runs")
+    await wait_until(
+        lambda: process_of(sandbox, STRIPE.provider) not in {0, killed}, "another one runs"
+    )
 
     async def answers() -> bool:
         try:
@@ -91,7 +93,7 @@ async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
         except aiohttp.ClientError:
             return False
 
-    await until(answers, "it answers")
+    await wait_until(answers, "it answers")
     await decline_three_times(stage)  # selected with our key there, told with its secret here
 
 

@@ -32,7 +32,7 @@ from tests.support import processes, warm_python
 from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.memory_folder import memory_folder
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.relay import TlsRelay
 from tests.support.roles import run
 from tests.support.tools import tool
@@ -120,11 +120,13 @@ class Scene:
 
     async def is_delivered(self, payment_id: str) -> None:
         """Wait until the shop has the only event, and the service has recorded the delivery."""
-        await until(lambda: self.receiver.deliveries, "the shop is told")
+        await wait_until(lambda: self.receiver.deliveries, "the shop is told")
         assert self.receiver.refused == []
         [delivery] = self.receiver.deliveries
         assert (delivery.type, delivery.payment_id) == ("payment.completed", payment_id)
-        await until(lambda: self.fetch("SELECT 1 FROM delivery WHERE state = 'delivered'"), "noted")
+        await wait_until(
+            lambda: self.fetch("SELECT 1 FROM delivery WHERE state = 'delivered'"), "noted"
+        )
 
     async def fetch(self, query: str) -> list[Any]:
         """Query the installation's database."""
@@ -190,7 +192,7 @@ async def scene(tmp_path: Path, folder: Path, server_url: str) -> AsyncIterator[
             words = ["payintent_sandbox.emulators.stripe", "--port", str(stripe_port)]
             stack.enter_context(process(tmp_path, "stripe", words, environment))
             url = f"http://127.0.0.1:{stripe_port}/healthz"
-            await until(lambda: is_well(http, url), "Stripe answers")
+            await wait_until(lambda: is_well(http, url), "Stripe answers")
 
         yield Scene(
             machine=machine,

@@ -20,7 +20,7 @@ from payintent.core import ids
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Delivery, Merchant, key_of, move_clock
 from tests.e2e.sandbox import Sandbox
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 
 PAYMENTS = int(os.environ.get("KILL_PAYMENTS", "120"))
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "1").split(",")]
@@ -169,12 +169,12 @@ async def kill(
     kills, end = 0, loop.time() + KILLING_S
     while loop.time() < end:
         await asyncio.sleep(chance.uniform(0.2, 2.5))
-        pid = await until(lambda: sandbox.child(name), f"a running {name}")
+        pid = await wait_until(lambda: sandbox.child(name), f"a running {name}")
         os.kill(pid, signal.SIGKILL)
         kills += 1
-        await until(lambda gone=pid: sandbox.child(name) not in (0, gone), f"another {name}")
+        await wait_until(lambda gone=pid: sandbox.child(name) not in (0, gone), f"another {name}")
         if name == "api":
-            await until(lambda: is_well(sandbox, http), "an API that answers")
+            await wait_until(lambda: is_well(sandbox, http), "an API that answers")
     return kills
 
 
@@ -225,7 +225,7 @@ async def test_nothing_is_lost_or_doubled_when_processes_are_killed(
         kills = await asyncio.gather(*killers)
         # What dead processes had taken comes back when their leases end; nobody wants to wait.
         await move_clock(merchant.database, LEASES_S)
-    await until(lambda: has_ended(merchant), "every payment has ended", PATIENCE_S)
+    await wait_until(lambda: has_ended(merchant), "every payment has ended", PATIENCE_S)
     await deliver_all(merchant)
 
     print(f"answers {dict(ledger.answers)}, broken {ledger.broken}, kills {kills}")
@@ -258,10 +258,10 @@ async def deliver_all(merchant: Merchant) -> None:
 
     for moves in range(2, DELIVERY_MOVES_MAX):
         with suppress(AssertionError):
-            await until(is_told, "every event is delivered", DELIVERY_LOOK_S)
+            await wait_until(is_told, "every event is delivered", DELIVERY_LOOK_S)
             return
         await move_clock(merchant.database, moves * LEASES_S)
-    await until(is_told, "every event is delivered")
+    await wait_until(is_told, "every event is delivered")
 
 
 async def every_payment_is_where_it_should_be(merchant: Merchant, ledger: Ledger) -> None:
@@ -313,7 +313,7 @@ async def all_money_has_a_place(merchant: Merchant) -> None:
 
     async def is_placed_within(session_id: UUID, look_s: float) -> bool:
         with suppress(AssertionError):
-            return await until(lambda: is_placed(session_id), "its money has a place", look_s)
+            return await wait_until(lambda: is_placed(session_id), "its money has a place", look_s)
         return False
 
     # A callback that was killed is made up for by the next inquiry, which may be an hour away.
@@ -336,9 +336,9 @@ async def every_event_came_once(merchant: Merchant) -> None:
     }
     assert merchant.receiver.refused == []
     came: dict[str, set[bytes]] = {}
-    for one in merchant.receiver.deliveries:
-        came.setdefault(one.webhook_id, set()).add(one.body)
-        assert key_of({"id": one.payment_id}) == events[one.webhook_id]["payment_id"]
+    for delivery in merchant.receiver.deliveries:
+        came.setdefault(delivery.webhook_id, set()).add(delivery.body)
+        assert key_of({"id": delivery.payment_id}) == events[delivery.webhook_id]["payment_id"]
     assert set(came) == set(events)
     for webhook_id, bodies in came.items():
         assert bodies == {events[webhook_id]["body"].encode()}

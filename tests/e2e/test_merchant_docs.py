@@ -102,10 +102,10 @@ async def test_a_merchant_integrates_with_nothing_but_the_docs_of_the_installati
     played = await asyncio.to_thread(
         lambda: list(play_page(terminals, quickstart.blocks, WITH_AN_INSTALLATION))
     )
-    languages = {one.block.language for one in played}
+    languages = {entry.block.language for entry in played}
     assert languages == {"sh", "python", "typescript"}
-    for one in played:
-        print(f"{one.took_s:6.1f} s  {one.block.heading}: {one.block.text.splitlines()[0]}")
+    for item in played:
+        print(f"{item.took_s:6.1f} s  {item.block.heading}: {item.block.text.splitlines()[0]}")
     elapsed_s = time.monotonic() - began
     print(f"{elapsed_s:6.1f} s  paid, received webhooks and refunded in Python and TypeScript")
     assert elapsed_s < _LIMIT_S

@@ -16,7 +16,7 @@ from drills.stranger import Terminals, clone
 from tests.docs.playing import Block, read_blocks
 from tests.e2e.merchant import Browser
 from tests.e2e.sandbox import free_port_base
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
@@ -72,7 +72,7 @@ async def test_a_newcomer_pays_verifies_a_webhook_and_refunds_in_ten_minutes(
     for block in blocks:
         await asyncio.to_thread(_play, terminals, block)
     payment_id = _check_output(terminals.output("2"))
-    await until(lambda: _is_refunded(checkout, http, payment_id), "the refund")
+    await wait_until(lambda: _is_refunded(checkout, http, payment_id), "the refund")
     _report("paid, verified and refunded with the SDK", began)
     assert time.monotonic() - began < _LIMIT_S
 
@@ -103,7 +103,7 @@ async def _buy_a_book(readme: str, ports: dict[str, str], http: aiohttp.ClientSe
         await browser.open(f"{shop_url}/orders")
         return '<span class="state paid">paid</span>' in browser.text
 
-    await until(is_paid, "the order is paid")
+    await wait_until(is_paid, "the order is paid")
 
 
 def _check_output(output: str) -> str:

@@ -16,8 +16,8 @@ from tests.docs.test_dashboards import queries
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Browser, Merchant
 from tests.e2e.sandbox import Sandbox, free_port_base, is_alive, running_sandbox
-from tests.support.collector import Collected, Collector
-from tests.support.patience import until
+from tests.support.collector import Collector, Span
+from tests.support.patience import wait_until
 from tests.support.prometheus import running_prometheus
 from tools.dashboards.__main__ import DASHBOARDS
 
@@ -54,7 +54,7 @@ async def test_a_buyer_pays_by_forms_alone_and_the_shop_hears_of_it(
         async with http.get(f"{shop_url}/webhooks.json") as answer:
             return await answer.json()
 
-    [delivery] = await until(webhooks, "the shop's webhook")
+    [delivery] = await wait_until(webhooks, "the shop's webhook")
     event = Webhook(owner["callback_secret"]).verify(delivery["body"], delivery["headers"])
     assert event["type"] == "payment.completed"
     told = event["data"]["payment"]
@@ -104,14 +104,14 @@ async def test_prometheus_has_data_for_every_panel_of_what_the_service_has_count
 
     async with running_prometheus(http, tmp_path, urls) as prometheus:
         paid = 'payintent_payments_total{end="PAID",provider="simulator"}'
-        await until(lambda: prometheus.query(paid), "a payment that a worker has counted")
+        await wait_until(lambda: prometheus.query(paid), "a payment that a worker has counted")
         present = set(re.findall(r"^(\w+)", await counted(), re.MULTILINE)) | {"up"}
         answered = 0
         for name in DASHBOARDS:
             for query in queries(name):
                 if set(re.findall(r"\b(?:payintent|process)_\w+|\bup\b", query)) <= present:
                     series = partial(prometheus.query, query.removesuffix(" > 0"))
-                    assert await until(series, query)
+                    assert await wait_until(series, query)
                     answered += 1
                 else:
                     await prometheus.query(query)  # of what did not happen, but an answer
@@ -130,11 +130,11 @@ async def test_a_payment_is_one_trace_from_its_create_to_its_delivery(
     await merchant.pay(page)
     await merchant.told(payment, "payment.completed")
 
-    def complete() -> dict[tuple[str, str], Collected] | None:
+    def complete() -> dict[tuple[str, str], Span] | None:
         spans = {(span.service, span.name): span for span in COLLECTOR.of(trace_id)}
         return spans if spans.keys() >= _SPANS else None
 
-    spans = await until(complete, "a whole trace")
+    spans = await wait_until(complete, "a whole trace")
     root = spans["payintent-api", "POST /v1/payments"]
     selection = spans["payintent-api", "POST /v1/checkout/{checkout_id}/quotes"]
     by_id = {span.span_id: span for span in COLLECTOR.of(trace_id)}
@@ -169,8 +169,8 @@ def test_dev_json_belongs_to_its_owner_and_names_all_that_a_tester_needs(sandbox
     assert set(told["edge"]) == {"country_header", "secret_header", "secret"}
     assert isinstance(told["chains"], dict)
     assert len(told["merchants"]) >= 2
-    for one in told["merchants"]:
-        assert set(one) >= {"id", "name", "api_key", "callback_secret", "callback_url"}
+    for merchant in told["merchants"]:
+        assert set(merchant) >= {"id", "name", "api_key", "callback_secret", "callback_url"}
     assert told["merchants"][0]["callback_url"] == f"{told['shop_url']}/webhooks"
     assert told["merchants"][0]["test"]["api_key"].startswith("sk_test_")
 

@@ -30,7 +30,7 @@ from tests.e2e.drill import variables_of
 from tests.refunds.refunding import auto_refund
 from tests.support import processes
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import World, free_port, make_world
 
 OUTAGE_S = float(os.environ.get("OUTAGE_S") or 6)
@@ -96,7 +96,7 @@ class Scene:
     def bugs(self) -> str:
         """Return the log lines of unexpected errors."""
         lines = self.logged().splitlines()
-        return "\n".join(one for one in lines if any(f'"event": "{bug}"' in one for bug in BUGS))
+        return "\n".join(line for line in lines if any(f'"event": "{bug}"' in line for bug in BUGS))
 
     def logged(self) -> str:
         return "".join(log.read_text() for log in self.folder.glob("service-*.log"))
@@ -165,7 +165,7 @@ async def scene(
             process(tmp_path, "service-worker", ["payintent", "worker", "--processes", "1"], here),
         ):
             for url in (f"{simulator}/healthz", api.replace("/v1", "/readyz")):
-                await until(lambda url=url: is_well(http, url), f"{url} answers", START_S)
+                await wait_until(lambda url=url: is_well(http, url), f"{url} answers", START_S)
             made = Scene(world, http, api, simulator, proxy, tmp_path)
             yield made
             print(made.bugs())
@@ -265,7 +265,7 @@ async def live(scene: Scene, kind: str, begun: asyncio.Event, wait_s: float) -> 
 
 async def outage(scene: Scene, begun: asyncio.Event) -> None:
     """Make the gateway fail in changing ways."""
-    await until(lambda: _have_selected(scene), "the early ones have selected", PATIENCE_S)
+    await wait_until(lambda: _have_selected(scene), "the early ones have selected", PATIENCE_S)
     loop = asyncio.get_running_loop()
     end, number = loop.time() + OUTAGE_S, 0
     while loop.time() < end:
@@ -294,8 +294,8 @@ async def test_an_outage_of_the_gateway_loses_nothing_and_charges_nobody_twice(
                 tasks.create_task(live(scene, kind, begun, wait_s))
     # What a gateway never heard of is believed to be nothing after ten minutes, for good reasons.
     await set_clock(scene.world, ABSENT_S)
-    await until(lambda: is_over(scene), "everything has come to its end", 2 * PATIENCE_S)
-    await until(lambda: no_outage(scene), "the gateway is known to be back", PATIENCE_S)
+    await wait_until(lambda: is_over(scene), "everything has come to its end", 2 * PATIENCE_S)
+    await wait_until(lambda: no_outage(scene), "the gateway is known to be back", PATIENCE_S)
 
     print(f"answers {dict(scene.answers)}, disturbed {scene.proxy.disturbed}")
     assert len(scene.kinds) == BUYERS

@@ -18,7 +18,7 @@ from tests.docs.reading import blocks, page
 from tests.e2e import drill
 from tests.support.fakes import FakeGateway
 from tests.support.memory_folder import memory_folder
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import World, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -96,7 +96,7 @@ async def _archived(world: World, wal: Path) -> None:
     """Finish the current WAL segment, and wait until it is archived."""
     [row] = await world.rows("SELECT pg_walfile_name(pg_current_wal_lsn()) AS name")
     await world.rows("SELECT pg_switch_wal()")
-    await until((wal / row["name"]).exists, "the segment is archived", drill.PATIENCE_S)
+    await wait_until((wal / row["name"]).exists, "the segment is archived", drill.PATIENCE_S)
 
 
 async def _payments(server: Postgres) -> set[object]:
@@ -107,7 +107,7 @@ async def _payments(server: Postgres) -> set[object]:
         return not await connection.fetchval("SELECT pg_is_in_recovery()")
 
     try:
-        await until(recovered, "the database is at its moment", drill.PATIENCE_S)
+        await wait_until(recovered, "the database is at its moment", drill.PATIENCE_S)
         return {row["id"] for row in await connection.fetch("SELECT id FROM payment")}
     finally:
         await connection.close()

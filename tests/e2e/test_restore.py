@@ -43,7 +43,7 @@ from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.memory_folder import memory_folder
 from tests.support.onchain import ChainWorld, chain_world
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.serving import serving_api
 from tests.support.world import Api, World
 
@@ -129,7 +129,7 @@ class Moment:
     async def go_on(self) -> None:
         """Create all events that the restored database lacks."""
         world, ground = self.ground.world, self.ground
-        session_id = (await world.see(self.at_gateway)).payment.session_id
+        session_id = (await world.read(self.at_gateway)).payment.session_id
         assert session_id is not None
         await world.report(self.at_gateway, session_id, self.gateway.take(session_id))
         self.lost_session = (await world.select(self.waiting)).session.id
@@ -145,7 +145,7 @@ class Moment:
 
     async def _pay_on_chain(self) -> None:
         world, ground = self.ground.world, self.ground
-        known = (await world.see(self.on_chain)).session
+        known = (await world.read(self.on_chain)).session
         assert known is not None
         await ground.pay(known)
         chosen = await world.select(self.undecided, ground.methods["USDT"])
@@ -234,8 +234,8 @@ async def _comes_back_by_itself(back: World, moment: Moment) -> None:
     async def refund_ended() -> bool:
         return (await kept(back, moment.refund)).status == "SUCCEEDED"
 
-    await until(paid_again, "sessions that are known are paid again")
-    await until(refund_ended, "the refund is known to be done")
+    await wait_until(paid_again, "sessions that are known are paid again")
+    await wait_until(refund_ended, "the refund is known to be done")
     assert moment.gateway.given_back == [moment.refund.id], "the buyer has it twice"
     assert await back.status(moment.refunded) == "REFUNDED"
 
@@ -256,7 +256,7 @@ async def _is_told_of_a_session_it_lost(api: Api, moment: Moment) -> None:
         rows = await world.rows("SELECT kind FROM money_case WHERE status = 'OPEN'")
         return [row["kind"] for row in rows] == ["UNKNOWN_REFERENCE", "UNKNOWN_REFERENCE"]
 
-    await until(two_cases, "money of lost sessions is a case each")
+    await wait_until(two_cases, "money of lost sessions is a case each")
     assert await world.status(moment.waiting) == "PENDING"
     assert await world.status(moment.undecided) == "PENDING"
 
@@ -278,7 +278,7 @@ async def _goes_back_from_its_case(back: World, moment: Moment) -> None:
         rows = await back.rows("SELECT status FROM money_case WHERE id = $1", row["id"])
         return rows[0]["status"] == "REFUNDED"
 
-    await until(given_back, "the money of a lost session goes back from its case")
+    await wait_until(given_back, "the money of a lost session goes back from its case")
     assert len(moment.gateway.given_back) == 2
 
 

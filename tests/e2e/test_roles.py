@@ -18,7 +18,7 @@ from payintent.service import open_service
 from tests.e2e.drill import command, variables_of
 from tests.e2e.merchant import APPROVED, Receiver
 from tests.e2e.test_outage import is_well, process
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.roles import OWNER, database_with_roles
 from tests.support.world import ACTOR, free_port
 
@@ -116,7 +116,7 @@ async def scene(tmp_path: Path, server_url: str, settings: Settings) -> AsyncIte
         ):
             stack.enter_context(process(tmp_path, name, words, environment))
         for url in (f"{scene.simulator}/healthz", f"http://127.0.0.1:{port}/readyz"):
-            await until(lambda url=url: is_well(scene.http, url), f"{url} answers", START_S)
+            await wait_until(lambda url=url: is_well(scene.http, url), f"{url} answers", START_S)
         yield scene
 
 
@@ -131,14 +131,16 @@ async def test_payments_are_made_paid_told_and_refunded_by_processes_of_these_ro
     page = chosen["next_action"]["redirect"]["url"]
     async with scene.http.post(page, data={"card": APPROVED}, allow_redirects=False) as answer:
         assert answer.status == 303
-    await until(lambda: _told(scene, {paid["id"]: "payment.completed"}), "the shop hears of it")
+    await wait_until(
+        lambda: _told(scene, {paid["id"]: "payment.completed"}), "the shop hears of it"
+    )
 
     refund = await scene.ask("POST", f"/payments/{paid['id']}/refunds", {"amount": "9.90"})
-    await until(lambda: _refunded(scene, refund["id"]), "the refund is given")
+    await wait_until(lambda: _refunded(scene, refund["id"]), "the refund is given")
 
     await scene.later(7200)
     everything = {paid["id"]: "payment.completed", left["id"]: "payment.expired"}
-    await until(lambda: _told(scene, everything), "the other one expires")
+    await wait_until(lambda: _told(scene, everything), "the other one expires")
 
     [entry, *_] = json.loads(_command(scene, "payintent_api", "audit", "list", "--json"))
     assert entry["action"] == "merchant.create"
@@ -149,7 +151,7 @@ async def test_payments_are_made_paid_told_and_refunded_by_processes_of_these_ro
 
 
 async def _told(scene: Scene, events: dict[str, str]) -> bool:
-    return {one.payment_id: one.type for one in scene.receiver.deliveries} == events
+    return {delivery.payment_id: delivery.type for delivery in scene.receiver.deliveries} == events
 
 
 async def _refunded(scene: Scene, refund_id: str) -> bool:

@@ -13,7 +13,7 @@ from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
 from tests.support.installed import add_simulator_method
 from tests.support.patience import PATIENCE_S
-from tests.support.proxy import NAME, proxied
+from tests.support.proxy import NAME, run_proxy
 from tests.support.world import World, free_port
 
 pytestmark = pytest.mark.full
@@ -35,7 +35,7 @@ async def test_a_rolling_restart_loses_no_request(
     try:
         for program in programs:
             await program.start()
-        async with proxied(*ports, folder=tmp_path) as (base, trusting):
+        async with run_proxy(*ports, folder=tmp_path) as (base, trusting):
             target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
             load = Load(target, world.api_key, _PER_S, _REQUESTS_MAX, PATIENCE_S)
             done, calls = await drill(load, programs, _RESTARTS)

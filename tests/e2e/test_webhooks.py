@@ -13,7 +13,7 @@ from payintent.merchants.operations import SetCallbackUrl
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import Answering, Delivery, Merchant, accept, move_clock, stop_clock
 from tests.e2e.sandbox import Sandbox
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import ACTOR
 
 CHAINS = False
@@ -91,7 +91,7 @@ async def test_a_merchant_who_is_down_is_tried_on_schedule_until_it_is_back(
     await move_clock(merchant.database, 1.2 * AFTER_FIRST_S)
     attempts = await merchant.attempts(payment, 2)
     await stop_clock(merchant.database)
-    assert [one["outcome"] for one in attempts] == ["connect_error"] * 2
+    assert [attempt["outcome"] for attempt in attempts] == ["connect_error"] * 2
     [delivery] = listed(sandbox, merchant, "--state", "pending")
     wait_s = waits(attempts[1], delivery["next_at"])
     assert 0.8 * AFTER_SECOND_S - 0.1 <= wait_s <= 1.2 * AFTER_SECOND_S + 0.5
@@ -101,7 +101,7 @@ async def test_a_merchant_who_is_down_is_tried_on_schedule_until_it_is_back(
     await merchant.attempts(payment, 3)
     event = shown(sandbox, told.webhook_id)
     assert event["event"]["body"].encode() == told.body
-    assert [(one["number"], one["outcome"]) for one in event["attempts"]] == [
+    assert [(attempt["number"], attempt["outcome"]) for attempt in event["attempts"]] == [
         (1, "connect_error"),
         (2, "connect_error"),
         (3, "delivered"),
@@ -117,7 +117,7 @@ async def test_every_attempt_has_the_same_id_and_bytes_and_a_signature_of_its_ow
     await merchant.attempts(payment, 1)
     merchant.receiver.answer = accept
     second = int(time.time())
-    await until(lambda: int(time.time()) > second, "another second")
+    await wait_until(lambda: int(time.time()) > second, "another second")
     await move_clock(merchant.database, 1.2 * AFTER_FIRST_S)
     await merchant.attempts(payment, 2)
     one, other = merchant.receiver.of(payment)
@@ -147,7 +147,7 @@ async def test_a_merchant_who_hangs_delays_nobody_else(
 ) -> None:
     merchant.receiver.answer = hang
     hung = [await cancelled(merchant) for _ in range(20)]
-    await until(lambda: merchant.receiver.deliveries, "an attempt that hangs")
+    await wait_until(lambda: merchant.receiver.deliveries, "an attempt that hangs")
     other = await new_merchant()
     latencies = []
     for _ in range(20):
@@ -161,7 +161,9 @@ async def test_a_merchant_who_hangs_delays_nobody_else(
     [attempt, *_] = await merchant.attempts({"id": first})
     assert (attempt["outcome"], attempt["status"]) == ("timeout", None)
     assert 14_900 <= attempt["duration_ms"] <= 25_000
-    assert {one["id"] for one in hung} >= {one.payment_id for one in merchant.receiver.deliveries}
+    assert {item["id"] for item in hung} >= {
+        delivery.payment_id for delivery in merchant.receiver.deliveries
+    }
 
 
 async def test_a_slow_merchant_is_waited_for(merchant: Merchant) -> None:
@@ -200,7 +202,7 @@ async def test_a_replay_sends_what_had_arrived_once_more_under_the_same_id(
     told = await merchant.told(payment, CANCELLED)
     await merchant.attempts(payment)
     sandbox.command("webhooks", "replay", told.webhook_id)
-    await until(lambda: len(merchant.receiver.deliveries) == 2, "the second delivery")
+    await wait_until(lambda: len(merchant.receiver.deliveries) == 2, "the second delivery")
     again = merchant.receiver.deliveries[1]
     assert (again.webhook_id, again.body) == (told.webhook_id, told.body)
     assert await merchant.events(payment) == [CANCELLED]

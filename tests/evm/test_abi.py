@@ -77,7 +77,7 @@ def test_topics_are_those_of_the_compiled_contract() -> None:
 def test_calls_are_encoded_as_eth_abi_does(
     function: Callable[..., bytes], known: bytes, types: list[str], data: some.DataObject
 ) -> None:
-    arguments: list[Any] = [data.draw(SOME[one]) for one in types]
+    arguments: list[Any] = [data.draw(SOME[item]) for item in types]
 
     assert function(*arguments) == known + encode(types, arguments)
 

@@ -22,7 +22,7 @@ async def test_a_node_that_lags_does_so_in_everything(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, PAYMENTS)
-    hashes = [one.tx_hash for one in (await found(reader, ground)).logs]
+    hashes = [log.tx_hash for log in (await found(reader, ground)).logs]
     last = height(ground)
     node.faults = Faults(lag=3)
 
@@ -32,9 +32,9 @@ async def test_a_node_that_lags_does_so_in_everything(
     with pytest.raises(EndpointBehindError):
         await found(reader, ground)
     receipts = await reader.fetch_receipts(NODE, hashes)
-    assert [one is None for one in receipts] == [False, False, False, True, True, True]
+    assert [receipt is None for receipt in receipts] == [False, False, False, True, True, True]
     txs = await reader.fetch_transactions(NODE, hashes)
-    assert [one is None for one in txs] == [False, False, False, True, True, True]
+    assert [item is None for item in txs] == [False, False, False, True, True, True]
     assert await reader.fetch_block(NODE, last - 2) is None
 
 
@@ -50,8 +50,8 @@ async def test_dropped_logs_are_missing_and_their_receipts_are_not(
     assert 0 < len(kept) < PAYMENTS
     assert set(kept) < set(all_of_them)
     assert node.done["dropped"] == PAYMENTS - len(kept)
-    receipts = await reader.fetch_receipts(NODE, [one.tx_hash for one in all_of_them])
-    assert [one.logs for one in receipts if one] == [(one,) for one in all_of_them]
+    receipts = await reader.fetch_receipts(NODE, [item.tx_hash for item in all_of_them])
+    assert [receipt.logs for receipt in receipts if receipt] == [(item,) for item in all_of_them]
 
 
 @pytest.mark.parametrize("real", [0, PAYMENTS])
@@ -65,7 +65,7 @@ async def test_a_forged_log_looks_real_and_has_no_receipt(
     logs = (await found(reader, ground)).logs
 
     assert len(logs) == real + 1
-    receipts = await reader.fetch_receipts(NODE, [one.tx_hash for one in logs])
+    receipts = await reader.fetch_receipts(NODE, [log.tx_hash for log in logs])
     [forged] = [log for log, one in zip(logs, receipts, strict=True) if one is None]
     block = await reader.fetch_block(NODE, forged.block_number)
     assert block

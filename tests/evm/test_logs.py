@@ -164,7 +164,7 @@ def test_logs_come_in_the_chains_order() -> None:
 
     told, _ = read(last, later, P, end=101)
 
-    assert [(one.block_number, one.log_index) for one in told] == [(100, 7), (100, 10), (101, 0)]
+    assert [(item.block_number, item.log_index) for item in told] == [(100, 7), (100, 10), (101, 0)]
 
 
 def test_upper_case_digits_are_digits_too() -> None:
@@ -173,7 +173,7 @@ def test_upper_case_digits_are_digits_too() -> None:
         for name, text in P.items()
         if isinstance(text, str) and name != "transactionIndex"
     }
-    topics = ["0x" + one[2:].upper() for one in P["topics"]]
+    topics = ["0x" + topic[2:].upper() for topic in P["topics"]]
 
     assert read(changed(P, **upper, topics=topics)) == read(P)
 
@@ -182,13 +182,13 @@ def test_upper_case_digits_are_digits_too() -> None:
 def test_in_a_receipt_what_is_not_like_ours_is_passed_over(answer: dict[str, Any]) -> None:
     """Any contract can write such a log next to ours, in the same transaction."""
     try:
-        listed = [msgspec.convert(one, RpcLog) for one in (answer, P)]
+        listed = [msgspec.convert(item, RpcLog) for item in (answer, P)]
     except msgspec.ValidationError:
         return  # no node writes this, whatever a contract does
 
     logs, refunds = read_matching_logs(listed)
 
     assert refunds == ()
-    assert [one for one in logs if one.contract == CONTRACT and one.block_number == 100] == list(
-        read(P)[0]
-    )
+    assert [
+        item for item in logs if item.contract == CONTRACT and item.block_number == 100
+    ] == list(read(P)[0])

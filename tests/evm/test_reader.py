@@ -59,8 +59,8 @@ async def opened(node: FaultyNode) -> AsyncIterator[Any]:
         return made[-1]
 
     yield make
-    for one in made:
-        await one.close()
+    for item in made:
+        await item.close()
 
 
 def of_chain(ground: Ground, number: int) -> dict[str, Any]:
@@ -173,7 +173,7 @@ async def test_a_final_block_above_the_latest_is_not_believed() -> None:
     numbers = {"finalized": "0x6", "latest": "0x5"}
 
     def say(calls: list[dict[str, Any]]) -> list[Any]:
-        return [said(one, {**BLOCK, "number": numbers[one["params"][0]]}) for one in calls]
+        return [said(call, {**BLOCK, "number": numbers[call["params"][0]]}) for call in calls]
 
     config = replace(CONFIG, instant_finality=True)
     async with saying(say, config=config) as reader:
@@ -312,8 +312,11 @@ async def test_a_missing_block_is_behind_whatever_the_logs_say(missing: str) -> 
     def say(calls: list[dict[str, Any]]) -> list[Any]:
         end, before, logs = calls
         told = [
-            said(one, None if one["params"][0] == hidden else {**BLOCK, "number": one["params"][0]})
-            for one in (end, before)
+            said(
+                item,
+                None if item["params"][0] == hidden else {**BLOCK, "number": item["params"][0]},
+            )
+            for item in (end, before)
         ]
         return [*told, refusal(logs, "unknown block")]
 
@@ -375,7 +378,7 @@ async def test_a_span_is_halved_until_the_node_can_do_it(
         found += chunk.logs
         start = end + 1
 
-    assert [one.uuid for one in found] == [number.to_bytes(16, "big") for number in range(1, 13)]
+    assert [item.uuid for item in found] == [number.to_bytes(16, "big") for number in range(1, 13)]
     assert refused[:2] == [12, 6]
     assert set(refused[2:]) <= {6}
     assert reader.get_span(NODE) <= 6
@@ -422,7 +425,7 @@ async def test_a_node_that_refuses_a_single_block_has_failed(
         await search(reader, ground, 1, 1)
 
 
-@pytest.mark.parametrize("breakage", [one for one in Breakage if one is not Breakage.HANG])
+@pytest.mark.parametrize("breakage", [entry for entry in Breakage if entry is not Breakage.HANG])
 async def test_a_failure_of_the_transport_changes_no_span(
     ground: Ground, node: FaultyNode, reader: RpcChainReader, breakage: Breakage
 ) -> None:
@@ -470,12 +473,12 @@ async def test_receipts_come_in_the_order_asked_for_with_none_for_the_unknown(
     first = height(ground) + 1
     pay_some(ground, 3)
     chunk = await search(reader, ground, first, first + 2)
-    hashes = [one.tx_hash for one in chunk.logs]
+    hashes = [item.tx_hash for item in chunk.logs]
 
     told = await reader.fetch_receipts(NODE, [hashes[2], bytes(32), *hashes])
 
     assert told[1] is None
-    assert [one.tx_hash if one else None for one in told] == [hashes[2], None, *hashes]
+    assert [item.tx_hash if item else None for item in told] == [hashes[2], None, *hashes]
     for log, receipt in zip(chunk.logs, told[2:], strict=True):
         assert receipt
         assert receipt.logs == (log,)  # and not the token's own
@@ -491,7 +494,7 @@ async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: RpcChainReade
     [told] = await reader.fetch_receipts(NODE, [raw(tx_hash)])
 
     assert told
-    assert [one.refund_id for one in told.refunds] == [REFUND]
+    assert [refund.refund_id for refund in told.refunds] == [REFUND]
 
 
 async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: RpcChainReader) -> None:
@@ -696,7 +699,7 @@ async def test_a_reorganized_block_has_another_hash(anvil: Binary, tmp_path: Pat
     assert [one == other for one, other in zip(before, after, strict=True)] == 4 * [True] + 2 * [
         False
     ]
-    assert [one.number for one in after if one] == list(range(6))
+    assert [item.number for item in after if item] == list(range(6))
     await reader.close()
     evm.close()
     chain.stop()

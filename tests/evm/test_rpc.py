@@ -141,7 +141,7 @@ async def test_the_log_tells_once_that_an_endpoint_fails_and_once_that_it_is_bac
         clock.now_s += 60
         await reader.fetch_block(NODE, 1)
 
-    told = [(one["event"], one.get("kind"), one["endpoint"]) for one in lines]
+    told = [(line["event"], line.get("kind"), line["endpoint"]) for line in lines]
     assert told == [
         ("chain_endpoint_failed", "connection", NODE),
         ("chain_endpoint_recovered", None, NODE),
@@ -150,7 +150,7 @@ async def test_the_log_tells_once_that_an_endpoint_fails_and_once_that_it_is_bac
 
 
 FAULTS = [
-    *(Faults(broken=1.0, breakages=[one]) for one in Breakage),
+    *(Faults(broken=1.0, breakages=[item]) for item in Breakage),
     Faults(off=True),
     Faults(network_id=5),
     Faults(no_finalized=True),
@@ -183,7 +183,7 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
         assert error.__cause__ is None
     port = node.url.split(":")[2].split("/")[0]
     for secret in ("a-key-that-is-secret", "key-too", "http://", f":{port}"):
-        assert [one for one in told if secret in one.replace(__file__, "")] == []
+        assert [item for item in told if secret in item.replace(__file__, "")] == []
     await reader.close()
 
 
@@ -253,11 +253,11 @@ async def test_a_single_answer_that_is_wrong_is_no_answer(say: Any) -> None:
 
 
 BATCHES = {
-    "one too few": lambda calls: [said(one, None) for one in calls[1:]],
-    "one too many": lambda calls: [said(one, None) for one in [*calls, {"id": 10_000}]],
-    "one twice": lambda calls: [said(one, None) for one in [calls[0], *calls[:-1]]],
-    "one twice along with all": lambda calls: [said(one, None) for one in [calls[0], *calls]],
-    "one foreign": lambda calls: [said(one, None) for one in [*calls[:-1], {"id": 10_000}]],
+    "one too few": lambda calls: [said(call, None) for call in calls[1:]],
+    "one too many": lambda calls: [said(item, None) for item in [*calls, {"id": 10_000}]],
+    "one twice": lambda calls: [said(item, None) for item in [calls[0], *calls[:-1]]],
+    "one twice along with all": lambda calls: [said(item, None) for item in [calls[0], *calls]],
+    "one foreign": lambda calls: [said(item, None) for item in [*calls[:-1], {"id": 10_000}]],
     "one object": lambda calls: said(calls[0], None),
 }
 
@@ -271,12 +271,12 @@ async def test_a_batch_that_is_not_answered_one_to_one_is_no_answer(say: Any) ->
 
 async def test_answers_of_a_batch_may_come_in_any_order() -> None:
     def backwards(calls: list[dict[str, Any]]) -> list[Any]:
-        return [said(one, _receipt(one["params"][0])) for one in reversed(calls)]
+        return [said(call, _receipt(call["params"][0])) for call in reversed(calls)]
 
     async with saying(backwards) as reader:
         told = await reader.fetch_receipts(NODE, HASHES)
 
-    assert [one.tx_hash for one in told if one] == HASHES
+    assert [item.tx_hash for item in told if item] == HASHES
 
 
 async def test_a_batch_is_never_larger_than_a_hundred() -> None:
@@ -284,7 +284,7 @@ async def test_a_batch_is_never_larger_than_a_hundred() -> None:
 
     def count(calls: list[dict[str, Any]]) -> list[Any]:
         sizes.append(len(calls))
-        return [said(one, None) for one in calls]
+        return [said(call, None) for call in calls]
 
     async with saying(count) as reader:
         assert await reader.fetch_transactions(NODE, 25 * HASHES) == 250 * [None]
@@ -337,13 +337,13 @@ async def test_an_answer_that_is_too_large_is_asked_for_in_parts(ground: Ground)
 
     def large(calls: list[dict[str, Any]]) -> Any:
         sizes.append(len(calls))
-        told = [said(one, {**_receipt(one["params"][0]), "bloom": 600 * "0"}) for one in calls]
+        told = [said(call, {**_receipt(call["params"][0]), "bloom": 600 * "0"}) for call in calls]
         return told if len(calls) > 1 else told[0]
 
     async with saying(large, config=SMALL) as reader:
         told = await reader.fetch_receipts(NODE, HASHES)
 
-    assert [one.tx_hash for one in told if one] == HASHES
+    assert [item.tx_hash for item in told if item] == HASHES
     assert max(sizes[2:]) <= 3
 
 
@@ -358,7 +358,7 @@ async def test_a_single_answer_that_is_too_large_is_given_up() -> None:
 THROTTLED = [
     lambda calls: refusal(calls[0], "slow down", code=429),
     lambda _: refusal(None, "Too Many Requests"),
-    lambda calls: [refusal(one, "exceeded its compute units per second") for one in calls],
+    lambda calls: [refusal(call, "exceeded its compute units per second") for call in calls],
 ]
 
 

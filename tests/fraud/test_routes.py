@@ -52,7 +52,7 @@ def edge(country: str | None = None, address: str | None = None) -> dict[str, st
 async def decisions(api: Api) -> list[tuple[str | None, int]]:
     """List the denials with their rules, oldest first."""
     listed = await api.world.perform(ListFraudDecisions(limit=100))
-    return [(one.payment_id, one.rule_id) for one in reversed(listed)]
+    return [(item.payment_id, item.rule_id) for item in reversed(listed)]
 
 
 async def test_a_denial_is_the_envelope_alone_and_creates_nothing(api: Api) -> None:
@@ -109,7 +109,7 @@ async def test_the_highest_score_decides_and_the_oldest_of_equals(api: Api) -> N
 
 
 async def test_rules_of_another_merchant_do_not_hold(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     await add(api, "PAYER", "buyer-1", merchant_id=other.merchant.id)
     await add(api, "PAYER_VELOCITY", count_max=1, window_s=60, merchant_id=other.merchant.id)
     await add(api, "COUNTRY", "DE", merchant_id=other.merchant.id)
@@ -182,7 +182,7 @@ async def test_a_payer_creates_so_many_payments_within_a_time_and_no_more(api: A
     assert [(await api.create()).status for _ in range(2)] == [201, 201]
     assert fds(await api.create())["code"] == "VELOCITY_EXCEEDED"
     assert (await api.create(payer_uid="Buyer-1")).status == 201
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     headers = api.bearer(other.api_key) | {"Idempotency-Key": str(uuid4())}
     body = {"currency": "THB", "amount": "10", "payer_uid": "buyer-1"}
     assert (await api.send("POST", "/v1/payments", json=body, headers=headers)).status == 201
@@ -241,11 +241,11 @@ async def test_of_many_selections_at_once_an_address_gets_no_more_than_the_limit
         *(
             api.send(
                 "POST",
-                f"/v1/checkout/{one.json['checkout_id']}/quotes",
+                f"/v1/checkout/{item.json['checkout_id']}/quotes",
                 json={"payment_method_id": api.world.card},
                 headers=edge(None, "192.0.2.7"),
             )
-            for one in created
+            for item in created
         )
     )
     assert sum("quote" in answer.json for answer in answers) == 3
@@ -286,7 +286,7 @@ async def test_every_checkout_route_and_the_page_deny_and_leak_nothing(api: Api)
         assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         told.add(page.body)
     for text in ("1590", "THB", "Nimbus", "A-1", "secret@", "buyer-1", checkout_id, "pay_"):
-        assert not [one for one in told if text.encode() in one], text
+        assert not [item for item in told if text.encode() in item], text
     assert (await api.get(created.json["id"])).body == before
     assert api.world.gateway.created == []
     assert (await payment_of(api, created)).payer_email == "secret@example.com"

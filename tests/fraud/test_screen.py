@@ -29,7 +29,7 @@ from payintent.payments.new_store import NewPayment
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent.worker import prune
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 _DAY_S = 24 * 3600
@@ -110,7 +110,7 @@ async def test_all_who_wait_for_what_is_old_share_one_reading(
     await world.perform(_payer())
     books = await asyncio.gather(*(known.get_rules() for _ in range(20)))
     assert books[0]
-    assert all(one is books[0] for one in books)
+    assert all(book is books[0] for book in books)
 
 
 async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
@@ -119,8 +119,8 @@ async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
     await ended.close()
     known = PolicyCache(ended, 1.0)
     told = await asyncio.gather(*(known.get_rules() for _ in range(20)), return_exceptions=True)
-    assert {type(one) for one in told} == {StorageUnavailableError}
-    assert len({id(one) for one in told}) == 1
+    assert {type(item) for item in told} == {StorageUnavailableError}
+    assert len({id(item) for item in told}) == 1
 
 
 async def test_a_reading_goes_on_though_whoever_asked_first_has_left(
@@ -154,9 +154,9 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
     """Staged: the first keeps its count uncommitted, and the second waits and counts it too."""
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
     digest = world.service.encryption.digest(f"payer:{world.merchant_id}:buyer-1")
-    async with held(world, lambda tx: fraud_store.lock_counter(tx, digest)) as first:
+    async with hold_transaction(world, lambda tx: fraud_store.lock_counter(tx, digest)) as first:
         second = asyncio.create_task(world.service.fraud_screening.create_payment(world.request()))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await world.create()
         await first.commit()
         with pytest.raises(FraudDeniedError):
@@ -167,10 +167,10 @@ async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: Wo
     request = world.request()
     ids = world.id_generator
     new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
-    async with held(world, lambda tx: new_payments.create(tx, new)) as first:
+    async with hold_transaction(world, lambda tx: new_payments.create(tx, new)) as first:
         await world.perform(_payer())
         denied = asyncio.create_task(world.service.fraud_screening.create_payment(request))
-        await until_waiting(world, denied)
+        await wait_until_blocked(world, denied)
         await first.commit()
         created = await denied
     assert (created.payment.id, created.replayed) == (new.id, True)
@@ -187,9 +187,11 @@ async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: 
         denial=msgspec.json.encode(denial).decode(),
     )
     take = (world.merchant_id, OPERATION, request.key, first)
-    async with held(world, lambda tx: idempotency_store.claim_key(tx, *take)) as denying:
+    async with hold_transaction(
+        world, lambda tx: idempotency_store.claim_key(tx, *take)
+    ) as denying:
         creating = asyncio.create_task(world.service.fraud_screening.create_payment(request))
-        await until_waiting(world, creating)
+        await wait_until_blocked(world, creating)
         await denying.commit()
         with pytest.raises(FraudDeniedError) as denied:
             await creating

@@ -113,7 +113,7 @@ async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five
 async def test_the_way_back_asks_nobody_while_the_account_has_no_call_left(world: World) -> None:
     two_calls_at_once(world)
     first, second = [(await world.select(await world.create())).session for _ in range(2)]
-    assert [await come_back(world, one.id) for one in (first, second)] == [0, 0]
+    assert [await come_back(world, item.id) for item in (first, second)] == [0, 0]
     assert world.gateway.inquired == []
 
 
@@ -145,7 +145,7 @@ async def test_a_selection_without_a_call_left_leaves_nothing_and_calls_nobody(
     assert (refused.value.code, refused.value.retry_after_s) == (ErrorCode.RATE_LIMITED, 1)
     assert len(world.gateway.created) == 2
     assert await world.rows("SELECT 1 FROM session WHERE payment_id = $1", payment.id) == []
-    other = await world.other_account("http://other.test", signing_secret="another")
+    other = await world.add_account("http://other.test", signing_secret="another")
     await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", other, world.card)
     assert (await world.select(payment)).payment.status == "PROCESSING"
 
@@ -166,7 +166,7 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
     first, second = (BuyerCalls(database, RateLimit(2, 4), {"local"}) for _ in range(2))
 
     async def allowed() -> list[bool]:
-        return [await one.allow(make_buyer_call(account)) for one in (first, second, first)]
+        return [await item.allow(make_buyer_call(account)) for item in (first, second, first)]
 
     assert await allowed() == [True, True, True]
     assert await allowed() == [True, False, False]

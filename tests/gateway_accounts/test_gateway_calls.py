@@ -65,7 +65,7 @@ def about(payment: Payment, account_id: int) -> GatewayCall:
 
 async def ask(world: World, accounts: GatewayAccounts, payment: Payment, url: str) -> int:
     """Inquire at a new account with this URL; return the account's id."""
-    account_id = await world.other_account(url, api_key=SECRET, signing_secret=SECRET)
+    account_id = await world.add_account(url, api_key=SECRET, signing_secret=SECRET)
     call = about(payment, account_id)
     ref = GatewaySessionRef(
         session_id=call.subject_id,

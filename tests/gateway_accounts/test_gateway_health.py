@@ -35,7 +35,7 @@ from tests.refunds.refund_gateway import GONE, SILENT
 from tests.refunds.refunding import asked, auto_refund, paid, work
 from tests.support.clock import StoppedClock
 from tests.support.fakes import FakeGateway, accept
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import World
 
 SESSIONS, REFUNDS = GatewayChannel.SESSIONS, GatewayChannel.REFUNDS
@@ -180,7 +180,7 @@ async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
     world.service.accounts.log._monotonic = clock.monotonic
     payments = [await world.create() for _ in range(BUSY_CALLS_MIN + FAILURES_MAX)]
     selecting = [asyncio.create_task(world.select(payment)) for payment in payments]
-    await until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
+    await wait_until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
     await clock.move(round(SLOW_WHEN_BUSY_S * 1000))
     gateway.hold.set()
     await asyncio.gather(*selecting)  # each of them was answered, and is selected
@@ -237,7 +237,7 @@ async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> 
     await processes.trip()
     assert await processes.is_down(REFUNDS) == (False, False)
     assert await processes.admitted(processes.first, REFUNDS)
-    other = await processes.world.other_account("http://other.test", signing_secret="another")
+    other = await processes.world.add_account("http://other.test", signing_secret="another")
     assert await processes.first.allows_request(other, SESSIONS)
     for _ in range(FAILURES_MAX):
         await processes.second.record_result(processes.world.account_id, REFUNDS, SILENT)
@@ -249,11 +249,11 @@ async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> 
 async def test_after_the_pause_one_may_try_and_the_others_wait_for_it(processes: Processes) -> None:
     await processes.trip()
     await processes.move(PAUSE_S)
-    tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
+    tries = [processes.admitted(item) for item in (processes.first, processes.second) * 4]
     assert sum(await asyncio.gather(*tries)) == 1
     assert await processes.is_down() == (True, True)
     await processes.move(PROBE_S)  # who tried has died
-    tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
+    tries = [processes.admitted(item) for item in (processes.first, processes.second) * 4]
     assert sum(await asyncio.gather(*tries)) == 1
 
 
@@ -264,7 +264,7 @@ async def test_an_answer_ends_the_outage_for_all(processes: Processes) -> None:
     await processes.second.record_result(processes.world.account_id, SESSIONS, ANSWER)
     assert await processes.is_down() == (False, False)
     assert await processes.world.rows("SELECT 1 FROM gateway_outage") == []
-    tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
+    tries = [processes.admitted(item) for item in (processes.first, processes.second) * 4]
     assert all(await asyncio.gather(*tries))
 
 
@@ -309,7 +309,7 @@ async def test_many_silences_at_once_in_one_process_are_one_outage(processes: Pr
 
 async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> None:
     both = (processes.first, processes.second)
-    await asyncio.gather(*(processes.fail(one, FAILURES_MAX) for one in both))
+    await asyncio.gather(*(processes.fail(item, FAILURES_MAX) for item in both))
     [row] = await processes.world.rows("SELECT trips FROM gateway_outage")
     assert row["trips"] == 1
 
@@ -318,10 +318,10 @@ async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> N
 
 
 async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
-    seen = await world.see(payment)
+    seen = await world.read(payment)
     ask = QuoteQuery(restrictions=await service.policies.get_restrictions())
     quote_list = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
-    return [one.payment_method_id for one in quote_list.quotes]
+    return [quote.payment_method_id for quote in quote_list.quotes]
 
 
 async def silent_selections(world: World) -> None:
@@ -368,7 +368,7 @@ async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unaske
     world.gateway.created.clear()
     world.gateway.asked.clear()
     world.gateway.answer_create, world.gateway.hold = accept, asyncio.Event()
-    tasks = [asyncio.create_task(world.select(one)) for one in made]
+    tasks = [asyncio.create_task(world.select(item)) for item in made]
     await world.gateway.asked.wait()
     done, waiting = await asyncio.wait(
         tasks, timeout=PATIENCE_S, return_when=asyncio.FIRST_EXCEPTION
@@ -376,8 +376,8 @@ async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unaske
     while len(waiting) > 1:
         more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
         done |= more
-    errors = [one.exception() for one in done]
-    assert [getattr(one, "code", None) for one in errors] == [ErrorCode.PG_NOT_AVAILABLE] * 3
+    errors = [item.exception() for item in done]
+    assert [getattr(error, "code", None) for error in errors] == [ErrorCode.PG_NOT_AVAILABLE] * 3
     world.gateway.hold.set()
     [first] = waiting
     assert (await first).payment.status == "PROCESSING"
@@ -387,7 +387,7 @@ async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unaske
 
 @pytest.mark.usefixtures("clock")
 async def test_another_account_is_offered_through_an_outage(world: World) -> None:
-    account_id = await world.other_account("http://other.test", signing_secret="another")
+    account_id = await world.add_account("http://other.test", signing_secret="another")
     await world.rows(
         "UPDATE payment_method SET account_id = $1 WHERE id = $2", account_id, world.transfer
     )
@@ -424,4 +424,4 @@ async def test_refunds_wait_through_an_outage_and_go_on_after_it(
         while {await world.status(payment) for payment in made} != {"REFUNDED"}:
             await clock.move(round(UNSENT_DELAY_MAX_S * 1000) + 1)
             await work(world)
-    assert len({one.refund_id for one in world.gateway.refunds[FAILURES_MAX:]}) == len(made)
+    assert len({refund.refund_id for refund in world.gateway.refunds[FAILURES_MAX:]}) == len(made)

@@ -50,7 +50,7 @@ async def test_the_page_names_the_present_origin_of_the_test_gateway(side: Api, 
     async with move() as moved:
         page = await moved.send("GET", f"/c/{created.json['checkout_id']}")
         policy = page.headers["Content-Security-Policy"]
-        [sources] = [one for one in policy.split("; ") if one.startswith("form-action")]
+        [sources] = [item for item in policy.split("; ") if item.startswith("form-action")]
         assert set(sources.split()[1:]) <= {"'self'", moved.base}
         assert (
             await moved.world.service.accounts.get_page_origin(side.world.account_id) == moved.base
@@ -76,6 +76,8 @@ async def test_a_session_of_before_leads_to_the_present_card_page_and_back(
 
 async def test_a_new_test_account_holds_no_address_of_ours(side: Api) -> None:
     [account] = [
-        one for one in await side.world.perform(ListAccounts()) if one.id == side.world.account_id
+        item
+        for item in await side.world.perform(ListAccounts())
+        if item.id == side.world.account_id
     ]
     assert parse_web_origin(account.base_url) is None

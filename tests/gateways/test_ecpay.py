@@ -103,7 +103,7 @@ async def test_the_form_says_exactly_what_was_frozen(stage: Stage) -> None:
 async def test_a_trades_number_has_twenty_characters_of_many_sessions_each(stage: Stage) -> None:
     known = {(await stage.created(stage.request())).reference for _ in range(50)}
     assert len(known) == 50
-    assert all(len(one) == 20 and one.isascii() and one.isalnum() for one in known)
+    assert all(len(item) == 20 and item.isascii() and item.isalnum() for item in known)
 
 
 async def test_the_pages_may_be_elsewhere_than_the_operations(stage: Stage) -> None:
@@ -192,8 +192,8 @@ async def test_an_order_that_nobody_brought_is_absent_and_one_that_was_is_open(
         state=GatewaySessionState.ABSENT
     )
     session = await stage.brought()
-    for one in (session, replace(session, reference=None)):
-        assert await stage.gateway.inquire(stage.account, one) == OPEN
+    for item in (session, replace(session, reference=None)):
+        assert await stage.gateway.inquire(stage.account, item) == OPEN
 
 
 async def test_an_unpaid_order_is_given_up_an_hour_after_it_was_opened(stage: Stage) -> None:

@@ -254,7 +254,7 @@ async def asked_of(
     script = Script(trade_of(session), said, urlencode(done).encode(), acts=acts)
     async with scripted(script) as account:
         answer = await stage.gateway.refund(account, refund_of(session, HELD, amount_minor))
-    return "".join(one["Action"] for one in acts), answer
+    return "".join(item["Action"] for item in acts), answer
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from payintent.service import open_service
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support.example_package import MODULE, lay_out_example
 from tests.support.listening import listening
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import ACTOR, free_port
 
 _CARD = "4242424242424242"
@@ -66,7 +66,7 @@ async def test_a_buyer_pays_by_the_gateway_of_an_installed_package(settings: Set
                 found = await _send(client, "GET", f"{base}/payments/{made['id']}", headers=headers)
                 return found["status"] == "PAID"
 
-            await until(status, "the gateway's callback makes it PAID")
+            await wait_until(status, "the gateway's callback makes it PAID")
             app.on_stop()
 
 

@@ -446,7 +446,7 @@ async def test_three_wordings_are_one_callback(
 ) -> None:
     await paid_with(shop, await opened(gateway, account, request_), "4000009900000020")
     received = await merchant.wait_for(3)
-    callbacks = [gateway.parse_callback(account, as_callback(one)) for one in received]
+    callbacks = [gateway.parse_callback(account, as_callback(item)) for item in received]
     assert callbacks[0] == callbacks[1] == callbacks[2]
 
 

@@ -450,7 +450,7 @@ async def test_a_refund_that_stands_at_stripe_is_not_asked_for_again(
     stripe.say(page(refund(None), refund(asked.refund_id, status="pending")))
     report = await gateway.refund(stripe.account, asked)
     assert report == RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
-    assert [one.method for one in stripe.asked] == ["GET"]
+    assert [item.method for item in stripe.asked] == ["GET"]
 
 
 async def test_a_refund_is_not_asked_for_while_nobody_says_whether_it_stands(
@@ -458,7 +458,7 @@ async def test_a_refund_is_not_asked_for_while_nobody_says_whether_it_stands(
 ) -> None:
     stripe.say(b"out of order", 500)
     assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
-    assert [one.method for one in stripe.asked] == ["GET"]
+    assert [item.method for item in stripe.asked] == ["GET"]
 
 
 async def test_a_refund_is_looked_for_on_every_page_whoever_else_refunded(
@@ -517,7 +517,7 @@ async def test_money_that_the_account_does_not_know_is_another_accounts_and_a_pe
     assert await gateway.inquire_refund(stripe.account, wanted()) == elsewhere
     stripe.refuse(404, code="resource_missing")
     assert await gateway.refund(stripe.account, wanted()) == elsewhere
-    assert {one.method for one in stripe.asked} == {"GET"}
+    assert {item.method for item in stripe.asked} == {"GET"}
     stripe.say(page())
     stripe.refuse(404, code="resource_missing")
     assert await gateway.refund(stripe.account, wanted()) == elsewhere

@@ -167,7 +167,7 @@ async def test_a_page_is_asked_for_by_its_span_and_where_the_last_one_ended(
     stripe.say(page())
     found = await gateway.list_movements(stripe.account, DAY, DAY + timedelta(days=1), None)
     assert not isinstance(found, OutcomeUnknown)
-    assert ([one.reference for one in found.movements], found.after) == (["pi_1"], "txn_2")
+    assert ([item.reference for item in found.movements], found.after) == (["pi_1"], "txn_2")
     last = await gateway.list_movements(stripe.account, DAY, DAY + timedelta(days=1), found.after)
     assert not isinstance(last, OutcomeUnknown)
     assert (last.movements, last.after) == ([], None)

@@ -439,10 +439,10 @@ async def test_what_is_in_progress_is_authorising_and_then_captured(
             await buyer.press(await create(gateway, account, order), card=IN_PROGRESS)
             received = await merchant.wait_for(2)
         report = await gateway.inquire(account, ref(order))
-    told = [gateway.parse_callback(account, calling(one.body)) for one in received]
-    by_state = {one.report.state: one for one in told if one.report}
+    told = [gateway.parse_callback(account, calling(item.body)) for item in received]
+    by_state = {item.report.state: item for item in told if item.report}
     assert set(by_state) == {GatewaySessionState.AUTHORISING, GatewaySessionState.CAPTURED}
-    assert len({one.id for one in told}) == 2
+    assert len({item.id for item in told}) == 2
     assert by_state[GatewaySessionState.CAPTURED].report == report
 
 
@@ -796,7 +796,7 @@ def test_a_notification_is_acknowledged_with_plain_words(gateway: TwoC2pGateway)
 def test_an_invoice_number_fits_a_qr_payment_and_is_ours_alone() -> None:
     numbers = {invoice_no(uuid4()) for _ in range(1_000)}
     assert len(numbers) == 1_000
-    assert all(len(one) == 20 and one.isascii() and one.isalnum() for one in numbers)
+    assert all(len(number) == 20 and number.isascii() and number.isalnum() for number in numbers)
     assert invoice_no(UUID(int=0)) == "0" * 20
 
 

@@ -205,7 +205,7 @@ def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
         return jws.serialize_compact({"alg": signing}, inner, gateway, [signing])
 
     assert verify_and_decrypt(sealed("PS256", *SEALING), OURS) == CONTENT
-    for one in (
+    for item in (
         sealed("RS256", *SEALING),
         sealed("PS512", *SEALING),
         sealed("PS256", "RSA-OAEP-256", "A256GCM"),
@@ -213,7 +213,7 @@ def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
         sealed("PS256", *SEALING, zip="DEF"),  # what is small outside might be huge inside
     ):
         with pytest.raises(InvalidTokenError):
-            verify_and_decrypt(one, OURS)
+            verify_and_decrypt(item, OURS)
 
 
 def test_the_gateways_public_key_is_no_shared_secret() -> None:

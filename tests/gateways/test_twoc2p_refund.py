@@ -110,8 +110,8 @@ def opened(asked: list[bytes]) -> list[dict[str, str]]:
     """Return the fields of each sealed request."""
     merchant, own = read_public(pair(MERCHANT)[1]), read_private(pair("gateway")[0])
     sent: list[dict[str, str]] = []
-    for one in asked:
-        head, _, body = one.partition(b"\r\n\r\n")
+    for item in asked:
+        head, _, body = item.partition(b"\r\n\r\n")
         assert head.startswith(b"POST /PaymentAction/2.0/action HTTP/1.1\r\n")
         assert b"Content-Type: text/plain\r\n" in head
         root = ET.fromstring(envelope.unseal(body.decode(), merchant, own))  # noqa: S314 - ours
@@ -281,7 +281,7 @@ async def test_keys_that_cannot_be_read_send_nothing(gateway: TwoC2pGateway) -> 
 
 
 def listed(*refunds: str, **fields: str) -> bytes:
-    items = "".join(f"<refund {one}/>" for one in refunds)
+    items = "".join(f"<refund {refund}/>" for refund in refunds)
     return answer(f"<refundList>{items}</refundList>", processType="RS", **{"status": "S"} | fields)
 
 
@@ -369,7 +369,7 @@ async def test_a_repeated_refund_is_not_declined_if_the_first_request_may_be_lis
     gateway: TwoC2pGateway, listing: bytes, was_sent_before: bool, declined: bool
 ) -> None:
     refusal = answer(respCode="13", status="")
-    said = [reply("200 OK", one, "Connection: close") for one in (refusal, listing)]
+    said = [reply("200 OK", item, "Connection: close") for item in (refusal, listing)]
     async with speaking(said) as nobody:
         report = await gateway.refund(account_at(nobody), wish(was_sent_before=was_sent_before))
     if declined:

@@ -43,8 +43,8 @@ class FaultProxy:
         ]
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for one in both:
-            one.cancel()
+        for item in both:
+            item.cancel()
         await asyncio.gather(*both, return_exceptions=True)
         for end in (writer, to_database):
             end.transport.abort()

@@ -264,14 +264,14 @@ def test_addresses_do_not_spend_each_others_and_nobody_spends_nothing() -> None:
 
 def test_of_ipv6_a_whole_network_is_one_caller() -> None:
     limiter, _ = _limiter(per_s=1, burst=3)
-    assert sum(_passed(limiter, f"2001:db8::{one:x}", 1) for one in range(10)) == 3
+    assert sum(_passed(limiter, f"2001:db8::{item:x}", 1) for item in range(10)) == 3
     assert _passed(limiter, "2001:db8:0:1::1", 5) == 3
 
 
 def test_addresses_whose_bucket_is_full_again_are_forgotten() -> None:
     limiter, clock = _limiter(per_s=1_000, burst=1)
-    for one in range(20_500):
-        limiter.take_token(f"10.{one >> 16}.{one >> 8 & 255}.{one & 255}")
+    for item in range(20_500):
+        limiter.take_token(f"10.{item >> 16}.{item >> 8 & 255}.{item & 255}")
         clock.now += 0.01
     assert len(limiter._buckets._full_at) <= 20_000
 
@@ -354,7 +354,7 @@ async def test_a_rule_on_addresses_takes_an_unreadable_one_for_a_listed_one(
 
 
 async def test_a_rule_of_another_merchant_takes_no_unreadable_address(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     created = await api.create()
     path = f"/v1/checkout/{created.json['checkout_id']}"
     listed = AddFraudRule(

@@ -13,12 +13,12 @@ _REASONS = ("missing", "malformed", "unknown", "wrong_secret")
 
 def _counts(holder: str) -> list[float]:
     labels = ({"holder": holder, "reason": reason} for reason in _REASONS)
-    return [REGISTRY.get_sample_value(_NAME, one) or 0 for one in labels]
+    return [REGISTRY.get_sample_value(_NAME, label) or 0 for label in labels]
 
 
 async def _fail(api: Api, path: str, prefix: str, public_id: str) -> list[float]:
     secret = "s" * api_key.SECRET_CHARS
-    keys = (api_key.make_api_key(prefix, one, secret).text for one in ("0" * 8, public_id))
+    keys = (api_key.make_api_key(prefix, item, secret).text for item in ("0" * 8, public_id))
     holder = "operator" if prefix == api_key.OPERATOR else "merchant"
     before = _counts(holder)
     for text in ("", "nonsense", *keys):

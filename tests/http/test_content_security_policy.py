@@ -278,4 +278,4 @@ async def test_a_page_weighs_little_and_needs_few_requests(api: Api, status: str
 async def test_the_scripts_of_a_page_weigh_little(api: Api, names: list[str]) -> None:
     api._client._auto_decompress = False
     answers = [await api.send("GET", static_url(name), headers=GZIP) for name in names]
-    assert sum(len(one.body) for one in answers) <= JS_BYTES_MAX
+    assert sum(len(answer.body) for answer in answers) <= JS_BYTES_MAX

@@ -17,7 +17,7 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.version import API_VERSION, VERSION, read_commit
 from tests.http.fault_proxy import FaultProxy
 from tests.support.arrange import cancel, count, document, post, quotes, refusal
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
@@ -121,7 +121,7 @@ async def test_refusals_of_a_second_are_logged_though_no_more_follow() -> None:
     with capture_logs(processors=[_add_ids]) as lines:
         for _ in range(5):
             log.record(ErrorCode.SERVICE_UNAVAILABLE, "away")
-        await until(lambda: len(lines) == 2, "the second line")
+        await wait_until(lambda: len(lines) == 2, "the second line")
     assert [line["count"] for line in lines] == [1, 4]
     assert [line.get("request_id") for line in lines] == ["of-the-first-request", None]
 
@@ -215,7 +215,7 @@ class _holding:  # noqa: N801 - reads as what it does
         self._api, self._statement = api, statement
 
     async def __aenter__(self):
-        self._connection = await self._api.world.other_connection()
+        self._connection = await self._api.world.open_connection()
         self._transaction = self._connection.transaction()
         await self._transaction.start()
         await self._connection.execute(self._statement)

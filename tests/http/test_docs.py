@@ -107,9 +107,9 @@ async def test_the_reference_has_every_operation_event_code_and_shape(api: Api) 
         for said in item.values():
             if isinstance(said, dict):
                 assert said["operationId"] in anchors
-    for one in read_openapi_document()["x-error-codes"]:
-        assert f"error-{one['code']}" in anchors
-        assert one["condition"].split("`")[0].replace("'", "&#39;")[:20] in body.replace(
+    for entry in read_openapi_document()["x-error-codes"]:
+        assert f"error-{entry['code']}" in anchors
+        assert entry["condition"].split("`")[0].replace("'", "&#39;")[:20] in body.replace(
             "'", "&#39;"
         )
     for name in ("Payment", "Checkout", "Quote", "Catalog", "Denial", "ApiError"):

@@ -17,7 +17,7 @@ from payintent.http.listeners import stop_listening
 from payintent.http.server import DrainingServer, make_server
 from payintent.runtime.settings import Settings
 from tests.http.wire import Wire
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.serving import app_of
 from tests.support.world import World, free_port
 
@@ -112,7 +112,9 @@ async def test_an_answer_under_way_says_that_it_is_the_connections_last(
             async with locking.transaction():
                 await locking.execute("LOCK TABLE payment IN ACCESS EXCLUSIVE MODE")
                 await wire.send(running.create())
-                await until(lambda: running.server.server_state.tasks, "the request is under way")
+                await wait_until(
+                    lambda: running.server.server_state.tasks, "the request is under way"
+                )
                 running.drain()
             answer = await wire.answer(PATIENCE_S)
     finally:
@@ -127,7 +129,7 @@ async def test_what_was_connected_at_the_very_last_is_answered_before_the_proces
     async with Wire(running.base) as last:
         running.drain()
         ending = asyncio.create_task(running.server.shutdown())
-        await until(lambda: not running.server.servers[0].is_serving(), "it listens no more")
+        await wait_until(lambda: not running.server.servers[0].is_serving(), "it listens no more")
         await last.send(running.create())
         answer = await last.answer(PATIENCE_S)
         assert answer is not None

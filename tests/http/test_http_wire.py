@@ -68,7 +68,7 @@ async def test_requests_that_two_servers_could_read_differently_are_refused_whol
     for name, (headers, body) in _SMUGGLED.items():
         async with Wire(api.base) as wire:
             await wire.send(_create(api, headers + b"\r\n", body + _SECOND))
-            told[name] = [one.status for one in await wire.answers()]
+            told[name] = [answer.status for answer in await wire.answers()]
     assert told == {name: [400] for name in _SMUGGLED}
     assert await count(api) == 0
 
@@ -206,7 +206,9 @@ async def test_what_is_neither_header_nor_body_has_an_end_too(api: Api, endless:
         piece = (b"0" if endless[0:2] == b"00" else b"a") * 16 * _KIB
         for _ in range(64):
             await wire.send(piece)
-        assert [one.status for one in await wire.answers() if one.status not in {400, 431}] == []
+        assert [
+            answer.status for answer in await wire.answers() if answer.status not in {400, 431}
+        ] == []
     assert await count(api) == 0
 
 
@@ -265,4 +267,4 @@ async def test_requests_sent_in_one_go_are_answered_in_their_order(api: Api) -> 
     last = _HEALTH + b"Connection: close\r\n\r\n"
     async with Wire(api.base) as wire:
         await wire.send(_SECOND + missing + last)
-        assert [one.status for one in await wire.answers()] == [200, 404, 200]
+        assert [answer.status for answer in await wire.answers()] == [200, 404, 200]

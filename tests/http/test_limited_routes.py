@@ -150,8 +150,8 @@ async def test_a_replay_spends_the_read_limit_and_gives_the_create_back(api: Api
     key = str(uuid4())
     assert told(await api.create(key)) == ("create", 9)
     replayed = [await api.create(key) for _ in range(3)]
-    assert {one.status for one in replayed} == {201}
-    assert [told(one) for one in replayed] == [("read", 9), ("read", 8), ("read", 7)]
+    assert {item.status for item in replayed} == {201}
+    assert [told(item) for item in replayed] == [("read", 9), ("read", 8), ("read", 7)]
     assert told(await api.create()) == ("create", 8)
 
 
@@ -174,8 +174,8 @@ async def test_refused_creates_cannot_use_up_the_reads(api: Api) -> None:
     key = str(uuid4())
     await api.create(key)
     refused = [await api.create() for _ in range(30)]
-    assert {refusal(one) for one in refused} == {(429, "RATE_LIMITED")}
-    assert {told(one) for one in refused} == {("create", 0)}
+    assert {refusal(item) for item in refused} == {(429, "RATE_LIMITED")}
+    assert {told(item) for item in refused} == {("create", 0)}
     assert await left(api, READ) == 10
 
 
@@ -186,7 +186,7 @@ async def test_nobody_looks_keys_up_for_free_when_nothing_may_be_created(api: Ap
     answers = [await post(api, b"{") for _ in range(10)] + [await api.create(key)]
     assert [answer.status for answer in answers] == [400] * 10 + [429]
     assert refusal(answers[10]) == (429, "RATE_LIMITED")
-    assert {told(one) for one in answers} == {("create", 0)}
+    assert {told(answer) for answer in answers} == {("create", 0)}
 
 
 async def test_refusals_say_where_the_merchant_stands_too(api: Api) -> None:
@@ -199,7 +199,7 @@ async def test_refusals_say_where_the_merchant_stands_too(api: Api) -> None:
     )
     await api.world.perform(rule)
     payment_id = (await api.create()).json["id"]
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     await limit(api, CREATE, 20)
     await limit(api, READ, 20)
     await limit(api, READ, 20, other.merchant.id)
@@ -220,10 +220,12 @@ async def test_refusals_say_where_the_merchant_stands_too(api: Api) -> None:
         await api.send("POST", f"{path}/cancel", headers=api.bearer() | {"Idempotency-Key": "x"}),
         await api.send("GET", "/v1/payments?limit=0", headers=api.bearer()),
     ]
-    assert [one.status for one in creates] == [400, 422, 415, 200]
-    assert [one.status for one in reads] == [404, 403, 409, 400, 400, 400]
-    assert [told(one) for one in creates] == [("create", 19 - n) for n in range(4)]
-    assert [told(one) for one in reads if one.status != 403] == [("read", 19 - n) for n in range(5)]
+    assert [create.status for create in creates] == [400, 422, 415, 200]
+    assert [read.status for read in reads] == [404, 403, 409, 400, 400, 400]
+    assert [told(create) for create in creates] == [("create", 19 - n) for n in range(4)]
+    assert [told(read) for read in reads if read.status != 403] == [
+        ("read", 19 - n) for n in range(5)
+    ]
     assert told(reads[1]) == ("read", 19)
 
 
@@ -277,7 +279,7 @@ async def test_an_operators_limit_holds_at_once_and_so_does_its_end(api: Api) ->
 
 
 async def test_a_merchants_keys_share_and_merchants_do_not(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     second = (
         await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="b"))
     ).api_key

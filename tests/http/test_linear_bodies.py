@@ -20,7 +20,7 @@ import payintent
 from payintent.core.ids import PAYMENT_LINK, format_id
 from tests.payment_links.linking import make_link
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
-from tests.support.steps import HOSTILE, counted, filled, hostile
+from tests.support.steps import HOSTILE, count_steps, filled, hostile
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full
@@ -44,7 +44,7 @@ def _taking(routes: list[Any]) -> list[tuple[str, str]]:
 
 
 async def _lines(api: Api, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
-    with counted(_CODE) as lines:
+    with count_steps(_CODE) as lines:
         answer = await api.send(method, path, data=body, headers=headers)
     assert answer.status < 500, (path, answer.body[:200])
     return lines.count
@@ -79,7 +79,7 @@ def test_lines_that_grow_with_the_square_are_seen() -> None:
     exec(compile(source, f"{_CODE}/of_the_test.py", "exec"), names)  # noqa: S102
 
     def lines(size: int) -> int:
-        with counted(_CODE) as steps:
+        with count_steps(_CODE) as steps:
             names["scan"](b"x" * size)
         return steps.count
 

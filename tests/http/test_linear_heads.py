@@ -29,7 +29,7 @@ from payintent.runtime.settings import Settings
 from tests.console.visitor import signed_in
 from tests.portal.person import member
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
-from tests.support.steps import counted_scans, filled
+from tests.support.steps import count_scans, filled
 from tests.support.world import Api
 
 #: Each step of some hundred requests is counted, which is slow: minutes on a busy machine.
@@ -149,7 +149,7 @@ class _Heads:
     async def _steps(
         self, route: tuple[str, str], query: str, more: list[tuple[str, bytes]]
     ) -> int:
-        with counted_scans() as steps:
+        with count_scans() as steps:
             status = await self._send(*route, query, more)
         assert status < 500, (route, query[:50], status)
         return steps.count
@@ -203,9 +203,9 @@ def test_a_loop_that_scans_the_rest_of_a_text_is_seen() -> None:
             text.count("z")
 
     for scan in (unquote, find):
-        with counted_scans() as half:
+        with count_scans() as half:
             scan("\\1" * (_BYTES // 16))
-        with counted_scans() as whole:
+        with count_scans() as whole:
             scan("\\1" * (_BYTES // 8))
         assert whole.count > 2 * half.count + _SOME_STEPS
 

@@ -25,7 +25,7 @@ from payintent.runtime.settings import Settings
 from tests.console.visitor import Visitor
 from tests.operators.operator_calls import ask
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.tcp_server import TcpServer
 from tests.support.world import Answer, Api, World
 
@@ -113,7 +113,7 @@ async def buyers_are_served(api: Api, checkout_id: str) -> None:
 
 async def checkouts(api: Api, count: int, **changes: Any) -> list[str]:
     created = [await api.create(**changes) for _ in range(count)]
-    return [one.json["checkout_id"] for one in created]
+    return [item.json["checkout_id"] for item in created]
 
 
 async def test_a_gateway_that_hangs_takes_no_slot_of_another_buyer(
@@ -127,10 +127,10 @@ async def test_a_gateway_that_hangs_takes_no_slot_of_another_buyer(
         return await api.send("POST", f"/v1/checkout/{ours[number]}/quotes", json=body)
 
     async with waiting(_CROWD, select) as selecting:
-        await until(lambda: len(gateway.created) == _CROWD, "all wait for the gateway")
+        await wait_until(lambda: len(gateway.created) == _CROWD, "all wait for the gateway")
         await buyers_are_served(api, other)
         gateway.hold.set()
-        assert {one.status for one in await asyncio.gather(*selecting)} == {200}
+        assert {item.status for item in await asyncio.gather(*selecting)} == {200}
 
 
 async def test_a_gateway_that_hangs_when_asked_before_a_change_takes_no_slot(
@@ -155,10 +155,10 @@ async def test_a_gateway_that_hangs_when_asked_before_a_change_takes_no_slot(
         return await api.send("POST", f"/c/{ours[number]}/select", data=form)
 
     async with waiting(_CROWD, change) as changing:
-        await until(lambda: asked == _CROWD, "all wait for the gateway")
+        await wait_until(lambda: asked == _CROWD, "all wait for the gateway")
         await buyers_are_served(api, other)
         answer.set()
-        assert {one.status for one in await asyncio.gather(*changing)} <= {200, 303}
+        assert {item.status for item in await asyncio.gather(*changing)} <= {200, 303}
 
 
 async def test_a_host_of_pictures_that_hangs_takes_no_slot_of_a_buyer(
@@ -172,9 +172,9 @@ async def test_a_host_of_pictures_that_hangs_takes_no_slot_of_a_buyer(
         return await api.send("GET", f"/c/static/pictures/{name}.webp")
 
     async with waiting(PICTURES, get) as getting:
-        await until(lambda: bool(hanging.asked), "a fetch is under way")
+        await wait_until(lambda: bool(hanging.asked), "a fetch is under way")
         await buyers_are_served(api, other)
-        assert {one.status for one in await asyncio.gather(*getting)} == {404}
+        assert {item.status for item in await asyncio.gather(*getting)} == {404}
 
 
 @pytest.mark.parametrize("wait_s", [0.5])
@@ -199,10 +199,10 @@ async def test_while_gateway_and_pictures_of_one_merchant_hang_no_buyer_of_anoth
         name = pictures.make_name(f"{hanging.base}/{number}.png", api.world.merchant_id)
         return await api.send("GET", f"/c/static/pictures/{name}.webp")
 
-    new = await api.world.other_merchant()
+    new = await api.world.add_merchant()
     world = replace(api.world, merchant_id=new.merchant.id, api_key=new.api_key)
     async with waiting(3 * _CROWD, send), Api(api.base, world) as other:
-        await until(lambda: len(gateway.created) == _CROWD and hanging.asked, "all wait")
+        await wait_until(lambda: len(gateway.created) == _CROWD and hanging.asked, "all wait")
         for _ in range(_CROWD):
             [checkout_id] = await checkouts(other, 1)
             await buyers_are_served(other, checkout_id)
@@ -217,12 +217,12 @@ async def test_a_picture_whose_host_hangs_has_so_many_waiters(api: Api, hanging:
     name = api.world.service.pictures.make_name(f"{hanging.base}/book.png", 1)
     path = f"/c/static/pictures/{name}.webp"
     async with waiting(WAITERS_PER_PICTURE_MAX, lambda _: api.send("GET", path)) as getting:
-        await until(lambda: bool(hanging.asked), "the fetch is under way")
+        await wait_until(lambda: bool(hanging.asked), "the fetch is under way")
         for _ in range(_SLOTS):
             await api.send("GET", "/c/static/flags/x")  # those before it have begun
         answer = await asyncio.wait_for(api.send("GET", path), PATIENCE_S)
         assert answer.status == 404
-        assert not any(one.done() for one in getting)
+        assert not any(item.done() for item in getting)
     assert len(hanging.asked) == 1
 
 
@@ -237,12 +237,12 @@ async def test_buyers_beyond_the_bound_of_their_merchant_are_answered_at_once(
         return await api.send("POST", f"/v1/checkout/{ours[number]}/quotes", json=body)
 
     async with waiting(WAITING_PER_MERCHANT_MAX, select) as selecting:
-        await until(lambda: len(gateway.created) == WAITING_PER_MERCHANT_MAX, "all wait")
+        await wait_until(lambda: len(gateway.created) == WAITING_PER_MERCHANT_MAX, "all wait")
         refused = await asyncio.wait_for(select(WAITING_PER_MERCHANT_MAX), PATIENCE_S)
         assert (refused.status, refused.json["code"]) == (429, "RATE_LIMITED")
         assert refused.headers["Retry-After"] == "1"
         gateway.hold.set()
-        assert {one.status for one in await asyncio.gather(*selecting)} == {200}
+        assert {item.status for item in await asyncio.gather(*selecting)} == {200}
 
 
 async def test_an_account_whose_gateway_hangs_takes_no_slot_of_another_operator(
@@ -263,7 +263,7 @@ async def test_an_account_whose_gateway_hangs_takes_no_slot_of_another_operator(
         return await ask(operator, token, "account.check", {"account_id": world.account_id})
 
     async with waiting(_CROWD, send) as checking:
-        await until(lambda: asked == _CROWD, "all wait for the gateway")
+        await wait_until(lambda: asked == _CROWD, "all wait for the gateway")
         other = await asyncio.wait_for(operator.send("GET", "/sign-in"), PATIENCE_S)
         assert other.status == 200
         answer.set()
@@ -274,7 +274,7 @@ async def test_a_provider_of_identities_that_hangs_takes_no_slot(
     operator: Api, hanging: Hanging
 ) -> None:
     async with waiting(_CROWD, lambda _: operator.send("GET", "/sign-in/oidc")):
-        await until(lambda: bool(hanging.asked), "the provider is asked")
+        await wait_until(lambda: bool(hanging.asked), "the provider is asked")
         for _ in range(_SLOTS):
             other = await asyncio.wait_for(Visitor(operator).get("/sign-in"), PATIENCE_S)
             assert other.status == 200
@@ -299,7 +299,7 @@ async def test_a_name_server_that_hangs_takes_no_slot(
         return await ask(operator, token, "merchant.create", fields)
 
     async with waiting(_CROWD, send):
-        await until(lambda: asked == _CROWD, "all wait for the name")
+        await wait_until(lambda: asked == _CROWD, "all wait for the name")
         other = await asyncio.wait_for(operator.send("GET", "/sign-in"), PATIENCE_S)
         assert other.status == 200
         answer.set()

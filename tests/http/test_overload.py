@@ -70,7 +70,7 @@ def counted(name: str) -> float:
 @pytest.fixture
 async def locked(api: Api) -> AsyncIterator[asyncpg.Connection]:
     """Block the creation of payments until this connection releases its lock."""
-    held = await api.world.other_connection()
+    held = await api.world.open_connection()
     await held.execute("BEGIN")
     await held.execute("LOCK TABLE payment IN SHARE MODE")
     yield held
@@ -109,8 +109,8 @@ async def test_a_hundred_callers_who_send_a_byte_at_a_time_are_gone_in_time(api:
     dripping = [asyncio.create_task(drip()) for _ in range(100)]
     assert (await api.create()).status == 201  # they hold no place
     answers = await asyncio.gather(*dripping)
-    assert {one.status for one in answers if one} == {408}
-    assert all(one and one.headers["connection"] == "close" for one in answers)
+    assert {answer.status for answer in answers if answer} == {408}
+    assert all(answer and answer.headers["connection"] == "close" for answer in answers)
     assert await count(api) == 1
 
 
@@ -141,10 +141,10 @@ async def test_what_comes_beyond_the_bounds_is_shed_and_the_rest_is_done(
             await wire.send(create(api))
         beyond = len(wires) - _PLACES - _WAITING
         answering = [asyncio.create_task(wire.answer()) for wire in wires]
-        while sum(one.done() for one in answering) < beyond:
+        while sum(item.done() for item in answering) < beyond:
             await asyncio.wait(answering, return_when=asyncio.FIRST_COMPLETED, timeout=0.1)
         await creating(locked, _PLACES)
-        shed = [one.result() for one in answering if one.done()]
+        shed = [item.result() for item in answering if item.done()]
         assert len(shed) == beyond
         for answer in shed:
             assert answer is not None
@@ -153,7 +153,7 @@ async def test_what_comes_beyond_the_bounds_is_shed_and_the_rest_is_done(
             assert answer.headers["x-request-id"]
         assert await read(api)  # it still says that it is alive
         await locked.execute("ROLLBACK")
-        statuses = [one and one.status for one in await asyncio.gather(*answering)]
+        statuses = [item and item.status for item in await asyncio.gather(*answering)]
     assert sorted(map(int, filter(None, statuses))) == [201] * 5 + [503] * beyond
     assert await count(api) == _PLACES + _WAITING
     assert counted("shed") - before == beyond
@@ -228,7 +228,7 @@ async def test_work_whose_client_has_gone_is_not_begun(
         assert await read(api)
         await locked.execute("ROLLBACK")
         answers = [await wire.answer() for wire in patient]
-    assert [one and one.status for one in answers] == [201] * _PLACES
+    assert [answer and answer.status for answer in answers] == [201] * _PLACES
     assert (await api.create()).status == 201  # the queue has been looked through by now
     assert await count(api) == _PLACES + 1
     assert counted("abandoned") - before == _WAITING
@@ -297,18 +297,18 @@ def lane_of(settings: Settings, path: str) -> LaneName | None:
 
 def test_the_lane_of_merchants_is_for_the_routes_that_need_a_key(settings: Settings) -> None:
     """Their handlers are methods wrapped by `MerchantApi.route`."""
-    routes = [one for one in (*ROUTES, *OPERATOR_ROUTES) if isinstance(one, Route)]
+    routes = [item for item in (*ROUTES, *OPERATOR_ROUTES) if isinstance(item, Route)]
     needs_key = {
-        one.path
-        for one in routes
-        if one.path.startswith("/v1/")
-        and inspect.ismethod(getattr(one.endpoint, "__wrapped__", None))
+        route.path
+        for route in routes
+        if route.path.startswith("/v1/")
+        and inspect.ismethod(getattr(route.endpoint, "__wrapped__", None))
     }
     assert {"/v1/payments", "/v1/test/clock/advance"} <= needs_key
     of_merchants = {
-        one.path
-        for one in routes
-        if lane_of(settings, re.sub(r"{[^}]+}", "x_1", one.path)) is LaneName.MERCHANTS
+        route.path
+        for route in routes
+        if lane_of(settings, re.sub(r"{[^}]+}", "x_1", route.path)) is LaneName.MERCHANTS
     }
     assert of_merchants == needs_key
 

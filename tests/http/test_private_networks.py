@@ -56,7 +56,7 @@ def test_metadata_and_link_local_addresses_are_refused_whatever_is_listed(
 @pytest.mark.parametrize(
     "address",
     [
-        *(one for one in NEVER if not one.startswith("100.") or one == "100.100.100.200"),
+        *(item for item in NEVER if not item.startswith("100.") or item == "100.100.100.200"),
         "fd00:ec2::23",  # of pods
         "fd00:ec2::253",  # names
         "fd00:42::42",

@@ -12,7 +12,7 @@ import pytest
 from tests.http.test_upgrades import chunked, refund
 from tests.http.wire import Wire
 from tests.refunds.requests import REFUNDS, kept, paid
-from tests.support.proxy import proxied
+from tests.support.proxy import run_proxy
 from tests.support.tools import java, tool
 from tests.support.world import Answer, Api
 
@@ -36,7 +36,7 @@ async def run(*command: str) -> str:
 
 
 async def amounts(api: Api) -> list[str]:
-    return [f"{one['amount']:.2f}" for one in await kept(api.world)]
+    return [f"{item['amount']:.2f}" for item in await kept(api.world)]
 
 
 async def test_javas_own_client_refunds_a_part_and_no_more(api: Api) -> None:
@@ -119,7 +119,7 @@ async def front(
         return
     port = urlsplit(api.base).port
     assert port is not None
-    async with proxied(port, folder=tmp_path) as (base, trusting):
+    async with run_proxy(port, folder=tmp_path) as (base, trusting):
         yield base, trusting
 
 
@@ -132,7 +132,7 @@ async def test_no_framing_makes_a_refund_of_all_out_of_one_of_a_part(
     for name, data in sent.items():
         async with Wire(*front) as wire:  # type: ignore[arg-type]
             await wire.send(data)
-            told[name] = [one.status for one in await wire.answers()]
+            told[name] = [answer.status for answer in await wire.answers()]
     read = {name for name, statuses in told.items() if statuses not in ([400], [501])}
     assert read <= {"bare LF in chunks"}, (
         told

@@ -98,9 +98,9 @@ async def test_thousands_of_creates_at_once_with_one_key_make_one_payment(
 async def test_two_processes_and_two_merchants_make_one_payment_each(
     settings: Settings, world: World, ports: list[int], sockets: int
 ) -> None:
-    other, key = await world.other_merchant(), str(uuid4())
+    other, key = await world.add_merchant(), str(uuid4())
     await add_simulator_method(settings, other.merchant.id)
-    mine, theirs = (create(one, key, document()) for one in (world.api_key, other.api_key))
+    mine, theirs = (create(item, key, document()) for item in (world.api_key, other.api_key))
     answers = await settled(ports, [mine, mine, theirs, theirs] * 500, sockets)
     by_merchant = [
         [one for one in answers if one.json["merchant_id"] == merchant_id]
@@ -133,17 +133,17 @@ async def test_callers_that_hang_up_spoil_nothing_for_the_others(
 ) -> None:
     asked = create(world.api_key, str(uuid4()), document())
     gone, patient = await callers(ports, 100), await callers(ports, 100)
-    for one in gone:
-        one.send([asked])
+    for item in gone:
+        item.send([asked])
     waiting = [one.send([asked]) for one in patient]
     await asyncio.sleep(0)
-    for one in gone:
-        one.hang_up()
+    for entry in gone:
+        entry.hang_up()
     async with asyncio.timeout(PATIENCE_S):
         answers = [found for [found] in await asyncio.gather(*waiting)]
     only_payment(answers)
-    for one in patient:
-        one.hang_up()
+    for element in patient:
+        element.hang_up()
     [row] = await world.rows("SELECT count(*) AS n FROM payment")
     assert row["n"] == 1
 
@@ -153,7 +153,7 @@ async def test_a_first_request_whose_connection_dies_spoils_nothing_for_the_othe
 ) -> None:
     await api.create()  # so that statements are prepared
     key, body = str(uuid4()), document()
-    holder = await api.world.other_connection()
+    holder = await api.world.open_connection()
     async with holder.transaction():
         await holder.execute("LOCK TABLE checkout IN SHARE MODE")
         sent = [asyncio.create_task(post(api, body, Idempotency_Key=key)) for _ in range(30)]

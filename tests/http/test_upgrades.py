@@ -39,7 +39,11 @@ def chunked(body: bytes) -> bytes:
 
 
 def only(answers: list[WireAnswer | None]) -> list[tuple[int, str | None]]:
-    return [(one.status, one.json.get("amount") or one.json.get("code")) for one in answers if one]
+    return [
+        (answer.status, answer.json.get("amount") or answer.json.get("code"))
+        for answer in answers
+        if answer
+    ]
 
 
 @pytest.mark.parametrize("wish", _WISHES.values(), ids=_WISHES)
@@ -72,7 +76,7 @@ async def test_what_follows_a_request_that_asked_for_an_upgrade_is_the_next_requ
     asking = _HEALTH + wish + b"\r\n"
     async with Wire(api.base) as wire:
         await wire.send(asking + asking + _HEALTH + b"Connection: close\r\n\r\n")
-        assert [one.status for one in await wire.answers()] == [200, 200, 200]
+        assert [answer.status for answer in await wire.answers()] == [200, 200, 200]
 
 
 async def test_a_body_behind_an_upgrade_is_never_read_as_a_request(api: Api) -> None:
@@ -84,7 +88,7 @@ async def test_a_body_behind_an_upgrade_is_never_read_as_a_request(api: Api) -> 
         await wire.settle()
         await wire.send(inner)
         await wire.send(_HEALTH + b"Connection: close\r\n\r\n")
-        assert [one.json["status"] for one in await wire.answers()] == ["ok", "ok"]
+        assert [answer.json["status"] for answer in await wire.answers()] == ["ok", "ok"]
     assert await count(api, "refund") == 0
 
 
@@ -139,7 +143,7 @@ async def test_nothing_is_parsed_behind_a_message_that_was_not_read_to_its_end(a
     for broken in (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"Content-Length: x\r\n\r\n"):
         async with Wire(api.base) as wire:
             await wire.send(refund(api, created, broken[:-2]) + behind)
-            assert [one.status for one in await wire.answers()] == [400]
+            assert [answer.status for answer in await wire.answers()] == [400]
     assert await count(api, "refund") == 0
 
 
@@ -148,7 +152,7 @@ async def test_a_request_that_cannot_be_read_leaves_the_answers_before_it_alone(
     first = refund(api, created, b"Content-Length: %d\r\n" % len(_PART)) + _PART
     async with Wire(api.base) as wire:
         await wire.send(first + b"GARBAGE\r\n\r\n" + _HEALTH + b"\r\n")
-        assert [one.status for one in await wire.answers()] == [201, 400]
+        assert [answer.status for answer in await wire.answers()] == [201, 400]
 
 
 async def test_an_answer_that_closes_the_connection_is_the_last_one(api: Api) -> None:
@@ -156,5 +160,5 @@ async def test_an_answer_that_closes_the_connection_is_the_last_one(api: Api) ->
     behind = refund(api, created, b"Content-Length: 0\r\n")
     async with Wire(api.base) as wire:
         await wire.send(_HEALTH + b"Connection: close\r\n\r\n" + behind)
-        assert [one.status for one in await wire.answers()] == [200]
+        assert [answer.status for answer in await wire.answers()] == [200]
     assert await count(api, "refund") == 0

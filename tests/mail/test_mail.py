@@ -253,7 +253,7 @@ async def test_a_mail_is_one_mail_however_often_it_is_sent(
         await _work(world)  # another worker is at it
         assert server.received == []
     senders = [mail_sender(world.service) for _ in range(3)]
-    await asyncio.gather(*(one.step() for one in senders))
+    await asyncio.gather(*(sender.step() for sender in senders))
     [mail] = server.mails  # one of three workers sent it
     assert mail["Message-ID"] == f"<{row['id']}@pay.example.com>"
 
@@ -465,7 +465,7 @@ async def test_a_certificate_that_is_not_trusted_is_sent_nothing(
     with smtp_server(starttls=authority.server()) as server:
         chosen = _mailing(settings, server.port, smtp_security="starttls")
         assert "certificate" in str(await SmtpClient(chosen).check_connection())
-        assert not any(one.startswith("MAIL") for one in server.commands)
+        assert not any(command.startswith("MAIL") for command in server.commands)
 
 
 async def test_a_server_without_starttls_is_sent_nothing(

@@ -81,7 +81,7 @@ async def test_from_the_contract_to_service_and_out_of_it_and_back(stage: Stage,
     )
     trial = await _create(api, key)
     assert trial.status == 201
-    assert [one["label"] for one in await _quotes(api, trial)] == ["Card"]
+    assert [quote["label"] for quote in await _quotes(api, trial)] == ["Card"]
     # Only what was asked for, though the method could take more.
     assert refusal(await _create(api, key, "JPY")) == (422, "UNSUPPORTED_CURRENCY")
 

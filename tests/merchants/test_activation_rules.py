@@ -35,10 +35,10 @@ EXPECTED = {
 
 
 def test_there_are_the_six_states_and_six_steps_and_these_arrows_and_no_others() -> None:
-    assert {one.value for one in ActivationStatus} == {
+    assert {item.value for item in ActivationStatus} == {
         *("NEW", "REQUESTED", "APPLIED", "VALIDATED", "ACTIVE", "SUSPENDED")
     }
-    assert {one.value for one in ActivationAction} == {step for _, step in EXPECTED}
+    assert {item.value for item in ActivationAction} == {step for _, step in EXPECTED}
     known = {(now.value, step.value): to.value for (now, step), to in TRANSITIONS.items()}
     assert known == EXPECTED
 

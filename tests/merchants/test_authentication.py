@@ -122,7 +122,7 @@ async def test_a_digest_is_compared_in_constant_time() -> None:
 
 
 async def test_another_merchants_payment_is_forbidden_and_stays_as_it_is(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     payment_id = (await api.create()).json["id"]
     theirs = api.bearer(other.api_key)
     got = await api.send("GET", f"/v1/payments/{payment_id}", headers=theirs)

@@ -81,7 +81,7 @@ def test_catalog_and_quotes_offer_the_same_currencies(
 ) -> None:
     restrictions = Restrictions(crypto=restricted)
     listed = dict(list_payable_countries(market, reached, restrictions, viewer)).get(country, [])
-    methods = [a_method(currencies=one.currencies, countries=one.countries) for one in reached]
+    methods = [a_method(currencies=item.currencies, countries=item.countries) for item in reached]
     place = QuoteCountry(country, "query", crypto=restrictions.allows_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
     merchant = a_merchant(market=market)

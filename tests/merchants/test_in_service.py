@@ -171,7 +171,7 @@ async def test_what_is_off_is_neither_listed_nor_quoted_nor_selected_nor_created
     created, selected = await api.create(), await api.create()
     assert (await select(api, selected)).status == 200
     off: dict[str, list[ChangeOperation[object]]] = {
-        "method": [DisablePaymentMethod(method_id=one) for one in (world.card, world.transfer)],
+        "method": [DisablePaymentMethod(method_id=item) for item in (world.card, world.transfer)],
         "account": [DisableAccount(account_id=world.account_id)],
         "provider": [DisableProvider(provider="fake")],
     }

@@ -76,7 +76,7 @@ async def test_a_denial_is_replayed_for_a_day_though_its_rule_is_gone(api: Api) 
 
 async def test_a_cancel_whose_connection_dies_before_its_commit_did_nothing(api: Api) -> None:
     created, key = await api.create(), str(uuid4())
-    holder = await api.world.other_connection()
+    holder = await api.world.open_connection()
     async with holder.transaction():
         await holder.execute("LOCK TABLE event IN SHARE MODE")
         cancelling = asyncio.create_task(cancel(api, created, key))
@@ -98,8 +98,10 @@ async def test_a_cancel_whose_connection_dies_before_its_commit_did_nothing(api:
 async def test_many_cancels_at_once_with_one_key_cancel_once(api: Api) -> None:
     created, key = await api.create(), str(uuid4())
     answers = await asyncio.gather(*(cancel(api, created, key) for _ in range(50)))
-    assert {(one.status, one.body) for one in answers} == {(200, b'{"status":"cancelled"}')}
-    assert sum(_REPLAYED not in one.headers for one in answers) == 1
+    assert {(answer.status, answer.body) for answer in answers} == {
+        (200, b'{"status":"cancelled"}')
+    }
+    assert sum(_REPLAYED not in answer.headers for answer in answers) == 1
     assert await api.world.events(await payment_of(api, created)) == ["payment.cancelled"]
 
 

@@ -110,7 +110,7 @@ async def test_disputes_are_listed_newest_first_and_by_whether_they_run(api: Api
 
 
 async def test_a_merchant_lists_its_own_alone(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     await refund_of(api)
     await dispute(api, (await paid(api)).json["id"])
     assert (await refunds(api, key=other.api_key)).json == {"data": []}

@@ -36,7 +36,7 @@ async def catalog(api: Api) -> Answer:
 async def listed(api: Api) -> set[str]:
     """Return all currencies in the catalog."""
     countries = (await catalog(api)).json["countries"]
-    return {one["currency"] for country in countries for one in country["currencies"]}
+    return {currency["currency"] for country in countries for currency in country["currencies"]}
 
 
 async def create(api: Api, currency: str, amount: str = "10") -> Answer:

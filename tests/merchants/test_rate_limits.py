@@ -283,13 +283,13 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
     holder = holder_of(7, RateLimit(per_s=1, burst=10))
     assert await passes(limiter, holder)
     database.asked = 0
-    other = await world.other_connection()
+    other = await world.open_connection()
     async with other.transaction():
         await other.execute("SELECT FROM rate_state FOR UPDATE")
         waiting = [limiter.take_token(holder, CREATE) for _ in range(20)]
         failed = await asyncio.gather(*waiting, return_exceptions=True)
     await other.close()
-    assert {type(one) for one in failed} == {StorageUnavailableError}
+    assert {type(item) for item in failed} == {StorageUnavailableError}
     assert database.asked == 1
     assert await passes(limiter, holder)
     await database.database.close()

@@ -15,7 +15,7 @@ _AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_there_are_the_two_types_of_section_2_7() -> None:
-    assert {one.value for one in RestrictionType} == {"CRYPTO", "ONRAMP"}
+    assert {item.value for item in RestrictionType} == {"CRYPTO", "ONRAMP"}
 
 
 def test_crypto_goes_where_the_country_or_the_viewers_is_restricted_and_nowhere_else() -> None:

@@ -28,7 +28,7 @@ def _seen_from(country: str) -> dict[str, Any]:
 
 def _currencies(answer: Answer) -> list[str]:
     assert answer.status == 200, answer.body
-    return [one["currency"] for one in answer.json["quotes"]]
+    return [quote["currency"] for quote in answer.json["quotes"]]
 
 
 async def _dollars(api: Api) -> Answer:

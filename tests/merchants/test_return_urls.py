@@ -5,7 +5,7 @@ import pytest
 from payintent.merchants.operations import SetMerchantProfile
 from tests.support.arrange import refusal, select
 from tests.support.making import NO_WAY_BACK
-from tests.support.stage import out_of_the_sandbox
+from tests.support.stage import open_outside_sandbox
 from tests.support.world import Api
 
 _ORIGINS = ("", "https://shop.example.com", "HTTPS://SHOP.example.com:443", "https://-")
@@ -41,7 +41,7 @@ async def test_a_shop_on_the_developers_machine_can_be_returned_to(api: Api) -> 
         return_url=f"{origins[0]}/orders",
         allowed_origins=origins,
     )
-    async with out_of_the_sandbox(api.world) as production:
+    async with open_outside_sandbox(api.world) as production:
         await profile.check(production.operation_context)
     assert (await api.world.perform(profile)).allowed_origins == tuple(origins)
     assert (await api.create(return_url=f"{origins[1]}/orders/A-1")).status == 201

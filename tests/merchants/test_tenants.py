@@ -157,7 +157,7 @@ async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: s
     refund_id = (await refund(api, await paid(api))).json["id"]
     link_id = (await post_link(api)).json["id"]
     [event, *_] = await api.world.rows("SELECT id FROM event")
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     theirs = api.bearer(other.api_key)
     for route, told in _ROUTES.items():
         if told is not None:
@@ -171,7 +171,7 @@ async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: s
 
 
 async def test_a_list_holds_ones_own_payments_alone(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     theirs = api.bearer(other.api_key)
     ours = [(await api.create(payer_uid="shared")).json for _ in range(3)]
     assert (await api.send("GET", "/v1/payments", headers=theirs)).json == {"data": []}
@@ -179,25 +179,25 @@ async def test_a_list_holds_ones_own_payments_alone(api: Api) -> None:
     made = (await _ask(api, route, "", theirs)).json
     for query in ("", "?payer_uid=shared", "?payer_uid=buyer-1", "?status=PENDING", "?limit=1"):
         seen = await api.send("GET", f"/v1/payments{query}", headers=theirs)
-        assert {one["id"] for one in seen.json["data"]} <= {made["id"]}
-        for one in ours:
-            assert one["id"].encode() not in seen.body
-            assert one["checkout_id"].encode() not in seen.body
+        assert {item["id"] for item in seen.json["data"]} <= {made["id"]}
+        for our in ours:
+            assert our["id"].encode() not in seen.body
+            assert our["checkout_id"].encode() not in seen.body
 
 
 async def test_a_cursor_of_another_merchants_list_leads_to_ones_own(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     made = (await _ask(api, ("POST", "/v1/payments"), "", api.bearer(other.api_key))).json
     for _ in range(2):
         await api.create()
     first = await api.send("GET", "/v1/payments?limit=1", headers=api.bearer())
     path = f"/v1/payments?cursor={first.json['next_cursor']}"
     seen = await api.send("GET", path, headers=api.bearer(other.api_key))
-    assert [one["id"] for one in seen.json["data"]] == [made["id"]]
+    assert [item["id"] for item in seen.json["data"]] == [made["id"]]
 
 
 async def test_an_idempotency_key_belongs_to_its_merchant(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     key = str(uuid4())
     ours = await api.create(key)
     headers = api.bearer(other.api_key) | {"Idempotency-Key": key}
@@ -208,7 +208,7 @@ async def test_an_idempotency_key_belongs_to_its_merchant(api: Api) -> None:
 
 
 async def test_a_catalog_is_ones_own(api: Api) -> None:
-    nothing = await api.world.other_merchant(methods="none")
+    nothing = await api.world.add_merchant(methods="none")
     own = await api.send("GET", "/v1/catalog", headers=api.bearer())
     seen = await api.send(
         "GET",
@@ -266,7 +266,7 @@ async def test_whoever_has_a_checkout_id_needs_no_key_and_none_is_looked_at(api:
 
 
 async def test_a_method_of_another_merchant_cannot_be_selected(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     rows = await api.world.rows(
         "SELECT id FROM payment_method WHERE merchant_id = $1", other.merchant.id
     )

@@ -31,7 +31,7 @@ from payintent.onchain.operations import SetChain
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.operators.proposals_store import Proposal
 from payintent.service import Service
-from tests.support.stage import ADA, ALAN, HOOKS, agreed, out_of_the_sandbox
+from tests.support.stage import ADA, ALAN, HOOKS, open_outside_sandbox, perform_approved
 from tests.support.world import World
 
 EVIL = "https://evil.example"
@@ -42,7 +42,7 @@ async def operators(world: World) -> AsyncIterator[Service]:
     """An installation outside the sandbox, with an active merchant."""
     await world.operator_token("Ada")
     await world.operator_token("Alan")
-    async with out_of_the_sandbox(world) as service:
+    async with open_outside_sandbox(world) as service:
         yield service
 
 
@@ -135,9 +135,9 @@ async def test_one_admin_leads_nobody_and_nothing_elsewhere(
 async def test_another_admin_approves_and_it_is_done(world: World, operators: Service) -> None:
     for change in redirections(world):
         before = await state(world, operators)
-        assert isinstance(await agreed(operators, change), SimpleNamespace), change
+        assert isinstance(await perform_approved(operators, change), SimpleNamespace), change
         assert await state(world, operators) != before, change
-    ended = await agreed(operators, RemoveTaxRate(country="TH"))
+    ended = await perform_approved(operators, RemoveTaxRate(country="TH"))
     assert isinstance(ended, SimpleNamespace)
 
 
@@ -156,7 +156,7 @@ def _settings(world: World) -> list[ChangeOperation[Any]]:
 
 async def test_what_is_set_again_as_it_is_needs_one(world: World, operators: Service) -> None:
     for change in _settings(world):
-        await agreed(operators, change)
+        await perform_approved(operators, change)
         assert not isinstance(await operators.submit(change, ADA), Proposal), change
     fewer = profile(world, allowed_origins=[])
     assert not isinstance(await operators.submit(fewer, ADA), Proposal)

@@ -76,7 +76,7 @@ class Site:
 @pytest.fixture
 def site(world: World, evm: Evm) -> Iterator[Site]:
     receiver = evm.accounts[1]
-    with evm.undone():
+    with evm.revert_afterwards():
         yield Site(world, evm, gateway_for(evm, receiver), receiver)
 
 

@@ -23,7 +23,7 @@ from payintent.payments.model import Session
 from payintent.refunds import store as refunds
 from payintent.refunds.operations import ShowRefund
 from payintent.refunds.resolve_case import ResolveCase
-from tests.support.contracts import USDT, bill, finalized, log_of, offer_tokens
+from tests.support.contracts import USDT, bill, log_of, offer_tokens, record_final_logs
 from tests.support.http_server import clean_up
 from tests.support.world import World
 
@@ -87,7 +87,7 @@ class Ground:
 
     async def orphan(self, amount: int = 5 * COIN) -> None:
         """Pay a wrong amount for a separate payment."""
-        await finalized(self.world, log_of(await self.bill(), amount=amount))
+        await record_final_logs(self.world, log_of(await self.bill(), amount=amount))
 
     async def work(self) -> None:
         """Process every refund that has not ended, once."""
@@ -145,7 +145,7 @@ async def test_each_token_has_a_floor_of_its_own_in_whole_tokens(on_chain: Groun
     usdt = bytes.fromhex(USDT[2:])
     for amount, count in ((7_499_999, 0), (7_500_000, 1)):
         session = await on_chain.bill("USDT")
-        await finalized(on_chain.world, log_of(session, token=usdt, amount=amount))
+        await record_final_logs(on_chain.world, log_of(session, token=usdt, amount=amount))
         assert len(await on_chain.refunds()) == count, amount
     await on_chain.orphan(COIN)
     assert len(await on_chain.refunds()) == 2
@@ -153,7 +153,7 @@ async def test_each_token_has_a_floor_of_its_own_in_whole_tokens(on_chain: Groun
 
 async def test_a_token_that_is_not_set_up_goes_back_by_a_person_alone(on_chain: Ground) -> None:
     session = await on_chain.bill()
-    await finalized(on_chain.world, log_of(session, token=20 * b"\x11", amount=100 * COIN))
+    await record_final_logs(on_chain.world, log_of(session, token=20 * b"\x11", amount=100 * COIN))
     assert [case.kind for case in await on_chain.open_cases()] == ["TOKEN_MISMATCH"]
     assert await on_chain.refunds() == []
 
@@ -165,10 +165,10 @@ async def test_only_the_first_two_transfers_of_a_session_go_back_by_themselves(
     session = await on_chain.bill()
     logs = [log_of(session, amount=2 * COIN, block_number=7 + number) for number in range(5)]
     if at_once:
-        await finalized(on_chain.world, *logs)
+        await record_final_logs(on_chain.world, *logs)
     else:
         for log in reversed(logs):  # as an endpoint shows them that has left some out
-            await finalized(on_chain.world, log)
+            await record_final_logs(on_chain.world, log)
     assert await on_chain.refunds() == [QUEUED] * 2
     assert len(await on_chain.open_cases()) == 5
     await on_chain.orphan()  # another session has its own two
@@ -177,7 +177,9 @@ async def test_only_the_first_two_transfers_of_a_session_go_back_by_themselves(
 
 async def test_the_transfer_that_paid_counts_as_one_of_the_two(on_chain: Ground) -> None:
     session = await on_chain.bill()
-    await finalized(on_chain.world, *[log_of(session, block_number=7 + n) for n in range(3)])
+    await record_final_logs(
+        on_chain.world, *[log_of(session, block_number=7 + n) for n in range(3)]
+    )
     assert len(await on_chain.open_cases()) == 2
     assert await on_chain.refunds() == [QUEUED]
 

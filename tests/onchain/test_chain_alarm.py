@@ -17,9 +17,9 @@ from payintent.service import Service
 from tests.support.contracts import (
     bill,
     contract_service,
-    finalized,
     log_of,
     offer_tokens,
+    record_final_logs,
     session_path,
 )
 from tests.support.fakes import FakeGateway
@@ -150,7 +150,7 @@ async def test_the_case_of_a_payment_closes_once_its_chain_has_shown_the_money(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
-    await finalized(world, log_of(session))
+    await record_final_logs(world, log_of(session))
     assert await world.status(payment) == "PAID"
     await look(world)
     assert await case_of(world, payment) == closed("PAID")

@@ -281,7 +281,7 @@ async def judged(chaos: Chaos) -> Found:
 
 async def judge(ground: ChainWorld, bill: Bill, rows: list[Any], found: Found) -> None:
     """Judge the result of a session."""
-    seen = await ground.world.see(bill.payment)
+    seen = await ground.world.read(bill.payment)
     payment, session = seen.payment, bill.session
     found.statuses[payment.status] += 1
     mine = [row for row in rows if row["session_id"] == session.id]

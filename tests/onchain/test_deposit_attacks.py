@@ -39,7 +39,7 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 
 @pytest.fixture
 async def raw(ground: ChainWorld) -> AsyncIterator[asyncpg.Connection]:
-    connection = await ground.world.other_connection()
+    connection = await ground.world.open_connection()
     yield connection
     await connection.close()
 

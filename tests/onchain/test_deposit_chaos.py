@@ -183,7 +183,7 @@ async def find_session_faults(
     captures = await world.rows("SELECT * FROM capture WHERE session_id = $1", session.id)
     received = sum(int(row["amount"]) for row in mine)
     captured = sum(int(row["amount_minor"]) for row in captures)
-    current = (await world.see(payment)).payment
+    current = (await world.read(payment)).payment
     timely = sum(int(row["amount"]) for row in mine if row["mined_at"] <= current.expires_at)
     faults = [f"{session.id}: loose {row['tx_hash'].hex()}" for row in mine if row["loose"]]
     if received != captured:

@@ -51,7 +51,7 @@ async def test_paid_at_is_the_databases_time_of_the_transaction_that_saw_finalit
     [before] = await ground.world.rows("SELECT clock() AS now")
     await ground.turn()
     [after] = await ground.world.rows("SELECT clock() AS now")
-    paid = (await ground.world.see(payment)).payment
+    paid = (await ground.world.read(payment)).payment
     assert paid.paid_at is not None
     assert before["now"] <= paid.paid_at <= after["now"]
     [receipt] = await ground.world.rows("SELECT final_at FROM chain_receipt")

@@ -19,7 +19,7 @@ from payintent.onchain import watcher
 from payintent.onchain.log_proof import LogClaim, LogProof, prove_logs
 from payintent.onchain.watch_loop import watch_once
 from payintent.payments.model import Payment, Session
-from tests.support.database_proxy import freezable
+from tests.support.database_proxy import open_freezable_proxy
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.patience import PATIENCE_S
@@ -181,7 +181,7 @@ async def look_until_a_commit_is_not_answered(ground: ChainWorld, database_url: 
     service = ground.world.service
     row = await chain_store.get_chain(service.database, "native")
     assert row is not None
-    async with freezable(database_url) as proxy:
+    async with open_freezable_proxy(database_url) as proxy:
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 4, PATIENCE_S)
         database = Database(service.settings, pool=pool)
         context: Any = replace(service.watch_context, database=database)

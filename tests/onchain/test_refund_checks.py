@@ -15,7 +15,7 @@ from payintent.evm.signer import ExternalSigner, open_signers
 from payintent.gateways.port import NotContacted, OutcomeUnknown
 from payintent.onchain.operations import SetChain
 from tests.support.onchain import ChainWorld
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.refunding import COIN, Mood, RefundWorld
 from tests.support.world import free_port
 
@@ -135,7 +135,7 @@ async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWo
     silent = await refunder.signer.send(sender, call, gas)
     assert isinstance(silent, OutcomeUnknown)
     assert not isinstance(silent, NotContacted)
-    await until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
+    await wait_until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
     assert len(refunding.signer.sent) == 1
     refunding.signer.away = True
     refunding.ground.clock.skipped_s += 60

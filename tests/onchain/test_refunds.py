@@ -27,7 +27,7 @@ from payintent.refunds.create import refund_case
 from payintent.refunds.operations import ResendRefund
 from payintent.runtime.settings import RetentionRule
 from tests.support.onchain import ChainWorld
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
 from tests.support.world import free_port
 
@@ -54,7 +54,7 @@ async def goes_back(world: RefundWorld, token: str) -> None:
     assert await world.stands(refund) == WAITS
     await world.turn()
     assert await world.stands(refund) == SENT
-    assert (await world.see(refund)).reference == world.signer.sent[0]
+    assert (await world.read(refund)).reference == world.signer.sent[0]
     await world.ground.chain.receipt(world.signer.sent[0])
     assert await world.balance(token, world.ground.payer) == before + session.quote.total_minor
     await world.ground.look()
@@ -63,7 +63,7 @@ async def goes_back(world: RefundWorld, token: str) -> None:
     assert await world.ground.status(payment) == "PAID"
     await world.ground.final()
     assert await world.stands(refund) == DONE
-    assert (await world.see(refund)).reference == world.signer.sent[0]
+    assert (await world.read(refund)).reference == world.signer.sent[0]
     assert await world.ground.status(payment) == "REFUNDED"
     assert await world.logs() == ["settles"]
     assert len(world.signer.sent) == 1
@@ -112,16 +112,16 @@ async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_fin
     refund = await refunding.ask(payment)
     refunding.signer.mood = Mood.LOSES
     await refunding.turn()
-    await until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
+    await wait_until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
     await refunding.ground.chain.receipt(refunding.signer.sent[0])
-    seen = await refunding.see(refund)
+    seen = await refunding.read(refund)
     assert (await refunding.stands(refund), seen.reference) == (SENT, None)
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
     assert await refunding.stands(refund) == SENT  # the contract says that it was done
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
-    assert (await refunding.see(refund)).reference == refunding.signer.sent[0]
+    assert (await refunding.read(refund)).reference == refunding.signer.sent[0]
     after = await refunding.balance("NATIVED", refunding.ground.payer)
     assert after == before + session.quote.total_minor
 
@@ -462,7 +462,7 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
                 for payment, amount in zip(payments, amounts, strict=False)
             )
         )
-        return sorted([(await refunding.see(one)).step.value for one in asked])
+        return sorted([(await refunding.read(one)).step.value for one in asked])
 
     assert await steps("16", "16") == ["approval", "queued"], "together they are 32"
     [waiting] = await world.rows("SELECT id FROM refund WHERE step = 'approval'")
@@ -519,7 +519,7 @@ async def test_what_the_contract_never_gives_back_to_is_declined(
     refund = await refunding.ask(payment, destination=places[who])
     await approve(refunding)
     await refunding.turn()
-    seen = await refunding.see(refund)
+    seen = await refunding.read(refund)
     assert (seen.status, seen.failure_reason) == ("FAILED", "DECLINED")
     again = await refunding.ask(payment)
     await is_sent_now(refunding, again)

@@ -41,7 +41,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def raw(ground: ChainWorld) -> AsyncIterator[asyncpg.Connection]:
-    connection = await ground.world.other_connection()
+    connection = await ground.world.open_connection()
     yield connection
     await connection.close()
 

@@ -25,7 +25,7 @@ from tests.payment_links.linking import post_link, token_of
 from tests.payments.test_expire import sweep
 from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.support.arrange import bring_to, callback, captured, payment_of, select
-from tests.support.contracts import TOKENS, deposited, offer_deposits, offer_tokens
+from tests.support.contracts import TOKENS, offer_deposits, offer_tokens, record_deposit
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
@@ -120,7 +120,7 @@ async def _get_balance(api: Api, created: Answer) -> Answer:
     del created
     await paid(api)
     answer = await api.send("GET", "/v1/balance", headers=api.bearer())
-    assert [one["currency"] for one in answer.json["data"]] == ["THB"]
+    assert [item["currency"] for item in answer.json["data"]] == ["THB"]
     return answer
 
 
@@ -327,7 +327,7 @@ async def _refund_page(api: Api, created: Answer, **options: Any) -> Answer:
     created, selected = await _select_deposit(api)
     session_id = ids.parse_id(ids.SESSION, selected.json["session"]["id"])
     assert session_id is not None
-    await deposited(api.world, session_id, 255 * 10**17)
+    await record_deposit(api.world, session_id, 255 * 10**17)
     refund = await ask(api, created)
     assert refund.status == 201, refund.body
     refund_id = ids.parse_id(ids.REFUND, refund.json["id"])

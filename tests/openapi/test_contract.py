@@ -100,22 +100,22 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
 
 
 def test_its_codes_their_statuses_and_the_codes_of_the_service_are_the_same() -> None:
-    table = {one["code"]: set(one["status"]) for one in read_openapi_document()["x-error-codes"]}
+    table = {item["code"]: set(item["status"]) for item in read_openapi_document()["x-error-codes"]}
     assert table == {code: {STATUS_BY_CODE[code]} | _MORE.get(code, set()) for code in ErrorCode}
     assert list(table) == _SCHEMAS["ApiError"]["properties"]["code"]["enum"] == list(ErrorCode)
     assert len(table) == 28
 
 
 def test_every_code_has_one_condition_of_its_own() -> None:
-    conditions = [one["condition"] for one in read_openapi_document()["x-error-codes"]]
+    conditions = [item["condition"] for item in read_openapi_document()["x-error-codes"]]
     assert len(set(conditions)) == 28
-    assert all(one.endswith(".") and "\n" not in one for one in conditions)
+    assert all(condition.endswith(".") and "\n" not in condition for condition in conditions)
 
 
 def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias() -> None:
-    sources = [one.read_text() for one in ROOT.glob("payintent/**/*.py")]
+    sources = [item.read_text() for item in ROOT.glob("payintent/**/*.py")]
     raised = {code for text in sources for code in _RAISED.findall(text)}
-    sent = {one["code"]: one["sent"] for one in read_openapi_document()["x-error-codes"]}
+    sent = {item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]}
     assert {code for code, when in sent.items() if when == "now"} <= raised
     assert {code for code, when in sent.items() if when == "never"} == {"SERVER_ERROR"}
     assert "SERVER_ERROR" not in raised
@@ -123,7 +123,7 @@ def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias
 
 
 def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
-    table = {one["code"]: one["status"] for one in read_openapi_document()["x-error-codes"]}
+    table = {item["code"]: item["status"] for item in read_openapi_document()["x-error-codes"]}
     seen = set()
     for method, path, said in operations():
         for status, answer in said["responses"].items():
@@ -131,7 +131,7 @@ def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
             seen |= codes
             assert all(int(status) in table[code] for code in codes), (method, path, status)
     never = {
-        one["code"] for one in read_openapi_document()["x-error-codes"] if one["sent"] != "now"
+        item["code"] for item in read_openapi_document()["x-error-codes"] if item["sent"] != "now"
     }
     assert seen == set(table) - never - {"INVALID_TRANSITION"}
 
@@ -162,7 +162,7 @@ def _codes(answer: Any) -> set[str]:
     ],
 )
 def test_its_values_are_those_of_the_code(schema: str, values: Any) -> None:
-    assert _SCHEMAS[schema]["enum"] == [str(one) for one in values]
+    assert _SCHEMAS[schema]["enum"] == [str(item) for item in values]
 
 
 def test_its_limits_are_those_of_the_code() -> None:
@@ -176,10 +176,10 @@ def test_its_limits_are_those_of_the_code() -> None:
         ("/v1/statements", "StatementList"),
     ):
         listed = read_openapi_document()["paths"][path]["get"]["parameters"]
-        [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
+        [limit] = [item["schema"] for item in listed if item["name"] == "limit"]
         assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
         assert limit["maximum"] == PAGE_SIZE_MAX
-        [described] = [one["description"] for one in listed if one["name"] == "limit"]
+        [described] = [item["description"] for item in listed if item["name"] == "limit"]
         assert f" The default is {_PAGE_SIZE_DEFAULT}." in described
     levels = _SCHEMAS["FraudDecision"]["properties"]["risk_level"]["enum"]
     assert levels == list(RiskLevel)

@@ -174,7 +174,7 @@ async def spent_quota(api: Api) -> Answer:
         api.world.merchant_id,
     )
     answers = await asyncio.gather(*(api.create() for _ in range(20)))
-    refused = next(one for one in answers if one.status != 201)
+    refused = next(answer for answer in answers if answer.status != 201)
     assert int(refused.headers["Retry-After"]) >= 1
     assert refused.headers["RateLimit-Policy"] == '"create";q=1;w=1'
     return conforms("POST", PAYMENTS, refused)
@@ -278,7 +278,7 @@ async def test_a_request_shows_the_code(api: Api, proxy: FaultProxy, row: Row) -
 
 
 def test_the_table_has_every_code_with_every_status_that_its_routes_answer() -> None:
-    listed = {one["code"]: one["status"] for one in read_openapi_document()["x-error-codes"]}
+    listed = {item["code"]: item["status"] for item in read_openapi_document()["x-error-codes"]}
     listed["BAD_REQUEST"] = [400]  # the others come before any route: tests/http/test_http_wire.py
     assert {(row.code, row.status) for row in TABLE} == {
         (code, status) for code, statuses in listed.items() for status in statuses
@@ -291,7 +291,7 @@ def test_the_table_has_every_code_with_every_status_that_its_routes_answer() -> 
 
 def test_all_codes_but_the_alias_are_sent_and_each_of_these_27_is_shown() -> None:
     sent: dict[str, Any] = {
-        one["code"]: one["sent"] for one in read_openapi_document()["x-error-codes"]
+        item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]
     }
     now = {code for code, when in sent.items() if when == "now"}
     assert {row.code for row in SHOWN} | {"INVALID_TRANSITION"} == now

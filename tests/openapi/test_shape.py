@@ -89,8 +89,8 @@ def test_all_answers_of_an_operation_that_are_no_errors_have_one_schema() -> Non
         if said["operationId"] == "createPayment":
             continue  # its status says which of the two has come
         good = [_json(_answer(one)) for status, one in said["responses"].items() if status < "300"]
-        schemas = [one for one in good if one is not None]
-        assert all(one == schemas[0] for one in schemas), (method, path)
+        schemas = [item for item in good if item is not None]
+        assert all(schema == schemas[0] for schema in schemas), (method, path)
 
 
 def test_every_object_is_a_schema_with_a_name() -> None:
@@ -105,8 +105,8 @@ def test_a_choice_is_a_schema_of_its_own_between_named_ones() -> None:
         assert not {"allOf", "anyOf"} & node.keys(), where
         if "oneOf" not in node:
             continue
-        named = [one for one in node["oneOf"] if one != _NULL]
-        assert all(one.keys() == {"$ref"} for one in named), where
+        named = [item for item in node["oneOf"] if item != _NULL]
+        assert all(item.keys() == {"$ref"} for item in named), where
         assert len(named) == 1 or re.fullmatch(r"/components/schemas/\w+", where), where
 
 
@@ -123,7 +123,7 @@ def test_the_next_action_is_told_apart_by_its_type() -> None:
 
 def test_no_schema_has_a_name_that_languages_or_generators_have_taken() -> None:
     assert {"Error", "Currency", "Status", "Exception", "Object", "Record"}.isdisjoint(_SCHEMAS)
-    assert [one for one in _SCHEMAS if _GENERATED.search(one)] == []
+    assert [schema for schema in _SCHEMAS if _GENERATED.search(schema)] == []
 
 
 def test_no_client_sends_a_default_that_nobody_has_asked_for() -> None:
@@ -150,7 +150,7 @@ def test_metadata_may_hold_anything() -> None:
 
 def test_every_operation_and_event_says_whether_it_needs_a_key() -> None:
     events = [item["post"] for item in read_openapi_document()["webhooks"].values()]
-    assert all(one["security"] == [] for one in events)
+    assert all(event["security"] == [] for event in events)
     items = read_openapi_document()["paths"].values()
     assert all(
         "security" in item[method] for item in items for method in set(METHODS) & item.keys()

@@ -113,7 +113,7 @@ async def test_no_secret_is_in_the_audit_log_or_in_what_is_read(
     told += "".join(line["details"] for line in await _lines(stage.world))
     told += "".join(capfd.readouterr())
     assert len(secrets) >= 5
-    assert [one for one in secrets if one in told] == []
+    assert [secret for secret in secrets if secret in told] == []
     assert "sealed" not in told
     assert "digest" not in told
 
@@ -133,7 +133,7 @@ async def test_outside_the_sandbox_a_change_without_a_reason_is_refused_before_a
 async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
     before = await _lines(world)
     await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal("0.07")), Actor("Ada"))
-    assert [(one["who"], one["why"]) for one in await _lines(world, before)] == [("Ada", "")]
+    assert [(line["who"], line["why"]) for line in await _lines(world, before)] == [("Ada", "")]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ async def test_a_change_whose_line_cannot_be_written_is_not_made(world: World) -
 )
 async def test_the_log_is_only_ever_added_to(world: World, query: str) -> None:
     before = await _lines(world)
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         with pytest.raises(asyncpg.CheckViolationError, match="only ever added to"):
             await connection.execute(query)
@@ -192,7 +192,7 @@ async def test_the_log_is_only_ever_added_to(world: World, query: str) -> None:
 async def test_the_log_is_read_by_merchant_subject_and_action(stage: Stage) -> None:
     async def actions(**wanted: Any) -> list[str]:
         return sorted(
-            one.action for one in await stage.perform(ListAuditEntries(limit=1000, **wanted))
+            item.action for item in await stage.perform(ListAuditEntries(limit=1000, **wanted))
         )
 
     assert set(await actions(of="account")) == {"account.add"}
@@ -213,4 +213,4 @@ async def test_the_log_is_read_newest_first(world: World, monkeypatch: pytest.Mo
         monkeypatch.setattr(world.service.database, "id_generator", later)
         await world.perform(SetTaxRate(country="TH", rate=Decimal(rate)))
     listed = await world.perform(ListAuditEntries(of="tax", limit=2))
-    assert [one.details["rate"] for one in listed] == ["0.03", "0.02"]
+    assert [item.details["rate"] for item in listed] == ["0.03", "0.02"]

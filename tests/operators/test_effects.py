@@ -85,8 +85,8 @@ async def _catalog(api: Api, key: str | None = None) -> dict[str, set[str]]:
     """Return the payable currencies and countries."""
     answer = await api.send("GET", "/v1/catalog", headers=api.bearer(key))
     return {
-        one["country_code"]: {currency["currency"] for currency in one["currencies"]}
-        for one in answer.json["countries"]
+        country["country_code"]: {currency["currency"] for currency in country["currencies"]}
+        for country in answer.json["countries"]
     }
 
 
@@ -155,15 +155,15 @@ async def test_a_tax_rate_is_in_the_quotes_of_those_whose_tax_is_managed_here(ap
     managed = SetMerchantProfile(merchant_id=api.world.merchant_id, tax_manager=TaxManager.SERVICE)
     await api.world.perform(managed)
     created = await api.create(amount="100.00")
-    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"7.00"}
+    assert {item["estimated_tax"] for item in await _quoted(api, created)} == {"7.00"}
     # A payment keeps the tax manager that it was created with.
-    assert {one["estimated_tax"] for one in await _quoted(api, before)} == {"0"}
+    assert {item["estimated_tax"] for item in await _quoted(api, before)} == {"0"}
     await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.1")))
     [known] = await api.world.perform(ListTaxRates())
     assert (known.country, known.rate) == ("TH", Decimal("0.1"))
-    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"10.00"}
+    assert {item["estimated_tax"] for item in await _quoted(api, created)} == {"10.00"}
     await api.world.perform(RemoveTaxRate(country="TH"))
-    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"0"}
+    assert {item["estimated_tax"] for item in await _quoted(api, created)} == {"0"}
     assert await api.world.perform(ListTaxRates()) == []
 
 
@@ -179,7 +179,7 @@ async def test_the_merchants_country_decides_tax_whatever_the_buyer_says(api: Ap
 
     async def taxed(query: str) -> set[str]:
         found = (await quotes(api, created, query)).json["quotes"]
-        return {one["estimated_tax"] for one in found}
+        return {item["estimated_tax"] for item in found}
 
     chosen, unchosen = "?country=US", ""
     assert (await taxed(chosen), await taxed(unchosen)) == ({"0"}, {"20.00"})
@@ -247,7 +247,7 @@ async def test_keys_are_named_and_listed_and_one_that_is_revoked_stays_so(api: A
     await world.move_clock(60)
     assert (await world.perform(RevokeApiKey(public_id=public_id))) == revoked
     listed = await world.perform(ListApiKeys(merchant_id=world.merchant_id))
-    assert {one.name: one.revoked_at for one in listed} == {
+    assert {item.name: item.revoked_at for item in listed} == {
         "second server": revoked.revoked_at,
         "first": None,
     }
@@ -265,7 +265,7 @@ async def test_tokens_are_listed_by_their_public_part(world: World) -> None:
 
 async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> None:
     world = api.world
-    other = (await world.other_merchant(methods="none")).merchant.id
+    other = (await world.add_merchant(methods="none")).merchant.id
     theirs = await world.perform(
         AddAccount(
             provider="fake",
@@ -276,7 +276,10 @@ async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> Non
         )
     )
     assert theirs == await world.perform(ShowAccount(account_id=theirs.id))
-    assert [one.id for one in await world.perform(ListAccounts())] == [world.account_id, theirs.id]
+    assert [item.id for item in await world.perform(ListAccounts())] == [
+        world.account_id,
+        theirs.id,
+    ]
     method = {"account_id": theirs.id, "kind": "card", "label": "Card", "currencies": ["THB"]}
     with pytest.raises(RefusedError, match="this merchant has no account") as refused:
         await world.perform(AddPaymentMethod(merchant_id=world.merchant_id, **method))
@@ -284,9 +287,9 @@ async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> Non
     added = await world.perform(AddPaymentMethod(merchant_id=other, **method))
     assert await world.perform(ListPaymentMethods(merchant_id=other)) == [added]
     # `all` offers the platform's accounts alone.
-    third = (await world.other_merchant("Third")).merchant.id
+    third = (await world.add_merchant("Third")).merchant.id
     offered = await world.perform(ListPaymentMethods(merchant_id=third))
-    assert {one.account_id for one in offered} == {world.account_id}
+    assert {item.account_id for item in offered} == {world.account_id}
 
 
 async def test_a_changed_account_is_used_by_the_next_process_at_once(
@@ -372,7 +375,7 @@ async def test_a_provider_is_called_outside_what_the_operator_calls_it(api: Api)
     renamed = await api.world.perform(RenameProvider(provider="fake", wire_name="acme"))
     listed = await api.world.perform(ListProviders())
     assert renamed in listed
-    assert {one["provider"] for one in await _quoted(api, await api.create())} == {"acme"}
+    assert {item["provider"] for item in await _quoted(api, await api.create())} == {"acme"}
     assert (await view(api, before)).json["selected"]["provider"] == "fake"
 
 
@@ -400,7 +403,7 @@ async def test_a_methods_fee_label_and_places_are_those_of_the_next_quotes(api: 
         ChangePaymentMethod(method_id=world.card, countries=["JP"], currencies=["JPY"])
     )
     fresh = await api.create()
-    assert [one["label"] for one in await _quoted(api, fresh)] == ["Transfer"]
+    assert [item["label"] for item in await _quoted(api, fresh)] == ["Transfer"]
     everywhere = await world.perform(ChangePaymentMethod(method_id=world.card, countries=[]))
     assert (everywhere.countries, everywhere.currencies) == (None, ("JPY",))
 
@@ -421,11 +424,11 @@ async def test_a_method_is_added_turned_off_and_on_again(api: Api) -> None:
         )
     )
     created = await api.create(amount="100.00")
-    assert [(one["label"], one["total_amount"]) for one in await _quoted(api, created)][-1] == (
+    assert [(item["label"], item["total_amount"]) for item in await _quoted(api, created)][-1] == (
         *("QR", "101.00"),
     )
     assert not (await world.perform(DisablePaymentMethod(method_id=added.id))).enabled
-    assert "QR" not in {one["label"] for one in await _quoted(api, created)}
+    assert "QR" not in {item["label"] for item in await _quoted(api, created)}
     chosen = await select(api, created, payment_method_id=added.id)
     assert refusal(chosen) == (404, "PAYMENT_METHOD_NOT_FOUND")
     assert (await world.perform(EnablePaymentMethod(method_id=added.id))).enabled
@@ -437,7 +440,7 @@ async def test_a_restriction_takes_crypto_out_of_a_country_until_it_is_lifted(ap
     await offers_tokens(api)
     created = await api.create(currency="USD", amount="10.00")
     th = "?country=TH"
-    assert {one["currency"] for one in await _quoted(api, created, th)} == {"USDT", "NATIVED"}
+    assert {item["currency"] for item in await _quoted(api, created, th)} == {"USDT", "NATIVED"}
     restricted = AddRestriction(type=RestrictionType.CRYPTO, country="TH")
     assert (await world.perform(restricted)).active
     assert (await world.perform(restricted)).active  # twice is as good as once
@@ -445,7 +448,9 @@ async def test_a_restriction_takes_crypto_out_of_a_country_until_it_is_lifted(ap
     catalog = await _catalog(api)
     assert "USDT" not in catalog.get("TH", set())
     assert "USDT" in catalog["JP"]
-    known = {(one.type, one.country): one.active for one in await world.perform(ListRestrictions())}
+    known = {
+        (item.type, item.country): item.active for item in await world.perform(ListRestrictions())
+    }
     assert known == {("CRYPTO", "TH"): True, ("ONRAMP", "KR"): True}
     lifted = LiftRestriction(type=RestrictionType.CRYPTO, country="TH")
     assert not (await world.perform(lifted)).active
@@ -485,7 +490,7 @@ async def test_a_fraud_rule_denies_what_it_lists_until_it_is_removed(api: Api) -
     assert await world.perform(ListFraudRules()) == [rule]
     [decision] = await world.perform(ListFraudDecisions(merchant_id=world.merchant_id))
     assert (decision.rule_id, decision.code, decision.payment_id) == (rule.id, "SPAM", None)
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     assert await world.perform(ListFraudDecisions(merchant_id=other)) == []
     assert await world.perform(RemoveFraudRule(rule_id=rule.id)) == rule
     assert (await api.create(payer_email="eve@spam.example")).status == 201
@@ -499,7 +504,7 @@ async def test_a_velocity_lets_so_many_pass(api: Api) -> None:
     rule = AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=2, window_s=3600)
     assert (await api.world.perform(rule)).code == "VELOCITY_EXCEEDED"
     answers = [await api.create() for _ in range(3)]
-    assert [one.status for one in answers] == [201, 201, 200]
+    assert [answer.status for answer in answers] == [201, 201, 200]
     assert (await api.create(payer_uid="buyer-2")).status == 201
 
 

@@ -19,7 +19,7 @@ from tests.support.stage import (
     EXAMPLES,
     TWO_OVER_HTTP,
     Stage,
-    out_of_the_sandbox,
+    open_outside_sandbox,
 )
 from tests.support.world import Answer, Api, World
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.full
 @pytest.fixture
 async def operated(world: World) -> AsyncIterator[Service]:
     """Outside the sandbox, in which a change needs a reason."""
-    async with out_of_the_sandbox(world) as service:
+    async with open_outside_sandbox(world) as service:
         yield service
 
 
@@ -76,7 +76,7 @@ async def test_what_is_answered_is_what_the_operation_gives(
     operator: Api, stage: Stage, token: str
 ) -> None:
     listed = (await ask(operator, token, "merchant.list", {"limit": 1})).json
-    assert [one["id"] for one in listed["data"]] == [stage.known["old_merchant"]]
+    assert [item["id"] for item in listed["data"]] == [stage.known["old_merchant"]]
     shown = await ask(operator, token, "merchant.show", {"merchant_id": stage.known["merchant"]})
     assert (shown.json["name"], shown.json["activation"]) == ("Nimbus Books", "NEW")
     rate = {"country": "TH", "rate": "0.070", "why": WHY}
@@ -177,7 +177,7 @@ def _like(value: object) -> st.SearchStrategy[Any]:
 def _bodies(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """An example with one or two fields replaced."""
     action = draw(st.sampled_from(sorted(OPERATIONS)))
-    names = [one.name for one in fields(OPERATIONS[action])] or ["why"]
+    names = [field.name for field in fields(OPERATIONS[action])] or ["why"]
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
     return action, {name: draw(_like(EXAMPLES[action].get(name, ""))) for name in chosen}
 

@@ -161,7 +161,7 @@ async def test_what_two_people_have_changed_of_a_chain_stays_beside_the_change_o
     await _beside(world, agreed, SetChain(chain="native", finality="finalized"))
     [row] = await world.rows("SELECT * FROM chain WHERE slug = 'native'")
     assert (row["refund_approval_above"], row["finality"]) == (Decimal(above), "finalized")
-    assert [one.hex() for one in row["refunders"]] == [refunder[2:]]
+    assert [item.hex() for item in row["refunders"]] == [refunder[2:]]
 
 
 async def test_a_tokens_address_stays_when_it_is_enabled_meanwhile(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.operations import OPERATIONS
-from tests.support.stage import ADA, EXAMPLES, Stage, agreed
+from tests.support.stage import ADA, EXAMPLES, Stage, perform_approved
 
 _BAD, _UNKNOWN, _CONFLICT = ErrorCode.BAD_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT
 _REFUSED, _MALFORMED = ErrorCode.UNPROCESSABLE, ErrorCode.INVALID_AMOUNT
@@ -88,9 +88,9 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
         for verb in ("set-role", "extend")
     ),
     *(
-        (f"approval.{verb}", {"approval_id": one}, _UNKNOWN, f"no (approval|refund) '{one}'")
+        (f"approval.{verb}", {"approval_id": item}, _UNKNOWN, f"no (approval|refund) '{item}'")
         for verb in ("show", "approve", "reject")
-        for one in ("x", f"appr_{22 * '0'}", "ref_x")
+        for item in ("x", f"appr_{22 * '0'}", "ref_x")
     ),
     ("approval.approve", {"note": "x" * 501}, _BAD, "note must have 1 to 500 characters"),
     ("approval.reject", {"note": " "}, _BAD, "note must have 1 to 500 characters"),
@@ -137,7 +137,10 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("method.add", {"fee_rate": "1.01"}, _BAD, "fee_rate must be from 0 to 1"),
     ("method.add", {"fee_rate": "0.000000001"}, _BAD, "fee_rate must have at most 8 decimals"),
     ("method.add", {"position": -1}, _BAD, "position must be from 0 to 10000"),
-    *(("method.add", {"account_id": one}, _UNKNOWN, f"has no account {one}$") for one in _NO_IDS),
+    *(
+        ("method.add", {"account_id": no_id}, _UNKNOWN, f"has no account {no_id}$")
+        for no_id in _NO_IDS
+    ),
     ("method.change", {"label": "x" * 101}, _BAD, "label must have 1 to 100"),
     ("method.change", {"currencies": []}, _BAD, "currencies must not be empty"),
     ("method.change", {"countries": ["GL!"]}, _BAD, "not supported: 'GL!'"),
@@ -317,15 +320,15 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     *((action, {"limit": 0}, _BAD, "limit must be from 1 to 1000") for action in _LISTS),
     *((action, {"limit": 1001}, _BAD, "limit must be from 1 to 1000") for action in _LISTS),
     *(
-        (action, {"merchant_id": one}, _UNKNOWN, f"no merchant {one}$")
+        (action, {"merchant_id": no_id}, _UNKNOWN, f"no merchant {no_id}$")
         for action in _MERCHANT
-        for one in _NO_IDS
+        for no_id in _NO_IDS
     ),
     *(
-        (action, {field: one}, _UNKNOWN, f" {one}$")
+        (action, {field: no_id}, _UNKNOWN, f" {no_id}$")
         for field, actions in _BY_ID.items()
         for action in actions
-        for one in _NO_IDS
+        for no_id in _NO_IDS
     ),
 ]  # fmt: skip
 
@@ -360,7 +363,7 @@ async def test_an_address_beyond_the_adapters_own_is_taken_where_the_setting_nam
         await stage.perform(adding, ADA)
     named = "https://other.example.com, HTTPS://EU.gateway.example.com:8443/"
     changed = stage.service.settings.model_copy(update={"gateway_origins": named})
-    account = await agreed(replace(stage.service, settings=changed), adding, ADA)
+    account = await perform_approved(replace(stage.service, settings=changed), adding, ADA)
     assert account.base_url == fields["base_url"]
 
 
@@ -373,7 +376,7 @@ async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:
         ("merchant.profile", {"locale": long}),
         ("merchant.profile", {"allowed_origins": [long]}),
         ("merchant.request", {"countries": [long]}),
-        ("merchant.request", {"countries": [f"{one}" for one in range(10_000)]}),
+        ("merchant.request", {"countries": [f"{item}" for item in range(10_000)]}),
         ("provider.enable", {"provider": long}),
         ("tax.set", {"country": long}),
         ("tax.remove", {"country": long}),

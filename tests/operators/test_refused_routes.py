@@ -15,7 +15,7 @@ from payintent.operators.operations import RevokeOperatorToken
 from tests.operators.operator_calls import BAD, WHY, ask, post, reads, route_of
 from tests.support.arrange import refusal
 from tests.support.operator_port import operator_port
-from tests.support.stage import EXAMPLES, Stage, make_stage, out_of_the_sandbox
+from tests.support.stage import EXAMPLES, Stage, make_stage, open_outside_sandbox
 from tests.support.world import Api, World
 
 LOOP = "module"
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 @fixture(loop_scope=LOOP, scope=LOOP)
 async def installation(shared_world: World) -> AsyncIterator[tuple[Stage, Api]]:
     """Create the objects of the examples, and serve them outside the sandbox, with reasons."""
-    async with out_of_the_sandbox(shared_world) as service:
+    async with open_outside_sandbox(shared_world) as service:
         stage = await make_stage(shared_world, service)
         async with operator_port(shared_world.service.settings, shared_world, service) as api:
             yield stage, api
@@ -124,16 +124,16 @@ async def test_a_wrong_field_is_named(operator: Api, stage: Stage, token: str) -
         if reads(action):
             continue
         good = stage.fields(action)
-        for one in fields(kind):
-            wrong = good | {one.name: {"nested": [True]}, "why": WHY}
+        for field in fields(kind):
+            wrong = good | {field.name: {"nested": [True]}, "why": WHY}
             answer = await ask(operator, token, action, wrong)
-            assert refusal(answer) == BAD, (action, one.name)
-            assert f"`{one.name}" in answer.json["message"], (action, answer.json)
-            if one.required:
-                short = {name: value for name, value in good.items() if name != one.name}
+            assert refusal(answer) == BAD, (action, field.name)
+            assert f"`{field.name}" in answer.json["message"], (action, answer.json)
+            if field.required:
+                short = {name: value for name, value in good.items() if name != field.name}
                 answer = await ask(operator, token, action, short | {"why": WHY})
                 assert refusal(answer) == BAD
-                assert f"`{one.name}`" in answer.json["message"], (action, answer.json)
+                assert f"`{field.name}`" in answer.json["message"], (action, answer.json)
         answer = await ask(operator, token, action, good | {"nome": 1, "why": WHY})
         assert refusal(answer) == BAD
         assert "unknown field `nome`" in answer.json["message"]

@@ -35,7 +35,7 @@ async def test_an_operator_sees_a_payment_its_cases_and_its_event(
     assert [case["kind"] for case in shown["cases"]] == ["AMOUNT_MISMATCH"]
     assert shown["checkout_id"] == ids.mask_checkout_id(payment.checkout_id)
     listed = (await operator.send("GET", "/operator/webhooks", headers=token)).json["data"]
-    assert [(one["type"], one["state"]) for one in listed] == [("payment.failed", "skipped")]
+    assert [(item["type"], item["state"]) for item in listed] == [("payment.failed", "skipped")]
     event = listed[0]["event_id"]
     again = await operator.send("POST", f"/operator/webhooks/{event}/replay", headers=token)
     assert again.json == {"event_id": event, "state": "pending"}

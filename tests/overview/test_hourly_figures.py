@@ -240,7 +240,7 @@ async def test_figures_of_a_month_ago_are_forgotten(world: World, clock: Stopped
 async def test_two_workers_count_nothing_twice(world: World, clock: StoppedClock) -> None:
     await paid(world)
     await clock.move(10_000)
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         async with connection.transaction():
             await connection.execute("SELECT FROM figure_mark FOR UPDATE")

@@ -36,7 +36,7 @@ FROM told
 @pytest.fixture
 async def raw(world: World) -> AsyncIterator[asyncpg.Connection]:
     """A merchant with a due backlog, and another with failed deliveries."""
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     await connection.execute(_SEED, world.merchant_id, ROWS, -1)
     await connection.execute("VACUUM ANALYZE")
     await connection.execute("SET plan_cache_mode = force_generic_plan")
@@ -56,7 +56,7 @@ async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
     world: World, raw: asyncpg.Connection
 ) -> None:
     """The planner expects the correct number of rows. Otherwise, it would scan whole tables."""
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     await raw.execute(_SEED, other, ROWS, 3600)
     limits = [(world.merchant_id, 16), (other, 16)]
     queries: dict[str, tuple[int, Callable[[Any], Awaitable[object]]]] = {
@@ -74,7 +74,7 @@ async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
 async def test_a_backlog_of_one_merchant_hides_no_late_webhook_of_another(
     world: World, raw: asyncpg.Connection
 ) -> None:
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     await raw.execute(_SEED, other, 5, 3600)
     for tried, late in ((True, 5), (False, 0)):
         await raw.execute(
@@ -96,7 +96,7 @@ async def test_what_is_due_after_a_try_is_late_too_and_all_are_counted_up_to_a_n
         ("B", 3, 3600, 5),
         ("C", COUNT_MAX, 3600, COUNT_MAX),
     ):
-        merchant_id = (await world.other_merchant(name)).merchant.id
+        merchant_id = (await world.add_merchant(name)).merchant.id
         await world.rows(_SEED, merchant_id, rows, due_in_s)
         await world.rows("UPDATE delivery SET attempts = 1")
         assert (await _waiting(world.database)).deliveries_late == counted

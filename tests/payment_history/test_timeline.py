@@ -24,7 +24,7 @@ from payintent.webhooks.operations import ResendEvent, ShowEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refunding import hear, paid, work
-from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import bill, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
 from tests.support.stage import ADA, ALAN
 from tests.support.world import World
@@ -130,7 +130,7 @@ async def test_a_payment_on_a_chain_posted_seen_and_final(world: World) -> None:
     )
     await pending_transfers.save_pending(world.database, "native", [seen])
     await pending_transfers.mark_gone(world.database, "native", [bytes(32)])
-    await finalized(world, log)
+    await record_final_logs(world, log)
     entries = await timeline(world, payment)
     assert {"posted", "seen", "gone", "final", "captured", "paid"} <= set(whats(entries))
     final, amount = one(entries, "final"), session.quote.price.total_amount

@@ -129,7 +129,7 @@ async def test_another_merchants_link_is_forbidden_and_a_test_key_never_sees_a_l
     api: Api,
 ) -> None:
     link = (await post_link(api)).json
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     tester = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     for method, path in (("GET", ""), ("POST", "/deactivate")):
         url = f"/v1/payment-links/{link['id']}{path}"

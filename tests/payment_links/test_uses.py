@@ -24,7 +24,7 @@ from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
 from tests.payment_links.linking import make_link, make_link_payments, order
 from tests.support.fakes import captured, declined
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 _ENDED_UNPAID = {"FAILED", "EXPIRED", "CANCELLED"}
@@ -113,9 +113,9 @@ async def test_a_hundred_buyers_at_once_make_as_many_payments_as_the_link_has_us
 
 async def test_the_second_buyer_of_the_last_use_waits_and_is_refused(world: World) -> None:
     link, links = await make_link(world, max_uses=1), make_link_payments(world)
-    async with held(world, lambda tx: link_store.lock(tx, link.id)) as first:
+    async with hold_transaction(world, lambda tx: link_store.lock(tx, link.id)) as first:
         tasks = [asyncio.create_task(links.open_payment(order(link))) for _ in range(2)]
-        await until_waiting(world, *tasks)
+        await wait_until_blocked(world, *tasks)
         await first.commit()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert sorted(type(result).__name__ for result in results) == ["LinkClosedError", "Payment"]
@@ -165,7 +165,7 @@ async def test_the_browsers_open_payment_continues_and_its_ended_payment_does_no
     first = await links.open_payment(order(link, form="same"))
     assert await links.open_payment(order(link, previous=first)) == first
     await cancel(world, first)
-    ended = (await world.see(first)).payment
+    ended = (await world.read(first)).payment
     second = await links.open_payment(order(link, previous=ended, form="same"))
     assert second.id != first.id
     assert second.payer_uid == first.payer_uid
@@ -246,9 +246,11 @@ async def test_a_link_accepts_payments_until_its_deadline_and_not_at_it(world: W
 
 async def test_a_deactivated_link_refuses_a_payment_that_waited_for_it(world: World) -> None:
     link, links = await make_link(world), make_link_payments(world)
-    async with held(world, lambda tx: link_store.deactivate(tx, link.id, "test")) as first:
+    async with hold_transaction(
+        world, lambda tx: link_store.deactivate(tx, link.id, "test")
+    ) as first:
         task = asyncio.create_task(links.open_payment(order(link)))
-        await until_waiting(world, task)
+        await wait_until_blocked(world, task)
         await first.commit()
         with pytest.raises(LinkClosedError) as refused:
             await task
@@ -268,7 +270,7 @@ async def test_a_denied_buyer_takes_no_use(world: World) -> None:
     first = await links.open_payment(order(link))
     await cancel(world, first)
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER, value=first.payer_uid))
-    ended = (await world.see(first)).payment
+    ended = (await world.read(first)).payment
     with pytest.raises(FraudDeniedError):
         await links.open_payment(order(link, previous=ended))
     assert await links.find_state(link) is LinkState.OPEN
@@ -303,7 +305,7 @@ async def _insert(world: World, link: PaymentLink, slot: int, payment: Payment) 
 
 
 async def _refuse(world: World, query: str, constraint: str, *args: object) -> None:
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         with pytest.raises(asyncpg.IntegrityConstraintViolationError) as refused:
             await connection.execute(query, *args)
@@ -338,7 +340,7 @@ async def test_the_database_refuses_to_replace_an_open_or_paid_payment(world: Wo
 
 
 async def test_the_database_refuses_payments_that_do_not_match_the_link(world: World) -> None:
-    other = await world.other_merchant()
+    other = await world.add_merchant()
     link, payment = await make_link(world), await world.create()
     for change in (
         f"UPDATE payment SET merchant_id = {other.merchant.id}",

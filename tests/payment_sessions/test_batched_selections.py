@@ -24,10 +24,10 @@ from payintent.payment_sessions.open_session import (
 )
 from payintent.payments import store as payment_store
 from payintent.payments.model import Payment, Session
-from tests.support.database_proxy import freezable
+from tests.support.database_proxy import open_freezable_proxy
 from tests.support.fakes import accept, captured
 from tests.support.patience import PATIENCE_S
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 
@@ -122,7 +122,7 @@ async def test_a_batch_stores_in_one_transaction_what_each_would_alone(world: Wo
         assert {name: row[name] for name in set(row.keys()) - differs} == {
             name: alone[name] for name in set(alone.keys()) - differs
         }
-        assert (await world.see(payment)).payment.payer_email == f"{n}@x.test"
+        assert (await world.read(payment)).payment.payer_email == f"{n}@x.test"
 
 
 async def test_each_selection_of_a_batch_has_its_own_end(world: World) -> None:
@@ -151,7 +151,7 @@ async def test_each_selection_of_a_batch_has_its_own_end(world: World) -> None:
     ]
     assert [outcomes[n].payment_id for n in (0, 5)] == [good.id, last.id]
     assert await transactions(world, "session", [outcomes[0].id, outcomes[5].id]) == 1
-    kept = [(await world.see(payment)).payment.payer_email for payment in chosen]
+    kept = [(await world.read(payment)).payment.payer_email for payment in chosen]
     assert kept == [emails[0], *[payment.payer_email for payment in chosen[1:5]], emails[5]]
     rows = await world.rows("SELECT id FROM session WHERE payment_id = $1", under_way.id)
     assert [row["id"] for row in rows] == [other.id]
@@ -191,12 +191,14 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     payments = [await world.create() for _ in range(4)]
     database = Database(patient(world.database.settings), id_generator=world.id_generator)
     opener = SessionOpener(database)
-    async with held(world, lambda tx: payment_store.lock(tx, [payments[1].id])) as first:
+    async with hold_transaction(
+        world, lambda tx: payment_store.lock(tx, [payments[1].id])
+    ) as first:
         leading, *tasks = start(
             opener, *(selection(payment, quote) for payment in (payments[3], *payments[:3]))
         )
         await asyncio.gather(leading, tasks[0], tasks[2])
-        await until_waiting(world, tasks[1])
+        await wait_until_blocked(world, tasks[1])
         await first.commit()
         assert (await tasks[1]).payment_id == payments[1].id
     await database.close()
@@ -274,8 +276,8 @@ async def test_a_lost_commit_answer_fails_every_buyer_and_what_was_committed_is_
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(3)]
     async with (
-        freezable(world.database.settings.database_url) as proxy,
-        held(world, lambda tx: payment_store.lock(tx, [payments[0].id])) as first,
+        open_freezable_proxy(world.database.settings.database_url) as proxy,
+        hold_transaction(world, lambda tx: payment_store.lock(tx, [payments[0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
         settings, ids = world.database.settings, world.id_generator
@@ -303,12 +305,14 @@ async def test_a_buyer_who_goes_while_the_batch_runs_takes_nothing_from_the_othe
     monkeypatch.setattr(open_session, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(4)]
-    async with held(world, lambda tx: payment_store.lock(tx, [payments[1].id])) as first:
+    async with hold_transaction(
+        world, lambda tx: payment_store.lock(tx, [payments[1].id])
+    ) as first:
         leading, *tasks = start(
             world.service.session_opener, *(selection(payment, quote) for payment in payments)
         )
         await leading
-        await until_waiting(world, tasks[2])
+        await wait_until_blocked(world, tasks[2])
         tasks[1].cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks[1]

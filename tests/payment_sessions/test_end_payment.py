@@ -18,7 +18,7 @@ from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Payment, Session
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import bill, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
 from tests.support.stage import ADA, ALAN
 from tests.support.world import World
@@ -258,7 +258,7 @@ async def test_money_that_the_chain_shows_later_is_that_cases(
     payment, session = stranded
     case_id = ids.parse_id(ids.CASE, (await end_by_two(world, payment))["case_id"])
     await world.rows("UPDATE merchant SET auto_refund = false")
-    await finalized(world, log_of(session), log_of(session, block_number=8))
+    await record_final_logs(world, log_of(session), log_of(session, block_number=8))
     assert await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
     first, second = await world.rows(
@@ -282,7 +282,7 @@ async def test_money_that_comes_later_goes_back_where_the_merchant_wants_that(
     payment, session = stranded
     await end_by_two(world, payment)
     await world.rows("UPDATE merchant SET auto_refund = true")
-    await finalized(world, log_of(session))
+    await record_final_logs(world, log_of(session))
     [case] = await world.rows("SELECT id FROM money_case")
     [refund] = await world.rows("SELECT case_id FROM refund")
     assert refund["case_id"] == case["id"]

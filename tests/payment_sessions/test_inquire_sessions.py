@@ -83,7 +83,7 @@ async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -
         assert await wait_s(world, first.id) == pytest.approx(expected, abs=2)
         moved += expected + 1
     assert world.gateway.closed == [first.id] * len(CLOSING_DELAYS_S)
-    assert set(world.gateway.inquired) <= {first.id, (await world.see(payment)).payment.session_id}
+    assert set(world.gateway.inquired) <= {first.id, (await world.read(payment)).payment.session_id}
 
 
 async def test_a_gateway_is_inquired_no_sooner_than_it_wants_but_when_the_buyer_returns(
@@ -231,7 +231,7 @@ async def test_a_selection_that_died_is_completed_if_the_buyer_got_through(
     world.gateway.answer_inquire = answer
     await world.move_clock(31)
     await ask_all(world)
-    seen = (await world.see(payment)).payment
+    seen = (await world.read(payment)).payment
     assert (seen.status, seen.session_id) == (status, session_id)
     assert len(await world.events(payment)) == 1
 

@@ -164,15 +164,15 @@ def test_every_capture_is_either_credited_or_a_case_and_nothing_else_is_either()
     [
         ({"current": False, "under_way": False}, "ORPHAN_CAPTURE"),
         *(
-            ({"current": False, "under_way": True, "status": one}, "DOUBLE_PAYMENT")
-            for one in sorted(PAID_ONCE)
+            ({"current": False, "under_way": True, "status": item}, "DOUBLE_PAYMENT")
+            for item in sorted(PAID_ONCE)
         ),
         *(
-            ({"current": False, "under_way": True, "status": one}, "LATE_PAYMENT")
-            for one in sorted(ENDED_UNPAID)
+            ({"current": False, "under_way": True, "status": item}, "LATE_PAYMENT")
+            for item in sorted(ENDED_UNPAID)
         ),
-        *(({"current": True, "status": one}, "DOUBLE_PAYMENT") for one in sorted(PAID_ONCE)),
-        *(({"current": True, "status": one}, "LATE_PAYMENT") for one in sorted(ENDED_UNPAID)),
+        *(({"current": True, "status": item}, "DOUBLE_PAYMENT") for item in sorted(PAID_ONCE)),
+        *(({"current": True, "status": item}, "LATE_PAYMENT") for item in sorted(ENDED_UNPAID)),
         ({"current": True, "status": "PROCESSING", "exact": False}, "AMOUNT_MISMATCH"),
     ],
 )
@@ -255,8 +255,8 @@ def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: Sessi
             )
         )
         session = replace(session, declines=session.declines + 1)
-    assert [one.closes_session for one in verdicts] == [False, False, True]
-    assert [one.trigger for one in verdicts] == [None] * 3
+    assert [verdict.closes_session for verdict in verdicts] == [False, False, True]
+    assert [verdict.trigger for verdict in verdicts] == [None] * 3
     closed = decide_settlement(
         payment, session, SessionReport(state=GatewaySessionState.CLOSED), NOW
     )

@@ -10,9 +10,16 @@ from payintent.payments import sessions_store as session_store
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.callbacks.test_receive import selected, tell
-from tests.support.contracts import USDT, bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import (
+    USDT,
+    bill,
+    contract_service,
+    log_of,
+    offer_tokens,
+    record_final_logs,
+)
 from tests.support.fakes import FakeGateway, captured
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 
@@ -31,10 +38,10 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def test_a_session_is_locked_before_the_capture_that_is_reported_again(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id)
-    async with held(world, lambda tx: session_store.lock(tx, session_id)) as first:
+    async with hold_transaction(world, lambda tx: session_store.lock(tx, session_id)) as first:
         again = asyncio.create_task(world.report(payment, session_id, captured(159000)))
-        await until_waiting(world, again)
-        connection = await world.other_connection()
+        await wait_until_blocked(world, again)
+        connection = await world.open_connection()
         free = await connection.fetch("SELECT FROM capture FOR UPDATE NOWAIT")
         await connection.close()
         assert len(free) == 1
@@ -46,7 +53,7 @@ async def test_a_session_is_locked_before_the_capture_that_is_reported_again(wor
 async def test_a_transfer_of_an_unknown_token_is_named_by_the_tokens_address(world: World) -> None:
     methods = await offer_tokens(world)
     _, session = await bill(world, methods["USDT"])
-    await finalized(world, log_of(session, token=b"\x07" * 20))
+    await record_final_logs(world, log_of(session, token=b"\x07" * 20))
     [capture] = await world.rows("SELECT currency FROM capture")
     assert capture["currency"] == f"0x{20 * '07'}"
 
@@ -57,7 +64,7 @@ async def test_money_of_an_address_that_two_tokens_have_is_kept_once(world: Worl
     await world.perform(SetToken(chain="ethereum", symbol="USDC", address=USDT))
     payment, session = await bill(world, methods["USDT"])
     log = log_of(session, token=bytes.fromhex(USDT[2:]))
-    await finalized(world, log, chain="ethereum")
+    await record_final_logs(world, log, chain="ethereum")
     [capture] = await world.rows("SELECT currency, credited FROM capture")
     assert dict(capture) == {"currency": "USDT", "credited": True}
     assert await world.status(payment) == "PAID"

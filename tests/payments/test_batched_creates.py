@@ -14,7 +14,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.create import CreatedPayment
 from payintent.payments.model import CreatePaymentRequest
 from payintent.payments.new_store import NewPayment
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 
@@ -56,7 +56,7 @@ async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
         assert found.payment == one.payment
         life = one.payment.expires_at - one.payment.created_at
         assert life == alone.payment.expires_at - alone.payment.created_at
-    assert len({one.payment.created_at for one in created}) == 1  # one statement
+    assert len({item.payment.created_at for item in created}) == 1  # one statement
     rows = await world.rows("SELECT * FROM payment")
     mine = {"id", "checkout_id", "created_at", "updated_at", "expires_at"}
     assert len({str({k: v for k, v in row.items() if k not in mine}) for row in rows}) == 1
@@ -100,12 +100,12 @@ async def test_two_bodies_under_one_new_key_make_one_payment(world: World) -> No
 async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(world: World) -> None:
     request = world.request()
     new = new_payment(world, request)
-    async with held(world, lambda tx: new_payments.create(tx, new)) as first:
+    async with hold_transaction(world, lambda tx: new_payments.create(tx, new)) as first:
         requests = [world.request(), request, world.request()]
         before, waiting, after = await create_together(world, *requests)
         assert not (await before).replayed
         assert not (await after).replayed
-        await until_waiting(world, waiting)
+        await wait_until_blocked(world, waiting)
         await first.commit()
         found = await waiting
     assert (found.payment.id, found.replayed) == (new.id, True)
@@ -132,11 +132,11 @@ async def test_a_cancelled_caller_in_a_batch_leaves_a_payment_that_its_key_finds
 ) -> None:
     monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")  # it stays one batch
     requests = [world.request() for _ in range(3)]
-    async with held(
+    async with hold_transaction(
         world, lambda tx: new_payments.create(tx, new_payment(world, requests[0]))
     ) as key:
         first, second, third = await create_together(world, *requests)
-        await until_waiting(world, third)
+        await wait_until_blocked(world, third)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second

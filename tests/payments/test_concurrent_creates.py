@@ -82,8 +82,8 @@ async def test_the_first_works_and_the_others_share_its_payment(
     work.end(created)
     found = await outcomes(tasks)
     assert work.begun == 1
-    assert [one.replayed for one in found] == [False, True, True, True, True]
-    assert {one.payment for one in found} == {created.payment}
+    assert [item.replayed for item in found] == [False, True, True, True, True]
+    assert {item.payment for item in found} == {created.payment}
 
 
 async def test_when_it_is_done_nothing_is_remembered(work: Work, created: CreatedPayment) -> None:
@@ -107,7 +107,7 @@ async def test_where_the_first_fails_the_next_one_tries(
     first, second, *others = await outcomes(tasks)
     assert first is failure
     assert not second.replayed
-    assert [one.replayed for one in others] == [True, True]
+    assert [other.replayed for other in others] == [True, True]
     assert work.begun == 2
 
 
@@ -138,7 +138,7 @@ async def test_a_refusal_is_shared_as_it_is(work: Work) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 50)
     work.end(RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the key was used"))
     found = await outcomes(tasks)
-    assert {(type(one), one.code) for one in found} == {
+    assert {(type(item), item.code) for item in found} == {
         (RefusedError, ErrorCode.IDEMPOTENCY_CONFLICT)
     }
     assert work.begun == 1
@@ -148,7 +148,7 @@ async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 3)
     work.end(FraudDeniedError(DENIAL))
     found = await outcomes(tasks)
-    assert [(one.denial, one.replayed) for one in found] == [
+    assert [(item.denial, item.replayed) for item in found] == [
         (DENIAL, False),
         (DENIAL, True),
         (DENIAL, True),

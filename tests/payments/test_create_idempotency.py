@@ -309,7 +309,7 @@ async def test_a_key_lives_for_24_hours(api: Api) -> None:
 
 
 async def test_two_merchants_may_use_one_key(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     key = str(uuid4())
     mine = await post(api, document(), Idempotency_Key=key)
     theirs = await post(

@@ -25,7 +25,7 @@ from payintent.worker import expire, make_inquiry_runner
 from payintent.worker_metrics import OLDEST_PROCESSING, measure
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 TTL_S = 1800
@@ -70,7 +70,7 @@ async def test_pending_payments_expire_in_batches_with_one_event_each(world: Wor
     await world.move_clock(TTL_S)
     assert [await sweep(world, limit=2) for _ in range(4)] == [2, 2, 1, 0]
     for payment in made:
-        seen = (await world.see(payment)).payment
+        seen = (await world.read(payment)).payment
         assert (seen.status, seen.expired_at is None) == ("EXPIRED", False)
         assert await world.events(payment) == ["payment.expired"]
     assert await world.status(young) == "PENDING"
@@ -230,7 +230,7 @@ async def test_a_decline_found_at_the_close_fails_the_payment(world: World) -> N
 
 async def test_a_silent_gateway_holds_an_expiry_up_for_its_patience_only(world: World) -> None:
     payment = await elapsed_processing(world)
-    session_id = (await world.see(payment)).payment.session_id
+    session_id = (await world.read(payment)).payment.session_id
     assert session_id is not None
     world.gateway.answer_close = OutcomeUnknown(detail="timeout")
     await sweep(world)
@@ -360,7 +360,7 @@ async def test_an_adapter_that_fails_holds_up_no_expiry(world: World) -> None:
 
 async def decide_for_a_day(world: World, payment: Payment) -> UUID:
     """Let the gateway report for a day that it is undecided."""
-    session_id = (await world.see(payment)).payment.session_id
+    session_id = (await world.read(payment)).payment.session_id
     assert session_id is not None
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
@@ -409,9 +409,9 @@ async def test_a_case_is_not_closed_by_who_has_not_seen_that_money_came_for_it(
     [case] = await world.perform(ListCases())
     dismissal = ResolveCase(case_id=case.id, resolution="dismiss", note="it never came")
     settle = partial(settle_session, payment_id=payment.id, session_id=session_id)
-    async with held(world, lambda tx: settle(tx, report=captured(159000))) as first:
+    async with hold_transaction(world, lambda tx: settle(tx, report=captured(159000))) as first:
         closing = asyncio.create_task(world.perform(dismissal))
-        await until_waiting(world, closing)
+        await wait_until_blocked(world, closing)
         await first.commit()
         with pytest.raises(RefusedError, match="money has just arrived for this case"):
             await closing

@@ -260,9 +260,9 @@ class History(RuleBasedStateMachine):
         gateway = self.world.gateway
         gateway.say_refund = lambda request: _refund_word(request, sent)
         gateway.say_inquire_refund = lambda request: _refund_word(request, inquired)
-        for one in await due(self.world):
+        for item in await due(self.world):
             with suppress(Crash):
-                await self.world.service.refund_sender.process(one)
+                await self.world.service.refund_sender.process(item)
 
     async def _dispute(
         self, number: int, name: str, state: DisputeState, funds: DisputedFunds, thirds: int
@@ -455,8 +455,8 @@ class History(RuleBasedStateMachine):
         self._check_sessions(payments, sessions)
         captures = await rows("SELECT * FROM capture")
         cases = await rows("SELECT * FROM money_case")
-        own = [one for one in cases if one["refund_id"] is None and one["kind"] != "DISPUTE"]
-        about = Counter(one["capture_id"] for one in own)
+        own = [case for case in cases if case["refund_id"] is None and case["kind"] != "DISPUTE"]
+        about = Counter(item["capture_id"] for item in own)
         self._check_disputes(
             captures, cases, await rows("SELECT * FROM dispute"), await rows("SELECT * FROM given")
         )
@@ -521,7 +521,7 @@ class History(RuleBasedStateMachine):
             own = [d for d in disputes if d["capture_id"] == capture["id"]]
             held = sum(d["amount_minor"] for d in own if d["state"] in HOLDING)
             assert capture["disputed_minor"] == held
-        about = [one["id"] for one in cases if one["kind"] == "DISPUTE"]
+        about = [case["id"] for case in cases if case["kind"] == "DISPUTE"]
         assert sorted(about) == sorted(d["case_id"] for d in disputes)
         for moment in given:  # when a refund was promised; what has gone back may be disputed later
             assert moment["held"] <= moment["amount"], "more was promised than no dispute holds"
@@ -609,13 +609,15 @@ class History(RuleBasedStateMachine):
 
     def _payment(self, number: int) -> Payment:
         """Choose a payment, usually one that has not ended, newest first."""
-        living = [one for one in self.payments if self.seen[one.id]["status"] not in ENDING]
+        living = [
+            payment for payment in self.payments if self.seen[payment.id]["status"] not in ENDING
+        ]
         chosen = living if living and number % 4 else self.payments
         return chosen[-1 - number // 4 % len(chosen)]
 
     def _paid(self, number: int) -> Payment:
         """Choose a payment, usually a paid one, newest first."""
-        paid = [one for one in self.payments if self.seen[one.id]["status"] in WAS_PAID]
+        paid = [payment for payment in self.payments if self.seen[payment.id]["status"] in WAS_PAID]
         chosen = paid if paid and number % 6 else self.payments
         return chosen[-1 - number // 4 % len(chosen)]
 
@@ -698,7 +700,7 @@ class TalkingGateway(FakeGateway):
 
 
 async def execute(world: World, *statements: str) -> None:
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     for statement in statements:
         await connection.execute(statement)
     await connection.close()

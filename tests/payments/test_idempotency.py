@@ -96,7 +96,7 @@ async def test_a_refused_cancel_leaves_its_key_free(world: World) -> None:
 async def test_another_merchants_key_is_another_key(world: World) -> None:
     key = uuid4()
     first = await world.create(key=key, **SAME)
-    other = await world.other_merchant()
+    other = await world.add_merchant()
     second = await world.create(key=key, merchant_id=other.merchant.id, **SAME)
     assert second.id != first.id
 

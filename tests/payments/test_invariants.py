@@ -136,11 +136,11 @@ async def test_a_word_that_is_said_twice_has_its_effect_once(world: World, start
 @pytest.mark.parametrize("start", ENDS)
 async def test_no_word_changes_a_payment_that_has_ended(world: World, start: str) -> None:
     payment, session_id = await STARTS[start](world)
-    before, told = (await world.see(payment)).payment, await world.events(payment)
+    before, told = (await world.read(payment)).payment, await world.events(payment)
     assert before.status == ENDS[start]
     for report in words(start):
         await world.report(payment, session_id, report)
-        assert (await world.see(payment)).payment == before
+        assert (await world.read(payment)).payment == before
     assert await world.events(payment) == told
     assert len(told) == 1
     money = await world.rows("SELECT 1 FROM capture WHERE NOT credited")
@@ -154,12 +154,12 @@ async def test_a_frozen_quote_outlives_what_it_was_made_with(world: World) -> No
     async with world.database.transaction() as tx:
         await set_tax_rate(tx, "TH", Decimal("0.07"))
     await world.rows("UPDATE payment_method SET fee_rate = 0.5, fee_mode = 'EXCLUSIVE'")
-    seen = await world.see(payment)
+    seen = await world.read(payment)
     assert seen.session is not None
     assert seen.session.quote == first.session.quote
     second = await world.select(payment, country="TH")
     assert second.session.quote.price.estimated_tax == "111.30"
     assert second.session.quote.price.total_amount == "2496.30"
-    assert (await world.see(payment)).payment.session_id == second.session.id
+    assert (await world.read(payment)).payment.session_id == second.session.id
     await world.report(payment, second.session.id, captured(159000, reference="old price"))
     assert await world.status(payment) == "FAILED"

@@ -52,13 +52,13 @@ _PLACES: list[dict[str, Any]] = [
 def rows_read(node: dict[str, Any]) -> float:
     """Count the table and index rows that were read, whether returned or discarded."""
     return sum(
-        one["Actual Loops"]
+        item["Actual Loops"]
         * sum(
-            one.get(name, 0)
+            item.get(name, 0)
             for name in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
         )
-        for one in nodes(node)
-        if one.get("Relation Name") == "payment" or one["Node Type"] == "Bitmap Index Scan"
+        for item in nodes(node)
+        if item.get("Relation Name") == "payment" or item["Node Type"] == "Bitmap Index Scan"
     )
 
 

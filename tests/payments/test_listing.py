@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from payintent.core import ids
 from payintent.core.money import CURRENCIES
-from tests.support.api_lists import START, Row, listed, pages, rows_of, spread, told
+from tests.support.api_lists import (
+    START,
+    Row,
+    create_in_sequence,
+    format_at,
+    list_payments,
+    pages,
+    read_payments,
+)
 from tests.support.arrange import bring_to, cancel, payment_of, refusal
 from tests.support.rows import STATUSES, write_payments
 from tests.support.world import Api
@@ -20,28 +28,28 @@ PAYERS = ("ann", "bob", "eve")
 
 
 async def test_payments_are_listed_newest_first_and_as_each_is_read(api: Api) -> None:
-    created = await spread(api, 4)
+    created = await create_in_sequence(api, 4)
     await bring_to(api, created[1], "PAID")
     await bring_to(api, created[2], "CANCELLED")
-    answer = await listed(api)
+    answer = await list_payments(api)
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/json"
     assert list(answer.json) == ["data"]
-    read = [(await api.get(one.json["id"])).json for one in reversed(created)]
+    read = [(await api.get(item.json["id"])).json for item in reversed(created)]
     assert answer.json["data"] == read
-    assert [one["status"] for one in read] == ["PENDING", "CANCELLED", "PAID", "PENDING"]
+    assert [item["status"] for item in read] == ["PENDING", "CANCELLED", "PAID", "PENDING"]
 
 
 async def test_a_merchant_without_payments_has_an_empty_list(api: Api) -> None:
-    assert (await listed(api)).json == {"data": []}
+    assert (await list_payments(api)).json == {"data": []}
 
 
 async def test_twenty_are_listed_and_up_to_a_hundred_where_asked_for(api: Api) -> None:
     await write_payments(api.world, 101)
     for limit, count, more in ((None, 20, True), (1, 1, True), (100, 100, True)):
-        answer = await listed(api, **({} if limit is None else {"limit": limit}))
+        answer = await list_payments(api, **({} if limit is None else {"limit": limit}))
         assert (len(answer.json["data"]), "next_cursor" in answer.json) == (count, more)
-    last = await listed(api, cursor=answer.json["next_cursor"])
+    last = await list_payments(api, cursor=answer.json["next_cursor"])
     assert (len(last.json["data"]), "next_cursor" in last.json) == (1, False)
 
 
@@ -73,9 +81,11 @@ _QUERIES = st.fixed_dictionaries(
         "currency": st.sampled_from(sorted(CURRENCIES)),
         "payer_uid": st.sampled_from([*PAYERS, "nobody"]),
         "created_from": st.integers(-2, 70).map(
-            lambda ms: told(START + timedelta(milliseconds=ms))
+            lambda ms: format_at(START + timedelta(milliseconds=ms))
         ),
-        "created_to": st.integers(-2, 70).map(lambda ms: told(START + timedelta(milliseconds=ms))),
+        "created_to": st.integers(-2, 70).map(
+            lambda ms: format_at(START + timedelta(milliseconds=ms))
+        ),
     },
 )
 
@@ -84,7 +94,7 @@ _QUERIES = st.fixed_dictionaries(
 async def test_every_combination_of_filters_lists_what_a_naive_reading_finds(api: Api) -> None:
     await write_payments(api.world, 320, at_once=5)  # five share a time: the id decides
     await write_payments(api.world, 20, merchant_id=api.world.merchant_id + 1)
-    rows, loop = await rows_of(api), asyncio.get_running_loop()
+    rows, loop = await read_payments(api), asyncio.get_running_loop()
     assert len(rows) == 320
 
     @examples(
@@ -99,7 +109,7 @@ async def test_every_combination_of_filters_lists_what_a_naive_reading_finds(api
         if len(wanted) > 40 * query["limit"]:
             query["limit"] = 20  # or it takes long
         found = asyncio.run_coroutine_threadsafe(pages(api, **query), loop).result(60)
-        assert [one for page in found for one in page] == wanted
+        assert [item for page in found for item in page] == wanted
         assert all(len(page) == query["limit"] for page in found[:-1])
 
     await asyncio.to_thread(agreed)
@@ -108,30 +118,30 @@ async def test_every_combination_of_filters_lists_what_a_naive_reading_finds(api
 async def test_pages_are_whole_and_without_doubles_while_payments_come_and_change(
     api: Api,
 ) -> None:
-    created = await spread(api, 40)
+    created = await create_in_sequence(api, 40)
     seen: list[str] = []
     cursor: dict[str, object] = {}
     for number in range(100):
-        answer = await listed(api, limit=3, **cursor)
-        seen += [one["id"] for one in answer.json["data"]]
+        answer = await list_payments(api, limit=3, **cursor)
+        seen += [entry["id"] for entry in answer.json["data"]]
         if "next_cursor" not in answer.json:
             break
         cursor = {"cursor": answer.json["next_cursor"]}
         await api.create()
-        for one in (created[number], created[-1 - number]):  # not listed yet, and listed
-            await cancel(api, one)
-    assert seen == [one.json["id"] for one in reversed(created)]
+        for item in (created[number], created[-1 - number]):  # not listed yet, and listed
+            await cancel(api, item)
+    assert seen == [entry.json["id"] for entry in reversed(created)]
 
 
 async def test_pages_of_one_status_hold_once_whatever_keeps_that_status(api: Api) -> None:
-    created = await spread(api, 30)
+    created = await create_in_sequence(api, 30)
     leaving = created[::5]
     seen: list[str] = []
     cursor: dict[str, object] = {}
     for number in range(100):
-        answer = await listed(api, limit=4, status="PENDING", **cursor)
-        assert {one["status"] for one in answer.json["data"]} <= {"PENDING"}
-        seen += [one["id"] for one in answer.json["data"]]
+        answer = await list_payments(api, limit=4, status="PENDING", **cursor)
+        assert {item["status"] for item in answer.json["data"]} <= {"PENDING"}
+        seen += [item["id"] for item in answer.json["data"]]
         if "next_cursor" not in answer.json:
             break
         cursor = {"cursor": answer.json["next_cursor"]}
@@ -139,18 +149,18 @@ async def test_pages_of_one_status_hold_once_whatever_keeps_that_status(api: Api
             await cancel(api, leaving[number])
         await api.create()
     assert len(seen) == len(set(seen))
-    staying = [one.json["id"] for one in reversed(created) if one not in leaving]
-    assert [one for one in seen if one in staying] == staying
+    staying = [item.json["id"] for item in reversed(created) if item not in leaving]
+    assert [item for item in seen if item in staying] == staying
 
 
 async def test_elapsed_payments_are_listed_expired_with_their_event(api: Api) -> None:
     created = [await api.create(expires_in=60) for _ in range(5)]
     await api.world.move_clock(61)
-    answer = await listed(api)
-    assert [one["status"] for one in answer.json["data"]] == ["EXPIRED"] * 5
-    assert all("expired_at" in one and "expires_at" not in one for one in answer.json["data"])
-    for one in created:
-        assert await api.world.events(await payment_of(api, one)) == ["payment.expired"]
+    answer = await list_payments(api)
+    assert [entry["status"] for entry in answer.json["data"]] == ["EXPIRED"] * 5
+    assert all("expired_at" in entry and "expires_at" not in entry for entry in answer.json["data"])
+    for item in created:
+        assert await api.world.events(await payment_of(api, item)) == ["payment.expired"]
 
 
 async def test_elapsed_payments_are_not_among_the_pending_and_then_among_the_expired(
@@ -166,46 +176,48 @@ async def test_elapsed_payments_are_not_among_the_pending_and_then_among_the_exp
 
 async def test_no_elapsed_payment_is_shown_pending_though_there_are_very_many(api: Api) -> None:
     await write_payments(api.world, 5, statuses=("PENDING",))
-    live = [row.id for row in await rows_of(api)]
+    live = [row.id for row in await read_payments(api)]
     await write_payments(api.world, 200, statuses=("PENDING",), at_once=200)
     await api.world.rows(
         "UPDATE payment SET expires_at = clock() - interval '1 s', created_at = $2 "
         "WHERE merchant_id = $1 AND NOT (id = ANY($3::uuid[]))",
         api.world.merchant_id,
         START + timedelta(hours=1),  # newer than those that live
-        [ids.parse_id(ids.PAYMENT, one) for one in live],
+        [ids.parse_id(ids.PAYMENT, item) for item in live],
     )
     found = await pages(api, status="PENDING", limit=10)
-    assert [one for page in found for one in page] == live
+    assert [item for page in found for item in page] == live
     rows = await api.world.rows("SELECT count(*) AS n, count(DISTINCT payment_id) AS d FROM event")
-    expired = [row for row in await rows_of(api) if row.status == "EXPIRED"]
+    expired = [row for row in await read_payments(api) if row.status == "EXPIRED"]
     assert rows[0]["n"] == rows[0]["d"] == len(expired) >= 50
 
 
 async def test_nobody_sees_another_merchants_payments(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     mine = await api.create()
-    assert (await listed(api, key=other.api_key)).json == {"data": []}
+    assert (await list_payments(api, key=other.api_key)).json == {"data": []}
     assert await pages(api) == [[mine.json["id"]]]
-    assert refusal(await listed(api, key="sk_live_nobody")) == (401, "UNAUTHORIZED")
+    assert refusal(await list_payments(api, key="sk_live_nobody")) == (401, "UNAUTHORIZED")
 
 
 async def test_a_cursor_is_a_place_and_opens_nothing(api: Api) -> None:
     """A cursor of another merchant or filter is a position in the caller's own list."""
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     await write_payments(api.world, 30)
-    mine = [row.id for row in await rows_of(api)]
-    cursor = (await listed(api, limit=10)).json["next_cursor"]
-    assert (await listed(api, key=other.api_key, cursor=cursor)).json == {"data": []}
-    filtered = await listed(api, status="PAID", cursor=cursor, limit=100)
-    wanted = [row.id for row in await rows_of(api) if row.status == "PAID" and row.id in mine[10:]]
-    assert [one["id"] for one in filtered.json["data"]] == wanted
+    mine = [row.id for row in await read_payments(api)]
+    cursor = (await list_payments(api, limit=10)).json["next_cursor"]
+    assert (await list_payments(api, key=other.api_key, cursor=cursor)).json == {"data": []}
+    filtered = await list_payments(api, status="PAID", cursor=cursor, limit=100)
+    wanted = [
+        row.id for row in await read_payments(api) if row.status == "PAID" and row.id in mine[10:]
+    ]
+    assert [item["id"] for item in filtered.json["data"]] == wanted
 
 
 async def test_of_a_cursor_and_an_end_the_older_one_counts(api: Api) -> None:
     await write_payments(api.world, 40)
-    rows = [row.id for row in await rows_of(api)]
-    cursor = (await listed(api, limit=20)).json["next_cursor"]
+    rows = [row.id for row in await read_payments(api)]
+    cursor = (await list_payments(api, limit=20)).json["next_cursor"]
     for end, first in ((START + timedelta(milliseconds=10), 30), (START + timedelta(days=1), 20)):
-        answer = await listed(api, cursor=cursor, created_to=told(end), limit=100)
-        assert [one["id"] for one in answer.json["data"]] == rows[first:]
+        answer = await list_payments(api, cursor=cursor, created_to=format_at(end), limit=100)
+        assert [item["id"] for item in answer.json["data"]] == rows[first:]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from payintent.core.money import CURRENCIES
 from tests.http.wire import exchange
-from tests.support.api_lists import listed, pages, send
+from tests.support.api_lists import list_payments, pages, send
 from tests.support.arrange import refusal
 from tests.support.rows import STATUSES, write_payments
 from tests.support.world import Api
@@ -26,7 +26,7 @@ def cursor_of(moment: int, payment_id: UUID | None = None) -> str:
 @pytest.mark.parametrize("moment", [0, 1, 10**15, 2**57])
 async def test_a_cursor_from_any_time_is_a_place(api: Api, moment: int) -> None:
     await api.create()
-    answer = await listed(api, cursor=cursor_of(moment, uuid4()))
+    answer = await list_payments(api, cursor=cursor_of(moment, uuid4()))
     assert (answer.status, len(answer.json["data"])) == (200, int(moment == 2**57))
 
 
@@ -81,14 +81,14 @@ async def test_a_bad_value_is_refused_with_the_fields_name(
     api: Api, name: str, values: list[str]
 ) -> None:
     for value in values:
-        answer = await listed(api, **{name: value})
+        answer = await list_payments(api, **{name: value})
         assert refusal(answer) == (400, "BAD_REQUEST"), value
         assert name in answer.json["message"], value
 
 
 @pytest.mark.parametrize("code", ["", "EUR", "usd", "USDC", "THB ", "\x00", "X" * 5_000])
 async def test_an_unknown_currency_is_refused_as_one(api: Api, code: str) -> None:
-    answer = await listed(api, currency=code)
+    answer = await list_payments(api, currency=code)
     assert refusal(answer) == (400, "INVALID_CURRENCY")
     assert len(answer.body) < 500
 

@@ -95,7 +95,7 @@ async def test_two_operators_at_once_refund_no_more_than_was_paid(world: World) 
     made = await asyncio.gather(
         refund(world, payment), refund(world, payment, ALAN), return_exceptions=True
     )
-    assert sum(isinstance(one, RefundDetails) for one in made) == 1
+    assert sum(isinstance(item, RefundDetails) for item in made) == 1
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 

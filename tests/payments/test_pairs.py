@@ -41,7 +41,7 @@ from payintent.service import Service, open_service
 from tests.payments.test_expire import TTL_S, ask_all, sweep
 from tests.refunds.refunding import auto_refund, work
 from tests.support.fakes import FakeGateway
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, make_world
 
 pytestmark = pytest.mark.full
@@ -214,10 +214,10 @@ class Pair:
             assert (row["refunded_minor"], row["reserved_minor"]) == (given, 0)
             assert row["status"] == (None if row["credited"] else "REFUNDED")
         asked = [
-            one.capture.reference
+            refund.capture.reference
             for stand in {self.first.stand, self.second.stand}
-            for one in stand.refunds
-            if one.session and one.session.session_id in self.sessions.values()
+            for refund in stand.refunds
+            if refund.session and refund.session.session_id in self.sessions.values()
         ]
         assert len(asked) == len(set(asked)), "a capture was given back twice"
 
@@ -338,7 +338,7 @@ async def test_late_money_of_the_gateway_that_was_left_is_given_back_and_the_oth
         await pair.succeed(pair.first)
         assert await stage.world.status(payment) == "PROCESSING"
         assert await stage.world.events(payment) == []
-        seen = (await stage.world.see(payment)).session
+        seen = (await stage.world.read(payment)).session
         assert seen is not None
         assert seen.quote.account_id == pair.second.account_id
         await pair.succeed(pair.second)
@@ -352,9 +352,9 @@ async def test_money_of_the_gateway_that_was_left_after_the_other_one_has_paid(
     for pair in stage.pairs(first):
         payment = await pair.changed()
         await pair.succeed(pair.second)
-        before = (await stage.world.see(payment)).payment
+        before = (await stage.world.read(payment)).payment
         await pair.succeed(pair.first)
-        assert (await stage.world.see(payment)).payment == before
+        assert (await stage.world.read(payment)).payment == before
         await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
 
 
@@ -368,11 +368,11 @@ async def test_money_of_both_at_the_same_moment_pays_by_the_present_one(
         for side in (pair.first, pair.second):
             report = side.stand.take_money(pair.sessions[side.account_id])
             told.append((side, report))
-        async with held(
+        async with hold_transaction(
             stage.world, lambda tx, one=payment: payment_store.lock(tx, [one.id])
         ) as holder:
             both = [asyncio.create_task(pair.hear(side, report)) for side, report in told]
-            await until_waiting(stage.world, *both)
+            await wait_until_blocked(stage.world, *both)
             await holder.commit()
             await asyncio.gather(*both)
         await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
@@ -385,14 +385,14 @@ async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str)
         payment = await pair.begin()
         await pair.select(payment, pair.first)
         side = pair.first
-        async with held(
+        async with hold_transaction(
             stage.world, lambda tx, one=payment: payment_store.lock(tx, [one.id])
         ) as holder:
             change = asyncio.create_task(pair.select(payment, pair.second))
-            await until_waiting(stage.world, change)
+            await wait_until_blocked(stage.world, change)
             report = side.stand.take_money(pair.sessions[side.account_id])
             money = asyncio.create_task(pair.hear(side, report))
-            await until_waiting(stage.world, change, money)
+            await wait_until_blocked(stage.world, change, money)
             await holder.commit()
             done = await asyncio.gather(change, money, return_exceptions=True)
         if isinstance(done[0], RefusedError):
@@ -455,7 +455,7 @@ async def test_no_word_without_money_of_the_gateway_that_was_left_does_anything(
 ) -> None:
     for pair in stage.pairs(first):
         payment = await pair.changed()
-        before = (await stage.world.see(payment)).payment
+        before = (await stage.world.read(payment)).payment
         words = [SessionReport(state=GatewaySessionState.ATTEMPTED)] * 4
         words += [
             SessionReport(state=state) for state in GatewaySessionState if state.value != "captured"
@@ -463,7 +463,7 @@ async def test_no_word_without_money_of_the_gateway_that_was_left_does_anything(
         words += [SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.UNKNOWN)]
         for word in words:
             await pair.hear(pair.first, word)
-            assert (await stage.world.see(payment)).payment == before
+            assert (await stage.world.read(payment)).payment == before
         assert await stage.world.events(payment) == []
         await pair.succeed(pair.second)
         await pair.ends(payment, "PAID")
@@ -485,7 +485,7 @@ async def test_declines_end_a_payment_as_its_gateway_has_it(stage: Stage, first:
             await pair.hear(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
         assert (await stage.world.session(pair.sessions[side.account_id]))["life"] == "closing"
         await ask_all(stage.world)
-    seen = (await stage.world.see(payment)).payment
+    seen = (await stage.world.read(payment)).payment
     assert (seen.status, seen.failure_reason) == ("FAILED", "DECLINED")
     await pair.succeed(side)
     await pair.ends(payment, "FAILED", "LATE_PAYMENT")

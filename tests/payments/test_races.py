@@ -22,7 +22,7 @@ from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment
 from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
-from tests.support.staging import held, impatient, until_waiting
+from tests.support.staging import hold_transaction, open_with_short_lock_timeout, wait_until_blocked
 from tests.support.world import World
 
 EXACT = captured(159000)
@@ -77,9 +77,9 @@ async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[Se
 
 async def test_of_two_cancels_the_second_waits_and_is_refused(world: World) -> None:
     payment = await world.create()
-    async with held(world, cancels(world, payment)) as first:
+    async with hold_transaction(world, cancels(world, payment)) as first:
         second = start(world, cancels(world, payment))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         refused = await refusal(second)
     assert refused.code is ErrorCode.INVALID_PAYMENT_STATE
@@ -89,9 +89,9 @@ async def test_of_two_cancels_the_second_waits_and_is_refused(world: World) -> N
 
 async def test_of_two_cancels_with_one_key_the_second_waits_and_replays(world: World) -> None:
     payment, key = await world.create(), uuid4()
-    async with held(world, cancels(world, payment, key)) as first:
+    async with hold_transaction(world, cancels(world, payment, key)) as first:
         second = start(world, cancels(world, payment, key))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         assert await second is False
     assert await world.events(payment) == ["payment.cancelled"]
@@ -99,18 +99,18 @@ async def test_of_two_cancels_with_one_key_the_second_waits_and_replays(world: W
 
 async def test_a_cancel_that_waits_for_one_that_fails_takes_place(world: World) -> None:
     payment, key = await world.create(), uuid4()
-    async with held(world, cancels(world, payment, key)) as first:
+    async with hold_transaction(world, cancels(world, payment, key)) as first:
         second = start(world, cancels(world, payment, key))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.roll_back()
         assert await second is True
 
 
 async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: World) -> None:
     payment = await world.create()
-    async with held(world, lambda tx: cancel_by_buyer(tx, payment.id)) as first:
+    async with hold_transaction(world, lambda tx: cancel_by_buyer(tx, payment.id)) as first:
         second = start(world, cancels(world, payment))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         assert (await refusal(second)).code is ErrorCode.INVALID_PAYMENT_STATE
     assert await world.events(payment) == []
@@ -118,9 +118,9 @@ async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: W
 
 async def test_a_selection_that_waits_for_a_cancel_is_refused_unasked(world: World) -> None:
     payment = await world.create()
-    async with held(world, cancels(world, payment)) as first:
+    async with hold_transaction(world, cancels(world, payment)) as first:
         second = start_select(world, payment, world.card)
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         assert (await refusal(second)).code is ErrorCode.INVALID_CHECKOUT_STATE
     assert world.gateway.created == []
@@ -130,9 +130,9 @@ async def test_a_cancel_that_waits_for_a_selection_is_refused(world: World) -> N
     payment = await world.create()
     task = await selection_under_way(world, payment)
     [session] = await world.rows("SELECT id FROM session")
-    async with held(world, settles(world, payment, session["id"], declined())) as first:
+    async with hold_transaction(world, settles(world, payment, session["id"], declined())) as first:
         second = start(world, cancels(world, payment))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         assert "FAILED" in (await refusal(second)).message
     world.gateway.hold.set()  # type: ignore[union-attr]
@@ -200,9 +200,9 @@ async def test_of_two_selections_the_second_is_told_to_come_back(world: World) -
 async def test_two_selections_at_the_same_instant_reach_the_gateway_once(world: World) -> None:
     payment = await world.create()
     world.gateway.hold = asyncio.Event()
-    async with held(world, locks(payment)) as first:
-        both = [start_select(world, payment, one) for one in (world.card, world.transfer)]
-        await until_waiting(world, *both)
+    async with hold_transaction(world, locks(payment)) as first:
+        both = [start_select(world, payment, item) for item in (world.card, world.transfer)]
+        await wait_until_blocked(world, *both)
         await first.commit()
         done, [winner] = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         assert (await refusal(done.pop())).code is ErrorCode.CONFLICT
@@ -236,10 +236,10 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
     world.gateway.answer_close = OutcomeUnknown(detail="silence")
     await ask_all(world)
     await world.move_clock(1901)  # the gateway has been silent since
-    expiry = held(world, lambda tx: expire_processing(tx, 10, 30))
+    expiry = hold_transaction(world, lambda tx: expire_processing(tx, 10, 30))
     async with expiry as first:
         second = start_callback(world, session.id, "one")
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         assert (await second).is_new
     assert await world.status(payment) == "EXPIRED"
@@ -255,7 +255,7 @@ async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: Worl
     async def expire() -> int:
         return await start(world, lambda tx: expire_processing(tx, 10, 30))
 
-    async with held(world, settles(world, payment, session.id)) as first:
+    async with hold_transaction(world, settles(world, payment, session.id)) as first:
         assert await expire() == 0
         await first.commit()
     assert await expire() == 0
@@ -266,9 +266,9 @@ async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: Worl
 async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> None:
     payment = await world.create()
     await world.move_clock(1801)
-    async with held(world, locks(payment)) as first:
+    async with hold_transaction(world, locks(payment)) as first:
         both = [asyncio.create_task(expire_if_due(world.database, payment.id)) for _ in range(2)]
-        await until_waiting(world, *both)
+        await wait_until_blocked(world, *both)
         await first.commit()
         await asyncio.gather(*both)
     assert await world.events(payment) == ["payment.expired"]
@@ -277,22 +277,22 @@ async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> No
 async def test_a_callback_that_comes_twice_at_once_is_applied_once(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
-    async with held(world, locks(payment)) as first:
+    async with hold_transaction(world, locks(payment)) as first:
         both = [start_callback(world, session.id, "one") for _ in range(2)]
-        await until_waiting(world, *both)
+        await wait_until_blocked(world, *both)
         await first.commit()
-        assert sorted([(await one).is_new for one in both]) == [False, True]
+        assert sorted([(await item).is_new for item in both]) == [False, True]
     assert await world.events(payment) == ["payment.completed"]
 
 
 async def test_one_capture_told_by_two_callbacks_at_once_is_credited_once(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
-    async with held(world, locks(payment)) as first:
+    async with hold_transaction(world, locks(payment)) as first:
         both = [start_callback(world, session.id, name) for name in ("one", "two")]
-        await until_waiting(world, *both)
+        await wait_until_blocked(world, *both)
         await first.commit()
-        assert [(await one).is_new for one in both] == [True, True]
+        assert [(await item).is_new for item in both] == [True, True]
     assert len(await world.rows("SELECT 1 FROM capture")) == 1
     assert await world.events(payment) == ["payment.completed"]
     assert await world.cases(payment) == []
@@ -301,9 +301,9 @@ async def test_one_capture_told_by_two_callbacks_at_once_is_credited_once(world:
 async def test_two_captures_at_once_are_one_payment_and_one_case(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
-    async with held(world, settles(world, payment, session.id)) as first:
+    async with hold_transaction(world, settles(world, payment, session.id)) as first:
         second = start_callback(world, session.id, "two", captured(159000, reference="cap-2"))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         await second
     assert await world.events(payment) == ["payment.completed"]
@@ -323,9 +323,9 @@ def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
 
 async def test_of_two_creates_with_one_key_the_second_waits_and_replays(world: World) -> None:
     key = uuid4()
-    async with held(world, _creates(world, key, b"same")) as first:
+    async with hold_transaction(world, _creates(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         replayed = await second
     [kept] = await world.rows("SELECT id FROM payment")
@@ -334,18 +334,18 @@ async def test_of_two_creates_with_one_key_the_second_waits_and_replays(world: W
 
 async def test_a_create_that_waits_for_another_request_is_a_conflict(world: World) -> None:
     key = uuid4()
-    async with held(world, _creates(world, key, b"same")) as first:
+    async with hold_transaction(world, _creates(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"other"))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.commit()
         assert (await refusal(second)).code is ErrorCode.IDEMPOTENCY_CONFLICT
 
 
 async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) -> None:
     key = uuid4()
-    async with held(world, _creates(world, key, b"same")) as first:
+    async with hold_transaction(world, _creates(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
-        await until_waiting(world, second)
+        await wait_until_blocked(world, second)
         await first.roll_back()
         created = await second
     assert await payment_store.get(world.database, created.id) is not None
@@ -353,7 +353,10 @@ async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) 
 
 async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -> None:
     key, like = uuid4(), await world.create()
-    async with held(world, _creates(world, key, b"same")), impatient(world) as service:
+    async with (
+        hold_transaction(world, _creates(world, key, b"same")),
+        open_with_short_lock_timeout(world) as service,
+    ):
         request = CreatePaymentRequest(
             merchant_id=world.merchant_id,
             key=key,

@@ -113,7 +113,7 @@ async def test_the_origin_is_one_of_the_merchants(api: Api, field: str) -> None:
 
 
 async def test_origins_of_another_merchant_do_not_count(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     await api.world.rows(
         "UPDATE merchant SET allowed_origins = $2 WHERE id = $1", other.merchant.id, [_SHOP]
     )

@@ -70,7 +70,7 @@ async def test_a_create_is_one_round_trip_where_no_rule_is(api: Api, proxy: Coun
 async def test_a_create_is_one_round_trip_where_lists_let_it_pass(
     api: Api, proxy: CountingProxy
 ) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     rules = [
         AddFraudRule(kind=FraudRuleKind.COUNTRY, value="KP"),
         AddFraudRule(kind=FraudRuleKind.PAYER, value="somebody"),

@@ -17,7 +17,14 @@ from payintent.payments.search_store import PaymentRecord
 from payintent.refunds.operations import RefundPayment
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.support.contracts import PAYER, bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import (
+    PAYER,
+    bill,
+    contract_service,
+    log_of,
+    offer_tokens,
+    record_final_logs,
+)
 from tests.support.fakes import FakeGateway, captured
 from tests.support.rows import write_payments
 from tests.support.world import World
@@ -128,7 +135,7 @@ async def test_a_transaction_is_found_posted_seen_and_final(world: World) -> Non
             )
         ],
     )
-    await finalized(world, log)
+    await record_final_logs(world, log)
     for tx_hash in (posted, seen, log.tx_hash):
         text = f"0x{tx_hash.hex()}"
         assert await found(world, text) == {name(payment): "transaction"}
@@ -143,7 +150,7 @@ async def test_a_text_that_is_several_things_finds_all_of_them(world: World) -> 
     by_payer = await world.create(payer_uid="77", metadata="{}")
     by_order = await world.create(metadata='{"order_id":"77"}')
     assert await found(world, "77") == {name(by_payer): "payer", name(by_order): "order"}
-    other = (await world.other_merchant(methods="none")).merchant.id
+    other = (await world.add_merchant(methods="none")).merchant.id
     assert await found(world, "77", merchant_id=other) == {}
 
 
@@ -209,7 +216,7 @@ async def test_all_that_is_given_must_agree(world: World) -> None:
         "reference": session.reference,
     }
     assert await listed(world, **right) == [name(payment)]
-    other = (await world.other_merchant(methods="none")).merchant.id
+    other = (await world.add_merchant(methods="none")).merchant.id
     for field, wrong in (
         ("merchant_id", other),
         ("status", PaymentStatus.PAID),
@@ -233,7 +240,7 @@ async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_orde
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payment_search, "MATCHES_MAX", 3)
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     await write_payments(world, 8)
     own = await world.create(merchant_id=other)
     await world.rows(
@@ -255,11 +262,11 @@ async def test_an_address_that_pays_one_merchant_hides_no_payment_of_another(
     methods = await offer_tokens(world)
     logs: list[PaidLog] = []
     own: dict[int, str] = {}
-    for merchant_id in (world.merchant_id, (await world.other_merchant()).merchant.id):
+    for merchant_id in (world.merchant_id, (await world.add_merchant()).merchant.id):
         payment, session = await bill(world, methods["NATIVED"])
         logs.append(log_of(session, tx_hash=bytes([merchant_id] * 32)))
         own[merchant_id] = name(payment)
-    await finalized(world, *logs)
+    await record_final_logs(world, *logs)
     await world.rows("UPDATE payment SET merchant_id = $1 WHERE id = $2", merchant_id, payment.id)
     for merchant_id, payment_id in own.items():
         assert await found(world, PAYER, merchant_id=merchant_id) == {payment_id: "address"}

@@ -63,7 +63,7 @@ def crowded(raw: asyncpg.Connection) -> asyncpg.Connection:
 
 
 async def _fill(world: World, raw: asyncpg.Connection) -> None:
-    other = (await world.other_merchant(methods="none")).merchant.id
+    other = (await world.add_merchant(methods="none")).merchant.id
     await write_payments(world, _ROWS)
     await write_payments(world, 200, merchant_id=other)
     await raw.execute(
@@ -132,9 +132,9 @@ async def _read(
     await raw.execute(f"SET plan_cache_mode = {mode}")
     done = await plan(raw, asked)
     whole = {
-        one["Relation Name"]
-        for one in nodes(done)
-        if one["Node Type"] == "Seq Scan" and one["Actual Loops"]
+        node["Relation Name"]
+        for node in nodes(done)
+        if node["Node Type"] == "Seq Scan" and node["Actual Loops"]
     }
     assert whole & _LARGE == set(), asked.query
     assert pages_read(done) <= pages, asked.query

@@ -22,7 +22,7 @@ from tests.refunds.requests import ask as refund
 from tests.refunds.requests import paid
 from tests.support.arrange import payment_of
 from tests.support.fakes import captured
-from tests.support.other_side import test_world
+from tests.support.other_side import make_test_world
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World
 
@@ -50,7 +50,7 @@ async def _rows(person: Person, path: str) -> list[dict[str, str]]:
 
 async def _many_events(world: World, count: int, state: str) -> None:
     """Create many events of the merchant, whose payments do not exist."""
-    raw = await world.other_connection()
+    raw = await world.open_connection()
     await raw.execute("SET session_replication_role = replica")
     await raw.execute(
         """
@@ -106,7 +106,7 @@ async def test_refunds_and_cases_are_exported_with_their_orders(api: Api, financ
     for answer in (created, other):
         await refund(api, answer, amount="1.00", reason="torn; =1+1")
         payment = await payment_of(api, answer)
-        snapshot = await api.world.see(payment)
+        snapshot = await api.world.read(payment)
         assert snapshot.session is not None
         report = captured(1, reference=f"second-{payment.id}")
         await api.world.report(payment, snapshot.session.id, report)
@@ -212,7 +212,7 @@ async def test_a_filter_that_is_none_is_a_page_and_frees_the_slot(
 async def test_a_second_export_of_a_person_is_refused_and_of_a_colleague_is_not(
     api: Api, finance: Person, developer: Person
 ) -> None:
-    held = await api.world.other_connection()
+    held = await api.world.open_connection()
     await held.execute("BEGIN")
     await held.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
     running = asyncio.create_task(_get(finance, "events/export.csv"))
@@ -278,7 +278,7 @@ async def test_an_export_has_no_row_of_another_merchant(api: Api, finance: Perso
     """Even if its query contains the other merchant's payment, order or cursor."""
     created = await paid(api, metadata={"order_id": "OURS"}, payer_uid="ours")
     await refund(api, created, amount="1.00")
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     for role in MemberRole:
         spy = await member(api, role, f"{role}@other.test", other.merchant.id)
         for path in _attempts(created.json["id"]):
@@ -298,7 +298,7 @@ def _attempts(payment_id: str) -> Sequence[str]:
 
 async def test_exports_follow_the_switch_of_the_portal(api: Api, developer: Person) -> None:
     live = await paid(api, metadata={"order_id": "LIVE"})
-    async with Api(api.base, await test_world(api.world)) as side:
+    async with Api(api.base, await make_test_world(api.world)) as side:
         test = await paid(side, metadata={"order_id": "TEST"})
         await _calls(side.world, 1)
     await _calls(api.world, 1)

@@ -71,7 +71,7 @@ async def test_it_lists_what_needs_attention_with_links(api: Api) -> None:
     await give_endpoint(world)
     created = await paid(api)
     payment = await payment_of(api, created)
-    snapshot = await world.see(payment)
+    snapshot = await world.read(payment)
     assert snapshot.session is not None
     await world.report(payment, snapshot.session.id, captured(1, reference="second"))
     await refund(api, created, amount="1.00")
@@ -96,7 +96,7 @@ async def test_it_shows_the_last_ten_payments_with_separators(api: Api) -> None:
     made = [(await api.create(amount="1590")).json["id"] for _ in range(12)]
     person = await member(api)
     page = (await person.get("/merchant/overview")).body.decode()
-    assert [one for one in made if one in page] == made[2:]
+    assert [item for item in made if item in page] == made[2:]
     assert page.count("1,590.00 THB") == 10
 
 
@@ -117,7 +117,7 @@ async def test_it_has_nothing_of_another_merchant(api: Api) -> None:
     await give_endpoint(api.world)
     created = await paid(api, payer_uid="buyer-of-ours")
     await record_attempt(api.world, delivered=False)
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     spy = await member(api, MemberRole.DEVELOPER, "spy@other.test", other.merchant.id)
     page = await _overview(spy)
     assert created.json["id"] not in page
@@ -140,7 +140,9 @@ def test_the_secrets_of_a_callback_url_are_not_shown(url: str, shown: str) -> No
 
 def test_each_outcome_is_described_and_an_unknown_one_is_shown() -> None:
     outcomes = set(AttemptOutcome) - {AttemptOutcome.DELIVERED}
-    assert {one for one in outcomes if describe_failure(_failure(one)) == one} == set()
+    assert {
+        outcome for outcome in outcomes if describe_failure(_failure(outcome)) == outcome
+    } == set()
     assert (
         describe_failure(_failure("of-an-older-version", 500)) == "of-an-older-version (HTTP 500)"
     )

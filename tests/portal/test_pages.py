@@ -77,7 +77,7 @@ async def test_the_filters_stand_in_the_address_and_the_pages_follow(
     more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
     assert "payer_uid=buyer-77" in more
     second = (await finance.get(f"/merchant/payments?{more}")).body.decode()
-    pages = [[one for one in made if one in page] for page in (first, second)]
+    pages = [[item for item in made if item in page] for page in (first, second)]
     assert [len(page) for page in pages] == [25, 2]
     assert set(pages[0] + pages[1]) == set(made)
     assert "somebody-else" not in first + second
@@ -97,7 +97,7 @@ async def test_a_search_has_pages_too(api: Api, finance: Person) -> None:
     first = (await finance.get(f"/merchant/payments?q={quote('buyer 77&x=1')}")).body.decode()
     more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
     second = (await finance.get(f"/merchant/payments?{more}")).body.decode()
-    assert [sum(one in page for one in made) for page in (first, second)] == [25, 1]
+    assert [sum(item in page for item in made) for page in (first, second)] == [25, 1]
 
 
 async def test_days_are_whole_days_in_utc(api: Api, finance: Person) -> None:
@@ -138,7 +138,7 @@ async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person)
     await world.perform(rule)
     created = await paid(api)
     payment = await payment_of(api, created)
-    snapshot = await world.see(payment)
+    snapshot = await world.read(payment)
     assert snapshot.session is not None
     await world.report(payment, snapshot.session.id, captured(1, reference="second-capture"))
     actor = Actor("Olga the operator", "a secret reason")
@@ -341,7 +341,7 @@ async def test_the_keys_of_a_test_side_are_shown_as_what_they_are(api: Api) -> N
 async def test_cases_are_those_of_the_api_by_the_same_filters(api: Api, finance: Person) -> None:
     created = await paid(api)
     payment = await payment_of(api, created)
-    snapshot = await api.world.see(payment)
+    snapshot = await api.world.read(payment)
     assert snapshot.session is not None
     await api.world.report(payment, snapshot.session.id, captured(1, reference="second"))
     [case] = (await api.send("GET", "/v1/cases", headers=api.bearer())).json["data"]
@@ -359,7 +359,7 @@ async def test_refunds_and_cases_show_the_order_and_are_found_by_it(
         created = await paid(api, metadata={"order_id": order_id})
         await refund(api, created, amount="1.00")
         payment = await payment_of(api, created)
-        snapshot = await api.world.see(payment)
+        snapshot = await api.world.read(payment)
         assert snapshot.session is not None
         await api.world.report(payment, snapshot.session.id, captured(1, reference=order_id))
     for path in ("/merchant/cases", "/merchant/refunds"):
@@ -382,7 +382,7 @@ async def test_the_catalog_is_previewed_for_each_country(api: Api, finance: Pers
     )
     assert "Tokens are not" not in words(await finance.get("/merchant/catalog?country=JP"))
     assert (await finance.get("/merchant/catalog?country=XX")).status == 400
-    nothing = await world.other_merchant(methods="none")
+    nothing = await world.add_merchant(methods="none")
     other = await member(api, MemberRole.FINANCE, "x@other.test", nothing.merchant.id)
     assert "You cannot accept payments yet" in words(await other.get("/merchant/catalog"))
 

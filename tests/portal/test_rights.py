@@ -103,7 +103,7 @@ async def shop(api: Api) -> AsyncIterator[Shop]:
     world = api.world
     created = await paid(api, payer_uid="buyer-of-ours", metadata={"order_id": "ORDER-OF-OURS"})
     payment = await payment_of(api, created)
-    snapshot = await world.see(payment)
+    snapshot = await world.read(payment)
     assert snapshot.session is not None
     await world.report(payment, snapshot.session.id, captured(1, reference="second"))
     refund_id = (await refund(api, created, amount="1.00")).json["id"]
@@ -194,7 +194,7 @@ async def test_a_role_is_refused_what_it_may_not_do_and_is_not_shown_it(
 @pytest.mark.parametrize("role", MemberRole)
 async def test_another_merchants_ids_are_those_of_nothing(shop: Shop, role: MemberRole) -> None:
     """All routes with ids, and all lists, as a member of another merchant."""
-    other = await shop.api.world.other_merchant()
+    other = await shop.api.world.add_merchant()
     person = await member(shop.api, role, "spy@other.test", other.merchant.id)
     token = await person.token()
     before = await _everything(shop)
@@ -213,7 +213,7 @@ async def test_another_merchants_ids_are_those_of_nothing(shop: Shop, role: Memb
 
 
 async def test_nothing_of_another_merchant_is_found(shop: Shop) -> None:
-    other = await shop.api.world.other_merchant()
+    other = await shop.api.world.add_merchant()
     person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
     [row] = await shop.api.world.rows(
         "SELECT p.checkout_id, s.reference FROM payment p JOIN session s ON s.id = p.session_id"
@@ -228,7 +228,7 @@ async def test_nothing_of_another_merchant_is_found(shop: Shop) -> None:
 
 
 async def test_a_page_of_another_merchants_search_is_none(shop: Shop) -> None:
-    other = await shop.api.world.other_merchant()
+    other = await shop.api.world.add_merchant()
     person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
     query = f"q=x&before={shop.ids['payment_id']}"
     assert "No payments" not in words(await person.get(f"/merchant/payments?{query}"))

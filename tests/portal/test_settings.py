@@ -329,7 +329,7 @@ async def test_finance_and_another_merchant_change_nothing_of_the_test_side(
     page = await finance.get("/merchant/settings")
     assert "A member with the developer role can change these settings." in words(page)
     assert "/merchant/settings/" not in page.body.decode()
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     spy = await member(api, email="spy@other.test", merchant_id=other.merchant.id)
     await spy.post("/merchant/side", side="test")
     ours = await _test_merchants_state(api)

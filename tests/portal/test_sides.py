@@ -15,7 +15,7 @@ from payintent.portal.routes import PORTAL_ROUTES
 from tests.payment_links.linking import make_link
 from tests.portal.person import Person, form_token, invite, member, words
 from tests.refunds.requests import paid
-from tests.support.other_side import test_world
+from tests.support.other_side import make_test_world
 from tests.support.stage import add_statement
 from tests.support.world import Api, World
 
@@ -31,7 +31,7 @@ async def switch(person: Person, side: str, **fields: str) -> str:
 
 @fixture
 async def test_api(api: Api) -> AsyncIterator[Api]:
-    async with Api(api.base, await test_world(api.world)) as side:
+    async with Api(api.base, await make_test_world(api.world)) as side:
         yield side
 
 

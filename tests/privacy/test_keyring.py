@@ -111,8 +111,10 @@ async def _opens_everything(service: Service, world: World) -> None:
     for row in await world.rows("SELECT id FROM merchant"):
         known = (await callback_secrets.list_secrets(service.database, [row["id"]], 10))[row["id"]]
         assert known
-        for one in known:
-            service.encryption.decrypt(one.sealed, make_callback_secret_context(row["id"], one.id))
+        for item in known:
+            service.encryption.decrypt(
+                item.sealed, make_callback_secret_context(row["id"], item.id)
+            )
 
 
 async def _until(reached: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -139,8 +141,8 @@ async def _waiting(world: World, count: int = 1) -> list[int]:
 @asynccontextmanager
 async def _held_half_way(world: World, service: Service) -> AsyncIterator[asyncio.Task[Any]]:
     """Rotate, and stop at the last account: callback secrets are resealed but not committed."""
-    last = await world.other_account("http://gateway.test/last", signing_secret="last")
-    connection = await world.other_connection()
+    last = await world.add_account("http://gateway.test/last", signing_secret="last")
+    connection = await world.open_connection()
     holding = connection.transaction()
     await holding.start()
     await connection.execute("SELECT FROM provider_account WHERE id = $1 FOR UPDATE", last)
@@ -270,8 +272,8 @@ async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
 ) -> None:
     monkeypatch.setattr("payintent.privacy.keyring_operations._BATCH_SIZE", 2)
     for number in range(4):
-        await ring.world.other_merchant(f"{number}")
-        await ring.world.other_account(f"http://gateway.test/{number}", signing_secret="x")
+        await ring.world.add_merchant(f"{number}")
+        await ring.world.add_account(f"http://gateway.test/{number}", signing_secret="x")
     done = await _rotate(await ring.open("b", "a"))
     assert (done.callback_secrets, done.provider_accounts) == (5, 5)
     assert await ring.sealed_by() == {"b"}
@@ -431,7 +433,7 @@ async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> 
         for number in range(10)
     ]
     await asyncio.gather(
-        *(service.run_operation(one, _ADA) for one in changes),
+        *(service.run_operation(change, _ADA) for change in changes),
         *(_rotate(service) for _ in range(3)),
     )
     assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})

@@ -27,7 +27,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.test_mode import buyer_simulator
 from payintent.test_mode.model import APPROVED_CARD
 from tests.refunds.refunding import DONE, asked, hear, paid, work
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 DAY_S = 24 * 3600
@@ -158,7 +158,8 @@ async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world:
     assert await books(world) == kept
     assert await world.rows(columns) == rows
     bodies = await world.rows(
-        "SELECT body FROM event WHERE payment_id = ANY($1::uuid[])", [one.id for one in payments]
+        "SELECT body FROM event WHERE payment_id = ANY($1::uuid[])",
+        [payment.id for payment in payments],
     )
     assert all(f'"payer_uid":"{ERASED}"' in row["body"] for row in bodies)
     assert all('"metadata":{}' in row["body"] for row in bodies)
@@ -202,7 +203,7 @@ async def test_nothing_is_left_at_the_test_gateway_either(world: World) -> None:
     await side.select(payment)
     step = buyer_simulator.enter_card(APPROVED_CARD)
     card = buyer_simulator.TestRequest(operation="pay", fields=(), key=None, action=step)
-    await side.service.buyer_simulator.pay(await side.see(payment), card)
+    await side.service.buyer_simulator.pay(await side.read(payment), card)
     assert await side.status(payment) == "PAID"
     await delivered(side, payment)
     await side.rows("UPDATE test_session SET return_url = 'https://shop.example/zora-back'")
@@ -278,9 +279,9 @@ async def test_a_refund_that_begins_at_the_same_moment_comes_first_or_after(worl
             payment.id,
         )
 
-    async with held(world, refund) as first:
+    async with hold_transaction(world, refund) as first:
         erasing = asyncio.create_task(world.perform(erasure(world)))
-        await until_waiting(world, erasing)
+        await wait_until_blocked(world, erasing)
         await first.commit()
     with pytest.raises(RefusedError, match="has a pending refund"):
         await erasing
@@ -289,7 +290,7 @@ async def test_a_refund_that_begins_at_the_same_moment_comes_first_or_after(worl
 
 async def test_another_merchants_payer_of_the_same_name_stays(world: World) -> None:
     await bought(world)
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     await world.rows("UPDATE payment SET merchant_id = $1", other)
     await bought(world)
     assert (await world.perform(erasure(world))).payments == 1

@@ -84,8 +84,8 @@ async def seal_all(world: World) -> None:
 async def search(world: World, text: str) -> set[str]:
     """Search as the console does; each payment found shows its order number."""
     listed = await world.perform(SearchPayments(text=text))
-    assert {one.order_id for one in listed} <= {"A-77"}
-    return {one.id for one in listed}
+    assert {item.order_id for item in listed} <= {"A-77"}
+    return {item.id for item in listed}
 
 
 async def reads(world: World, *bought: Payment) -> None:
@@ -95,9 +95,9 @@ async def reads(world: World, *bought: Payment) -> None:
     for text in ("zora@EXAMPLE.com", "A-77"):
         assert await search(world, text) == named
     exported = await world.perform(ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17"))
-    assert [one.payer_email for one in exported] == [EMAIL] * len(bought)
-    assert [bytes(one.metadata).decode() for one in exported] == [METADATA] * len(bought)
-    assert all(METADATA in bytes(one.events).decode() for one in exported)
+    assert [item.payer_email for item in exported] == [EMAIL] * len(bought)
+    assert [bytes(item.metadata).decode() for item in exported] == [METADATA] * len(bought)
+    assert all(METADATA in bytes(item.events).decode() for item in exported)
     for payment in bought:
         snapshot = await payment_store.get(database, payment.id)
         assert snapshot is not None
@@ -115,9 +115,9 @@ async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_rea
     assert await found(world, WORDS) == {}
     await reads(world, payment)
     history = await history_store.list_entries(world.database, payment.id)
-    assert [METADATA in one.details["body"] for one in history.entries if one.kind == "event"] == [
-        True
-    ]
+    assert [
+        METADATA in entry.details["body"] for entry in history.entries if entry.kind == "event"
+    ] == [True]
     mail = await compose_receipt(world.database, payment.id)
     assert mail is not None
     assert mail.recipient == EMAIL
@@ -138,7 +138,7 @@ async def test_merchants_and_buyers_see_no_difference(api: Api) -> None:
     shown = await api.get(created.json["id"])
     assert shown.json["metadata"] == metadata
     listed = await api.send("GET", "/v1/payments", headers=api.bearer())
-    assert [one["metadata"] for one in listed.json["data"]] == [metadata]
+    assert [item["metadata"] for item in listed.json["data"]] == [metadata]
     view = await api.send("GET", f"/v1/checkout/{checkout}")
     assert view.json["payer_email"].endswith("example.com")
     assert await search(world, EMAIL) == {created.json["id"]}
@@ -179,7 +179,7 @@ async def test_an_event_that_does_not_open_delays_no_other(world: World) -> None
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     due = [(world.merchant_id, 10)]
     claimed = await outbox_store.claim_due(world.database, due, 45.0)
-    assert [one.event_id for one in claimed] == [sound]
+    assert [item.event_id for item in claimed] == [sound]
     await world.move_clock(60)
     again = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
     assert [row["event_id"] for row in again] == [spoilt, sound]
@@ -198,7 +198,7 @@ async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(wor
     assert set(await found(world, WORDS)) == set(WORDS) - {EMAIL.lower()}
     await reads(world, *old)
     changed = await world.rows("SELECT id, version, updated_at, status FROM payment ORDER BY id")
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         async with process(world) as killed, connection.transaction():
             await connection.execute("SELECT FROM payment WHERE id = $1 FOR UPDATE", old[2].id)
@@ -281,7 +281,7 @@ async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: W
     await feed_store.number_new_events(database, world.merchant_id)
     start = await feed_store.get_first_cursor(database, world.merchant_id)
     page = await feed_store.read_page(database, world.merchant_id, start, ["payment.completed"], 10)
-    assert [one.body for one in page.events] == [claimed.body.decode()]
+    assert [event.body for event in page.events] == [claimed.body.decode()]
 
 
 @pytest.mark.parametrize(

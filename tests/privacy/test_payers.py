@@ -30,21 +30,21 @@ async def test_an_export_has_all_of_one_payer_page_by_page_and_no_checkout_id(
     first = found[0]
     assert (first["payer_email"], first["metadata"]) == ("seven@example.com", {"order_id": "A-7"})
     assert first | urls == first
-    assert [one["reason"] for one in first["refunds"]] == ["a page is missing"]
-    assert [one["provider"] for one in first["sessions"]] == ["fake"]
-    assert [one["type"] for one in first["events"]] == ["payment.completed"]
+    assert [refund["reason"] for refund in first["refunds"]] == ["a page is missing"]
+    assert [session["provider"] for session in first["sessions"]] == ["fake"]
+    assert [event["type"] for event in first["events"]] == ["payment.completed"]
     assert "eight@example.com" not in text
     assert not any(payment.checkout_id in text for payment in payments)
     page, _ = await _exported(world, limit=2)
     rest, _ = await _exported(world, after=page[-1]["id"])
-    assert [one["id"] for one in (*page, *rest)] == [one["id"] for one in found]
+    assert [item["id"] for item in (*page, *rest)] == [item["id"] for item in found]
 
 
 async def test_an_export_has_nothing_of_another_merchants_payer_of_the_same_name(
     world: World,
 ) -> None:
     await paid(world, payer_uid="buyer-7")
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     await world.rows("UPDATE payment SET merchant_id = $1 WHERE payer_uid = 'buyer-7'", other)
     await paid(world, payer_uid="buyer-7")
     assert len((await _exported(world))[0]) == 1

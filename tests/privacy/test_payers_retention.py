@@ -34,8 +34,8 @@ async def exported(world: World) -> list[str]:
     """Export every statement."""
     rows = await world.rows("SELECT id FROM statement ORDER BY number")
     named = [ids.format_id(ids.STATEMENT, row["id"]) for row in rows]
-    exports = [await world.perform(ExportStatement(statement_id=one)) for one in named]
-    return [one.text for one in exports]
+    exports = [await world.perform(ExportStatement(statement_id=item)) for item in named]
+    return [export.text for export in exports]
 
 
 async def test_after_ten_years_only_the_books_are_left(world: World) -> None:
@@ -69,16 +69,16 @@ async def test_a_payment_with_a_refund_under_way_or_its_event_stays_as_it_is(wor
     await world.rows("UPDATE payment SET updated_at = paid_at")
     while await prune_step(world.database, _DAYS, 2):
         pass
-    assert [await payer(world, one) for one in (pending, told)] == ["zora-17"] * 2
+    assert [await payer(world, item) for item in (pending, told)] == ["zora-17"] * 2
     await world.rows("UPDATE delivery SET state = 'delivered'")
     await pruned(world, _YEARS + 1)
-    assert [await payer(world, one) for one in (pending, told)] == ["zora-17", ERASED]
+    assert [await payer(world, item) for item in (pending, told)] == ["zora-17", ERASED]
 
 
 async def test_what_is_due_is_counted_before_it_goes(world: World) -> None:
     await bought(world)
     await pruned(world, _YEARS + 1, {RetentionRule.EVENTS: 365})
-    due = {one.rule: one.due for one in await world.perform(ShowRetention())}
+    due = {item.rule: item.due for item in await world.perform(ShowRetention())}
     assert due[RetentionRule.PAYERS] == 1
 
 

@@ -193,7 +193,7 @@ async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
     newer = await buy(world)
     await feed_store.number_new_events(database, merchant_id)
     again = await feed_store.read_page(database, merchant_id, after, EVERY, 10)
-    assert [str(newer.id) in one.body or one.feed_position for one in again.events] == [2]
+    assert [str(newer.id) in event.body or event.feed_position for event in again.events] == [2]
     other = feed_store.FeedCursor(2, uuid4())  # of a database that was restored
     assert not await feed_store.is_valid_cursor(database, merchant_id, other)
 
@@ -217,8 +217,8 @@ async def test_what_is_due_is_shown_before_it_goes_and_nothing_changes(world: Wo
     before = {rule: PRUNED.labels(rule)._value.get() for rule in DAYS}
     assert await prune_step(world.database, DAYS, 10) is False
     gone = {rule: PRUNED.labels(rule)._value.get() - before[rule] for rule in DAYS}
-    assert gone == {one.rule: one.due for one in shown}
-    assert [one.due for one in await world.perform(ShowRetention())] == [0, 0, 0, 0, 0]
+    assert gone == {item.rule: item.due for item in shown}
+    assert [item.due for item in await world.perform(ShowRetention())] == [0, 0, 0, 0, 0]
 
 
 async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_locked(
@@ -227,7 +227,7 @@ async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_lock
     payments = [await buy(world) for _ in range(3)]
     await world.move_clock(731 * DAY_S)
     database = world.database
-    holder = await world.other_connection()
+    holder = await world.open_connection()
     try:
         held = holder.transaction()
         await held.start()

@@ -76,7 +76,7 @@ async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not
     await spoil(world, spoilt)
     before = unreadable()
     listed = await api.send("GET", "/v1/payments", headers=api.bearer())
-    assert [one["id"] for one in listed.json["data"]] == [ids.format_id(ids.PAYMENT, sound)]
+    assert [item["id"] for item in listed.json["data"]] == [ids.format_id(ids.PAYMENT, sound)]
     assert unreadable() == before + 1
     first = await api.send("GET", "/v1/payments?limit=1", headers=api.bearer())
     after = first.json["next_cursor"]
@@ -87,7 +87,7 @@ async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not
     assert (refused.status, refused.json["code"]) == (500, "INTERNAL_ERROR")
     assert "decrypted" in refused.json["message"]
     batch = await payment_store.get_batch(world.database, [spoilt, sound])
-    readable = [one is not None and payment_store.is_readable(one.payment) for one in batch]
+    readable = [item is not None and payment_store.is_readable(item.payment) for item in batch]
     assert readable == [False, True]
 
 
@@ -105,14 +105,16 @@ async def test_with_an_older_key_ring_money_and_time_go_on_and_events_wait_for_t
         await world.move_clock(3600)
         async with world.database.transaction() as tx:
             assert await expire_pending(tx, 10) == 2
-        assert [await newer.status(one) for one in (created[1], own)] == ["EXPIRED", "EXPIRED"]
+        assert [await newer.status(item) for item in (created[1], own)] == ["EXPIRED", "EXPIRED"]
         claimed = await due_events(world)
-        assert [one.payment_id for one in claimed] == [own.id]
+        assert [item.payment_id for item in claimed] == [own.id]
         claimed = await due_events(newer)
         of = {payment.id for payment in (*dues, *created, own)}
-        assert {one.payment_id for one in claimed} == of
-        assert all(METADATA.encode() in one.body and b"sealed:" not in one.body for one in claimed)
-        assert all(json.loads(one.body)["data"]["payment"]["metadata"] for one in claimed)
+        assert {item.payment_id for item in claimed} == of
+        assert all(
+            METADATA.encode() in item.body and b"sealed:" not in item.body for item in claimed
+        )
+        assert all(json.loads(item.body)["data"]["payment"]["metadata"] for item in claimed)
 
 
 async def test_the_feed_goes_on_behind_an_event_that_does_not_open(world: World) -> None:
@@ -158,10 +160,10 @@ async def test_search_and_export_show_the_others_and_erasure_erases_it_too(world
     await spoil(world, bought[0].id)
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[0].id)
     listed = await world.perform(SearchPayments(text=EMAIL))
-    assert sorted(one.order_id or "" for one in listed) == ["", "A-77"]
+    assert sorted(item.order_id or "" for item in listed) == ["", "A-77"]
     export = ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17")
     exported = await world.perform(export)
-    metadata = [bytes(one.metadata).decode() for one in exported]
+    metadata = [bytes(item.metadata).decode() for item in exported]
     assert sorted(metadata) == ['"(cannot be decrypted)"', METADATA]
     for payment in bought:
         await delivered(world, payment)

@@ -51,7 +51,7 @@ async def seen_from(api: Api, country: str) -> Answer:
 def places(answer: Answer) -> dict[str, list[str]]:
     assert answer.status == 200, answer.body
     return {
-        country["country_code"]: [one["currency"] for one in country["currencies"]]
+        country["country_code"]: [currency["currency"] for currency in country["currencies"]]
         for country in answer.json["countries"]
     }
 
@@ -108,7 +108,7 @@ async def test_what_the_caller_has_is_not_sent_again(api: Api) -> None:
 
 
 async def test_a_catalog_is_its_merchants_own_and_needs_a_key(api: Api) -> None:
-    other = await api.world.other_merchant(methods="none")
+    other = await api.world.add_merchant(methods="none")
     assert refusal(await api.send("GET", "/v1/catalog")) == (401, "UNAUTHORIZED")
     assert refusal(await catalog(api, "sk_live_nobody")) == (401, "UNAUTHORIZED")
     assert places(await catalog(api, other.api_key)) == {}
@@ -123,10 +123,10 @@ async def test_a_catalog_is_its_merchants_own_and_needs_a_key(api: Api) -> None:
 async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> None:
     """Each operation at a different time: `updated_at` changes, or the bytes stay the same."""
     world, here = api.world, api.world.merchant_id
-    other = await world.other_merchant(methods="none")
+    other = await world.add_merchant(methods="none")
     theirs = await world.perform(_method(api, other.merchant.id, ["THB"]))
     steps: list[tuple[Any, bool]] = [
-        *((one, False) for one in _of_no_concern(api, theirs.id)),
+        *((item, False) for item in _of_no_concern(api, theirs.id)),
         (DisablePaymentMethod(method_id=world.transfer), False),  # the card reaches as much
         (DisablePaymentMethod(method_id=world.card), True),
         (EnablePaymentMethod(method_id=world.card), True),
@@ -198,7 +198,7 @@ def _updated_at(answer: Answer) -> datetime:
 
 async def test_a_switch_behind_one_that_is_off_changes_nothing(api: Api) -> None:
     world = api.world
-    account_id = await world.other_account("http://other.test", signing_secret="x")
+    account_id = await world.add_account("http://other.test", signing_secret="x")
     method = await world.perform(_method(api, world.merchant_id, ["USDT"], account_id))
     await world.perform(DisablePaymentMethod(method_id=method.id))
     before = await catalog(api)
@@ -267,8 +267,8 @@ async def test_all_who_see_a_change_first_are_told_the_same(api: Api) -> None:
     for operation in (SetMerchantProfile(merchant_id=api.world.merchant_id), takes_tokens(api)):
         await api.world.perform(operation)
         answers = await asyncio.gather(*(catalog(api) for _ in range(12)))
-        assert {one.status for one in answers} == {200}
-        assert len({one.headers["ETag"] for one in answers}) == 1
+        assert {answer.status for answer in answers} == {200}
+        assert len({answer.headers["ETag"] for answer in answers}) == 1
 
 
 def _method(

@@ -41,13 +41,13 @@ async def test_all_53_countries_are_listed_by_name(api: Api) -> None:
     assert list(answer.json) == ["countries"]
     listed = answer.json["countries"]
     assert len(listed) == 53
-    assert [one["name"] for one in listed] == sorted(COUNTRY_NAMES.values())
-    assert {one["country_code"]: one["name"] for one in listed} == COUNTRY_NAMES
-    assert {one["country_code"] for one in listed} == set(COUNTRIES)
+    assert [entry["name"] for entry in listed] == sorted(COUNTRY_NAMES.values())
+    assert {entry["country_code"]: entry["name"] for entry in listed} == COUNTRY_NAMES
+    assert {entry["country_code"] for entry in listed} == set(COUNTRIES)
     assert COUNTRY_NAMES["GL"] == "Global"
-    for one in listed:
-        assert list(one) == ["country_code", "name", "metadata"]
-        assert isinstance(one["metadata"], dict)
+    for item in listed:
+        assert list(item) == ["country_code", "name", "metadata"]
+        assert isinstance(item["metadata"], dict)
 
 
 async def test_the_list_is_open_to_browsers_of_any_origin_and_asks_for_no_key(api: Api) -> None:
@@ -77,9 +77,9 @@ async def test_a_list_that_the_caller_has_is_not_sent_again(api: Api) -> None:
 
 @pytest.mark.parametrize("world", ["https://pay.example.com:8443/v1"], indirect=True)
 async def test_every_image_is_a_harmless_svg_at_the_origin_of_the_api(api: Api) -> None:
-    for one in (await _countries(api)).json["countries"]:
-        code = one["country_code"].lower()
-        url = one["metadata"]["image_url"]
+    for country in (await _countries(api)).json["countries"]:
+        code = country["country_code"].lower()
+        url = country["metadata"]["image_url"]
         assert url == f"https://pay.example.com:8443/c/static/flags/{code}.svg"
         image = await api.send("GET", urlsplit(url).path)
         assert (image.status, image.headers["Content-Type"]) == (200, "image/svg+xml"), url
@@ -106,7 +106,7 @@ def _check_harmless(image: bytes, code: str) -> None:
 @pytest.mark.parametrize("world", ["", "pay.example.com/v1"], indirect=True)
 async def test_without_an_address_of_the_api_the_metadata_is_an_empty_object(api: Api) -> None:
     listed = (await _countries(api)).json["countries"]
-    assert [one["metadata"] for one in listed] == [{}] * 53
+    assert [item["metadata"] for item in listed] == [{}] * 53
 
 
 async def test_no_other_file_is_served_under_the_flags(api: Api) -> None:

@@ -36,7 +36,7 @@ CHANGES = (
 
 @asynccontextmanager
 async def another_process(world: World) -> AsyncIterator[asyncpg.Connection]:
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         yield connection
     finally:

@@ -93,13 +93,13 @@ async def test_a_currency_narrows_the_list_or_is_refused(api: Api) -> None:
     await offers_tokens(api)
     created = await api.create(currency="USD", amount="49.90")
     everything = await quotes(api, created)
-    offered = [(one["currency"], one["total_amount"]) for one in everything.json["quotes"]]
+    offered = [(quote["currency"], quote["total_amount"]) for quote in everything.json["quotes"]]
     assert offered == [("USD", "49.90"), ("USDT", "49.9"), ("NATIVED", "49.9")]
     tokens = await quotes(api, created, "?currency=USDT")
-    assert [one["currency"] for one in tokens.json["quotes"]] == ["USDT"]
+    assert [quote["currency"] for quote in tokens.json["quotes"]] == ["USDT"]
     assert tokens.json["currency"] == "USDT"
     fiat_only = await api.create(currency="USD", amount="49.90", include_pegged_assets=False)
-    assert [one["currency"] for one in (await quotes(api, fiat_only)).json["quotes"]] == ["USD"]
+    assert [quote["currency"] for quote in (await quotes(api, fiat_only)).json["quotes"]] == ["USD"]
     refused = await quotes(api, fiat_only, "?currency=USDT")
     assert refusal(refused) == (422, "UNSUPPORTED_CURRENCY")
     for query, wanted in (
@@ -204,7 +204,7 @@ async def test_a_body_of_another_shape_is_refused_and_selects_nothing(api: Api) 
 async def test_a_foreign_or_disabled_method_is_not_found_and_a_disabled_account_not_available(
     api: Api,
 ) -> None:
-    await api.world.other_merchant()
+    await api.world.add_merchant()
     [foreign] = await api.world.rows(
         "SELECT max(id) AS id FROM payment_method WHERE merchant_id <> $1", api.world.merchant_id
     )

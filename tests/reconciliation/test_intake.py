@@ -102,7 +102,7 @@ async def test_each_difference_is_a_case_once_and_says_what_each_side_has(
     put(f"payment,cap-1,,1500.00,THB,{_AT}", f"payment,cap-2,,12,THB,{_AT}", name="again.csv")
     [again, _] = await _take(world, tmp_path)
     assert (again.status, again.opened) == ("differs", 0)
-    subjects = {one.subject for one in await world.perform(ListCases())}
+    subjects = {item.subject for item in await world.perform(ListCases())}
     assert subjects == {
         "fake payment cap-1: different, 1500.00 THB there, 1590.00 THB here",
         "fake payment cap-2: extra, 12.00 THB at 2026-11-21T08:00:00.000Z",
@@ -124,7 +124,7 @@ async def test_what_the_ledger_and_the_merchant_lack_differs_too(
     [sums] = (await world.perform(ShowReconciliationRun(run_id=run.id))).sums
     assert (sums.gateway, sums.service) == ("1595", "1595")
     assert (sums.ledger, sums.merchants) == ("1590", "1590")
-    assert {one.subject for one in await world.perform(ListCases())} == {
+    assert {item.subject for item in await world.perform(ListCases())} == {
         "fake payment cap-1: ledger, 0 THB in the ledger, 5.00 THB captured or refunded",
         "fake payment cap-1: merchants, 0 THB for the merchant, 5.00 THB captured or refunded",
     }
@@ -171,9 +171,9 @@ async def test_the_same_content_under_another_name_is_not_compared_again(
     [run] = await _take(world, tmp_path)
     put(f"payment,cap-1,,1.00,THB,{_AT}", name="copy.csv")
     assert await _take(world, tmp_path) == [run]
-    other = await world.other_account("http://other.test", signing_secret="x")
+    other = await world.add_account("http://other.test", signing_secret="x")
     put(f"payment,cap-1,,1.00,THB,{_AT}", account=other)
-    assert [one.account_id for one in await _take(world, tmp_path)] == [other, run.account_id]
+    assert [item.account_id for item in await _take(world, tmp_path)] == [other, run.account_id]
     read: list[Path] = []
     monkeypatch.setattr(runs, "read_digest", read.append)
     await _take(world, tmp_path)

@@ -125,9 +125,9 @@ async def test_another_amount_and_a_dispute_that_stripe_does_not_list_are_cases(
     assert run.status == "differs"
     told = await differences(shop)
     assert f"stripe dispute {reference}: different, 1590.00 THB there, 1000.00 THB here" in told
-    [missing] = [one for one in told if "dispute du_unlisted: missing" in one]
+    [missing] = [item for item in told if "dispute du_unlisted: missing" in item]
     assert missing.startswith("stripe dispute du_unlisted: missing, 1590.00 THB at ")
-    assert any(one.startswith("stripe dispute_reversal du_unlisted: missing") for one in told)
+    assert any(item.startswith("stripe dispute_reversal du_unlisted: missing") for item in told)
 
 
 async def test_a_dispute_that_the_ledger_has_otherwise_is_a_case(shop: Shop) -> None:

@@ -40,7 +40,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.refunds.settle import settle_refund
 from tests.support.contracts import offer_tokens
 from tests.support.fakes import captured
-from tests.support.stage import waiting_refunds
+from tests.support.stage import add_refunds_for_approval
 from tests.support.world import ACTOR, World
 
 _HEADER = ",".join(HEADER)
@@ -73,7 +73,7 @@ async def _paid(
 
 async def _refunded(world: World, reference: str | None, state: GatewayRefundState) -> list[UUID]:
     """Let a provider report two refunds with the same data, the first with this name."""
-    _, *made = await waiting_refunds(world)
+    _, *made = await add_refunds_for_approval(world)
     await world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
     async with world.database.transaction() as tx:
         for number, one in enumerate(made):
@@ -98,8 +98,8 @@ async def _reconcile(world: World, path: Path, **more: Any) -> ReconciliationRes
 
 def _counts(found: ReconciliationResult) -> dict[str, tuple[int, ...]]:
     return {
-        one.type: (one.lines, one.matched, one.missing, one.extra, one.different)
-        for one in found.tallies
+        tally.type: (tally.lines, tally.matched, tally.missing, tally.extra, tally.different)
+        for tally in found.tallies
     }
 
 
@@ -153,13 +153,13 @@ async def test_each_difference_is_told_and_becomes_one_case(world: World, write:
     known = await _reconcile(world, path)
     assert (known.opened, known.differences) == (7, found.differences)
     cases = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
-    assert sorted(one.subject for one in cases) == sorted(found.differences)
-    missing = [one for one in found.differences if "missing" in one]
-    assert [one.split(" at ")[0] for one in missing] == [
+    assert sorted(case.subject for case in cases) == sorted(found.differences)
+    missing = [difference for difference in found.differences if "missing" in difference]
+    assert [item.split(" at ")[0] for item in missing] == [
         "fake payment cap-lost: missing, 1590.00 THB",
         f"fake refund {made[1]}: missing, 90.00 THB",
     ]
-    assert [one for one in found.differences if "missing" not in one] == [
+    assert [difference for difference in found.differences if "missing" not in difference] == [
         "fake payment cap-less: different, 12.00 THB there, 1590.00 THB here",
         "fake payment cap-yen: different, 1590 JPY there, 1590.00 THB here",
         "fake payment cap-new: extra, 12.50 USD at 2026-11-21T08:00:00.000Z",
@@ -206,7 +206,7 @@ async def test_a_case_names_what_is_known_of_it(world: World, write: Write) -> N
     assert known["fake refund back-1"]["refund_id"] == refund
     assert known["fake refund back-1"]["merchant_id"] == world.merchant_id
     shown = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
-    assert ids.format_id(ids.REFUND, refund) in {one.refund_id for one in shown}
+    assert ids.format_id(ids.REFUND, refund) in {item.refund_id for item in shown}
 
 
 async def test_the_same_file_again_opens_nothing_whatever_was_closed(
@@ -274,7 +274,7 @@ async def test_a_gateway_is_asked_at_once_about_a_session_that_it_was_paid_for(
 
 async def test_a_session_of_another_account_is_nobodys(world: World, write: Write) -> None:
     session = (await world.select(await world.create())).session
-    other = await world.other_account("http://other.test", signing_secret="x")
+    other = await world.add_account("http://other.test", signing_secret="x")
     path = write(f"payment,cap-1,{session.id},1590.00,THB,{_AT}")
     found = await _reconcile(world, path, account_id=other)
     assert (found.asked, found.opened) == (0, 1)
@@ -310,7 +310,7 @@ async def test_what_the_file_may_lack_is_looked_for_in_its_period_alone(
 
     async def lost(**period: Any) -> list[str]:
         found = await _compare(world, path, **({"since": None, "until": None} | period))
-        return [one.split(":")[0].split()[-1] for one in found.differences]
+        return [difference.split(":")[0].split()[-1] for difference in found.differences]
 
     # cap-1 came to us within the first minutes: it may stand in the file of the day before.
     assert await lost() == ["cap-2"]
@@ -322,7 +322,7 @@ async def test_what_the_file_may_lack_is_looked_for_in_its_period_alone(
 
 
 async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
-    other = await world.other_account("http://other.test", signing_secret="x")
+    other = await world.add_account("http://other.test", signing_secret="x")
     await _paid(world, "cap-1")
     path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
     assert (await _compare(world, path, account_id=world.account_id)).difference_count == 0
@@ -544,7 +544,7 @@ async def test_a_payout_that_we_have_otherwise_is_a_difference_and_a_case_when_a
 async def test_payouts_of_several_accounts_are_refused_until_theirs_is_named(
     world: World, write: Write
 ) -> None:
-    other = await world.other_account("http://other.test", signing_secret="x")
+    other = await world.add_account("http://other.test", signing_secret="x")
     path = write(f"payout,po_1,,1.00,THB,{_AT}")
     for perform in (_compare, _reconcile):
         with pytest.raises(RefusedError, match="fake has several accounts; select one"):

@@ -29,7 +29,7 @@ from payintent.reconciliation.sources import (
 from payintent.runtime.settings import Settings
 from payintent.worker import reconcile
 from tests.support.fakes import captured
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import World, free_port
 
 pytestmark = pytest.mark.full
@@ -91,7 +91,7 @@ async def store(server: str) -> AsyncIterator[Store]:
             except aiohttp.ClientError:
                 return False
 
-        await until(answers, "the store runs")
+        await wait_until(answers, "the store runs")
     import boto3  # every process of the tests reads this file, and one runs it
 
     client = boto3.client(

@@ -53,8 +53,8 @@ async def due(world: World) -> list[refund_store.DueRefund]:
 async def work(world: World) -> int:
     """Run the worker's step once; return the number of processed refunds."""
     taken = await due(world)
-    for one in taken:
-        await world.service.refund_sender.process(one)
+    for item in taken:
+        await world.service.refund_sender.process(item)
     return len(taken)
 
 

@@ -23,7 +23,7 @@ async def paid(api: Api, **changes: Any) -> Answer:
 async def pay(api: Api, created: Answer) -> None:
     """Select the card and let the gateway capture the total."""
     assert (await select(api, created)).status == 200
-    seen = await api.world.see(await payment_of(api, created))
+    seen = await api.world.read(await payment_of(api, created))
     assert seen.session is not None
     offer = seen.session.quote
     capture = {
@@ -84,8 +84,8 @@ async def send(world: World) -> None:
     """Let a worker process every due refund."""
     service = world.service
     while due := await refund_store.claim_due(world.database, 500, 60.0, []):
-        for one in due:
-            await service.refund_sender.process(one)
+        for item in due:
+            await service.refund_sender.process(item)
 
 
 async def kept(world: World) -> list[Any]:

@@ -108,7 +108,7 @@ async def test_what_nobody_may_own_goes_back_by_itself_where_its_merchant_wants_
     kind, come = STRAYS[name]
     await auto_refund(world, on=True)
     payment = await come(world)
-    before, told = (await world.see(payment)).payment, await world.events(payment)
+    before, told = (await world.read(payment)).payment, await world.events(payment)
     assert await world.cases(payment) == [kind]
     assert await case(world) == ("OPEN", None)  # until the money has gone
     assert await work(world) == 1
@@ -116,7 +116,7 @@ async def test_what_nobody_may_own_goes_back_by_itself_where_its_merchant_wants_
     assert request.capture.reference == "stray"
     assert request.amount_minor == request.capture.amount_minor
     assert await case(world) == ("REFUNDED", AUTO_REFUND)
-    assert (await world.see(payment)).payment == before
+    assert (await world.read(payment)).payment == before
     assert await world.events(payment) == told
 
 
@@ -182,7 +182,7 @@ async def test_the_money_of_a_case_takes_nothing_from_its_payment(world: World) 
     await asked(world, payment)
     assert await work(world) == 2
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
-    given = {one.capture.reference: one.amount_minor for one in world.gateway.refunds}
+    given = {refund.capture.reference: refund.amount_minor for refund in world.gateway.refunds}
     assert given == {"stray": 159000, f"cap-{payment.id}": 159000}
 
 

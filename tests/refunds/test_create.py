@@ -15,7 +15,7 @@ from payintent.refunds.model import Refund, RefundStatus
 from tests.refunds.refund_gateway import GONE, RefundGateway, able
 from tests.refunds.refunding import Books, asked, books, kept, paid, work
 from tests.support.fakes import FakeGateway
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 
@@ -69,21 +69,21 @@ async def test_of_many_refunds_at_once_those_that_fit_are_accepted(world: World)
     payment = await paid(world)
     asks = [asyncio.create_task(asked(world, payment, "500")) for _ in range(7)]
     done = await asyncio.gather(*asks, return_exceptions=True)
-    assert sum(isinstance(one, Refund) for one in done) == 3
-    refused = [one for one in done if isinstance(one, RefusedError)]
-    assert {one.code for one in refused} == {ErrorCode.REFUND_EXCEEDS_REMAINING}
+    assert sum(isinstance(item, Refund) for item in done) == 3
+    refused = [item for item in done if isinstance(item, RefusedError)]
+    assert {item.code for item in refused} == {ErrorCode.REFUND_EXCEEDS_REMAINING}
     assert await books(world, payment) == Books("PAID", "0", "1500", 0, 150000)
 
 
 async def test_a_refund_waits_for_the_one_before_it_and_finds_nothing_left(world: World) -> None:
     payment = await paid(world)
 
-    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
+    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         both = [asyncio.create_task(asked(world, payment)) for _ in range(2)]
-        await until_waiting(world, *both)
+        await wait_until_blocked(world, *both)
         await first.commit()
         done = await asyncio.gather(*both, return_exceptions=True)
-    assert sorted(type(one).__name__ for one in done) == ["Refund", "RefusedError"]
+    assert sorted(type(item).__name__ for item in done) == ["Refund", "RefusedError"]
 
 
 async def test_the_same_key_gives_the_same_refund_and_reserves_nothing_more(world: World) -> None:
@@ -194,7 +194,7 @@ async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_the_rest(world
     await fee(world, "0.03")
     payment = await paid(world, amount=Decimal("10.00"), amount_text="10.00")
     refunds = [await asked(world, payment, amount) for amount in ("3.33", "3.33", None)]
-    assert [one.amount_minor for one in refunds] == [342, 342, 346]
+    assert [refund.amount_minor for refund in refunds] == [342, 342, 346]
     while await work(world):
         pass
     assert await books(world, payment) == Books("REFUNDED", "10", "0", 1030, 0)

@@ -23,10 +23,10 @@ from payintent.refunds.operations import RefundPayment, ShowAddressLink, ShowRef
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent.worker import open_mail_sender
-from tests.support.contracts import PAYER, bill, contract_service, deposited, offer_deposits
+from tests.support.contracts import PAYER, bill, contract_service, offer_deposits, record_deposit
 from tests.support.fakes import FakeGateway
 from tests.support.smtp_server import SmtpServer, smtp_server
-from tests.support.stage import ADA, ALAN, out_of_the_sandbox, waiting_refunds
+from tests.support.stage import ADA, ALAN, add_refunds_for_approval, open_outside_sandbox
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
@@ -62,7 +62,7 @@ class Deposits:
 
     async def paid(self, **changes: Any) -> Payment:
         payment, session = await bill(self.world, self.method, **changes)
-        await deposited(self.world, session.id, TOTAL)
+        await record_deposit(self.world, session.id, TOTAL)
         return payment
 
     async def refund(self, payment: Payment, **fields: Any) -> Any:
@@ -90,7 +90,7 @@ async def test_a_second_person_sees_the_link_and_nothing_stores_it(
     refund = await deposits.refund(await deposits.paid())
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
-    async with out_of_the_sandbox(world) as service:
+    async with open_outside_sandbox(world) as service:
         proposal = await service.submit(ShowAddressLink(refund_id=refund.id), ADA)
         assert isinstance(proposal, Proposal)
         approve = Approve(approval_id=make_proposal_view(proposal).id)
@@ -162,7 +162,7 @@ async def test_only_a_deposits_refund_that_waits_has_a_link(deposits: Deposits) 
         await deposits.enter(refund, address)
     with pytest.raises(ConflictError, match="can no longer be entered"):
         await deposits.world.perform(ShowAddressLink(refund_id=refund.id))
-    _, refund_id, _ = await waiting_refunds(deposits.world)
+    _, refund_id, _ = await add_refunds_for_approval(deposits.world)
     card_refund = ids.format_id(ids.REFUND, refund_id)
     with pytest.raises(UnprocessableError, match="only the refund of a deposit"):
         await deposits.world.perform(ShowAddressLink(refund_id=card_refund))

@@ -219,7 +219,7 @@ async def test_the_books_hold_whatever_was_refunded_at_the_gateway(world: World)
     payment = await paid(world)
     for number, amount_minor in enumerate((1, 33333, 70000)):
         await hear(world, report(payment, amount_minor, reference=f"re_{number}"))
-    seen = (await world.see(payment)).payment
+    seen = (await world.read(payment)).payment
     assert str(seen.refunded_amount) == "1033.340000000000000000"
     listed = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
     assert [refund.amount_text for refund in listed] == ["700.00", "333.33", "0.01"]

@@ -27,7 +27,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.refunds.settle import settle_refund
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import PAYER, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World, patient
@@ -167,7 +167,7 @@ async def test_a_case_without_money_of_its_own_is_not_refunded(
 async def _unknown_money(world: World, **changes: Any) -> CaseDetails:
     """Send coins to our contract without a payment."""
     await offer_tokens(world)
-    await finalized(world, log_of(None, **({"amount": 10**18} | changes)))
+    await record_final_logs(world, log_of(None, **({"amount": 10**18} | changes)))
     [case] = await world.perform(ListCases(kind=CaseKind.UNKNOWN_REFERENCE))
     return case
 
@@ -243,7 +243,7 @@ async def test_of_two_operators_at_one_case_one_is_told_that_it_is_done(
         world.service.run_operation(_refund(case), _GRACE),
         world.service.run_operation(_refund(case, resolution=second), _ALAN),
     )
-    [refused] = [one for one in done if isinstance(one, BaseException)]
+    [refused] = [item for item in done if isinstance(item, BaseException)]
     assert isinstance(refused, RefusedError)
     assert refused.code is ErrorCode.CONFLICT
     shown = await world.perform(ShowCase(case_id=case.id))
@@ -257,7 +257,7 @@ async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_bac
     """Staged: the refund is written but uncommitted when the other one starts."""
     _, case = await _paid_twice(world)
     case_id = ids.parse_id(ids.CASE, case.id)
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         async with connection.transaction():
             await connection.execute(_LOCK, case_id)
@@ -300,7 +300,7 @@ async def test_a_case_and_a_merchant_at_once_never_give_back_more_than_came(worl
         world.service.refund_creator.create(CreateRefundRequest(key=other, **ask)),
         world.perform(_refund(case)),
     )
-    refused = [one.code for one in done if isinstance(one, RefusedError)]
+    refused = [item.code for item in done if isinstance(item, RefusedError)]
     assert sorted(refused) == [ErrorCode.CONFLICT, ErrorCode.REFUND_EXCEEDS_REMAINING], done
     assert await _captures(world) == [(159_000, 100_000, 0), (159_000, 159_000, 0)]
 

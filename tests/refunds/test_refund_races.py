@@ -19,7 +19,7 @@ from tests.refunds.requests import ask, capture_of, kept, paid, read, send, uuid
 from tests.support.arrange import payment_of, refusal
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_api
-from tests.support.staging import held
+from tests.support.staging import hold_transaction
 from tests.support.world import Answer, Api, World, patient
 
 DONE = RefundReport(state=GatewayRefundState.DONE)
@@ -56,15 +56,15 @@ async def test_of_fifty_refunds_of_sixty_on_a_hundred_exactly_one_is_accepted_an
     api = apis[0]
     created = await paid(api, currency="USD", amount="100.00")
     answers = await fifty(apis, lambda one: ask(one, created, amount="60.00"))
-    accepted = [one for one in answers if one.status == 201]
-    assert Counter(refusal(one) for one in answers if one.status != 201) == {_TOO_MUCH: 49}
+    accepted = [answer for answer in answers if answer.status == 201]
+    assert Counter(refusal(answer) for answer in answers if answer.status != 201) == {_TOO_MUCH: 49}
     [only] = accepted
     assert await capture_of(api, created) == (10000, 0, 6000)
     await send(api.world)
     assert (await read(api, only.json["id"])).json["status"] == "SUCCEEDED"
     seen = (await api.get(created.json["id"])).json
     assert (seen["status"], seen["refunded_amount"]) == ("PARTIALLY_REFUNDED", "60.00")
-    assert [one.amount_minor for one in api.world.gateway.refunds] == [6000]
+    assert [refund.amount_minor for refund in api.world.gateway.refunds] == [6000]
     [row] = await kept(api.world)
     assert uuid_of(only) == row["id"]
 
@@ -80,12 +80,12 @@ async def test_fifty_small_refunds_at_once_give_back_what_there_is_and_no_more(
         await asyncio.gather(send(api.world), send(api.world))
         await asyncio.sleep(0)
     await send(api.world)
-    told = Counter(one.status if one.status == 201 else refusal(one) for one in await asked)
+    told = Counter(item.status if item.status == 201 else refusal(item) for item in await asked)
     assert told == {201: 33, _TOO_MUCH: 17}
     seen = (await api.get(created.json["id"])).json
     assert (seen["status"], seen["refunded_amount"]) == ("PARTIALLY_REFUNDED", "99.00")
     assert await capture_of(api, created) == (10000, 9900, 0)
-    assert len({one.refund_id for one in api.world.gateway.refunds}) == 33
+    assert len({refund.refund_id for refund in api.world.gateway.refunds}) == 33
 
 
 async def test_fifty_requests_with_one_key_are_one_refund_told_fifty_times(
@@ -93,9 +93,9 @@ async def test_fifty_requests_with_one_key_are_one_refund_told_fifty_times(
 ) -> None:
     created, key = await paid(apis[0]), str(uuid4())
     answers = await fifty(apis, lambda one: ask(one, created, key, amount="1.00"))
-    assert {one.status for one in answers} == {201}
-    assert len({one.body for one in answers}) == 1
-    assert sum("Idempotency-Replayed" not in one.headers for one in answers) == 1
+    assert {answer.status for answer in answers} == {201}
+    assert len({answer.body for answer in answers}) == 1
+    assert sum("Idempotency-Replayed" not in answer.headers for answer in answers) == 1
     assert len(await kept(apis[0].world)) == 1
     assert await capture_of(apis[0], created) == (159000, 0, 100)
 
@@ -103,7 +103,7 @@ async def test_fifty_requests_with_one_key_are_one_refund_told_fifty_times(
 @asynccontextmanager
 async def refunds_held_up(world: World) -> AsyncIterator[asyncpg.Connection]:
     """Block every transaction that is about to write a refund while the block runs."""
-    holder = await world.other_connection()
+    holder = await world.open_connection()
     try:
         async with holder.transaction():
             await holder.execute("LOCK TABLE refund IN SHARE MODE")
@@ -114,7 +114,7 @@ async def refunds_held_up(world: World) -> AsyncIterator[asyncpg.Connection]:
 
 async def until_locks_wait(world: World, kind: str, count: int, *tasks: asyncio.Task[Any]) -> None:
     """Wait until this many locks of a kind are requested but not granted."""
-    watcher = await world.other_connection()
+    watcher = await world.open_connection()
     try:
         async with asyncio.timeout(PATIENCE_S):
             while count > await watcher.fetchval(
@@ -156,7 +156,7 @@ async def test_a_second_request_with_a_key_waits_for_the_first_and_replays_it(
         second = asyncio.create_task(ask(second_api, created, key))
         await until_locks_wait(world, "transactionid", 1, first, second)
     answers = await first, await second
-    assert [one.status for one in answers] == [201, 201]
+    assert [answer.status for answer in answers] == [201, 201]
     assert answers[0].body == answers[1].body
     assert answers[1].headers["Idempotency-Replayed"] == "true"
     assert len(await kept(world)) == 1
@@ -173,13 +173,13 @@ async def test_a_refund_waits_for_one_that_is_being_settled_and_takes_what_it_le
         lambda tx: settle_refund(tx, first, declined),
         lambda tx: settle_refund(tx, uuid_of(second), DONE),
     ]
-    async with held(world, settles[0]) as settling:
+    async with hold_transaction(world, settles[0]) as settling:
         asked = asyncio.create_task(ask(api, created, amount="1590.00"))  # more than was left
         await until_locks_wait(world, "transactionid", 1, asked)
         await settling.commit()
         second = await asked
     assert second.status == 201
-    async with held(world, settles[1]) as settling:
+    async with hold_transaction(world, settles[1]) as settling:
         asked = asyncio.create_task(ask(api, created))
         await until_locks_wait(world, "transactionid", 1, asked)
         await settling.commit()
@@ -191,7 +191,7 @@ async def test_a_request_that_waits_for_too_long_is_told_to_come_back(api: Api) 
     """With an installation's lock timeout; the key stays free."""
     created, key = await paid(api), str(uuid4())
     payment = await payment_of(api, created)
-    holder = await api.world.other_connection()
+    holder = await api.world.open_connection()
     async with holder.transaction(), another(api.world, database_lock_timeout_ms=100) as hurried:
         await holder.execute("SELECT 1 FROM payment WHERE id = $1 FOR UPDATE", payment.id)
         answer = await ask(hurried, created, key)

@@ -90,7 +90,7 @@ async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
     await work(world)
     await world.move_clock(HAND_OVER_AFTER_S + 120)
     await work(world)
-    assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
+    assert [item.refund_id for item in world.gateway.refunds] == [refund.id] * 2
     assert await world.status(payment) == "REFUNDED"
     assert await case(world) == ("OPEN", "resent by Ada: the gateway is back")
 

@@ -15,7 +15,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.refunds.requests import ask, ask_raw, capture_of, kept, paid, read, send
 from tests.support.arrange import payment_of, refusal, select
-from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
+from tests.support.contracts import PAYER, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway
 from tests.support.world import Answer, Api
 
@@ -114,7 +114,7 @@ async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_takes_the_rest
         assert (await ask(api, created, amount=amount)).status == 201
     await send(api.world)
     # 103.00 was paid: 34.3299 twice, rounded down, and what is left then.
-    assert [one.amount_minor for one in api.world.gateway.refunds] == [3432, 3432, 3436]
+    assert [refund.amount_minor for refund in api.world.gateway.refunds] == [3432, 3432, 3436]
     seen = (await api.get(created.json["id"])).json
     assert (seen["status"], seen["refunded_amount"]) == ("REFUNDED", "100.00")
     assert await capture_of(api, created) == (10300, 10300, 0)
@@ -166,7 +166,7 @@ async def test_yen_are_refunded_whole(api: Api) -> None:
     rest = await ask(api, created)
     assert rest.json["amount"] == "501"
     await send(api.world)
-    assert [one.amount_minor for one in api.world.gateway.refunds] == [500, 501]
+    assert [refund.amount_minor for refund in api.world.gateway.refunds] == [500, 501]
     assert (await api.get(created.json["id"])).json["refunded_amount"] == "1001"
 
 
@@ -217,10 +217,10 @@ class TestInTokens:
         method = (await offer_tokens(api.world, "bsc"))["USDT"]
         created = await api.create(**({"currency": "USD", "amount": "25.50"} | changes))
         assert (await select(api, created, payment_method_id=method)).status == 200
-        seen = await api.world.see(await payment_of(api, created))
+        seen = await api.world.read(await payment_of(api, created))
         assert seen.session is not None
         token = bytes.fromhex((await self._token(api))[2:])
-        await finalized(api.world, log_of(seen.session, token=token), chain="bsc")
+        await record_final_logs(api.world, log_of(seen.session, token=token), chain="bsc")
         assert await api.world.status(seen.payment) == "PAID"
         return created
 

@@ -125,7 +125,7 @@ async def paid_by_card(api: Api, front: Front) -> Answer:
 async def _learn(api: Api, created: Answer, account_id: int) -> None:
     """Inquire about the session at the gateway, as the janitor does."""
     world = api.world
-    seen = await world.see(await payment_of(api, created))
+    seen = await world.read(await payment_of(api, created))
     account = await world.service.accounts.get(account_id)
     gateway = world.service.accounts.gateway("simulator")
     assert seen.session is not None

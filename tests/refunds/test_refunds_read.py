@@ -31,14 +31,14 @@ async def test_the_refunds_of_a_payment_are_listed_newest_first_page_by_page(api
     made = [(await ask(api, created, amount=f"{n}.00")).json for n in range(1, 6)]
     await ask(api, other)
     await send(api.world)
-    newest_first = sorted((one["id"] for one in made), reverse=True)
+    newest_first = sorted((item["id"] for item in made), reverse=True)
     for limit, sizes in ((2, [2, 2, 1]), (5, [5]), (4, [4, 1]), (100, [5])):
         pages = await _read_all(api, created, limit)
         assert [len(page) for page in pages] == sizes
-        assert [one["id"] for page in pages for one in page] == newest_first
+        assert [item["id"] for page in pages for item in page] == newest_first
     [page] = await _read_all(api, created, 100)
-    assert page == [(await read(api, one)).json for one in newest_first]
-    assert {one["status"] for one in page} == {"SUCCEEDED"}
+    assert page == [(await read(api, item)).json for item in newest_first]
+    assert {item["status"] for item in page} == {"SUCCEEDED"}
 
 
 async def test_twenty_refunds_are_listed_where_nobody_says_how_many(api: Api) -> None:
@@ -73,7 +73,7 @@ async def test_a_refund_is_read_by_its_own_merchant_alone(api: Api) -> None:
     created = await paid(api)
     refund = await ask(api, created)
     assert (await read(api, refund.json["id"])).json == refund.json
-    other = api.bearer((await api.world.other_merchant()).api_key)
+    other = api.bearer((await api.world.add_merchant()).api_key)
     path = REFUND.format(refund_id=refund.json["id"])
     assert refusal(await api.send("GET", path, headers=other)) == (403, "FORBIDDEN")
     path = REFUNDS.format(payment_id=created.json["id"])

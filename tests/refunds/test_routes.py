@@ -240,7 +240,7 @@ async def test_a_reason_has_up_to_five_hundred_characters_and_reaches_the_gatewa
     answer = await ask(api, await paid(api), reason=reason)
     assert answer.json["reason"] == reason
     await send(api.world)
-    assert [one.reason for one in api.world.gateway.refunds] == [reason]
+    assert [refund.reason for refund in api.world.gateway.refunds] == [reason]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ async def test_a_refunded_payment_is_over_for_its_merchant_and_its_buyer(
     page = await api.send("GET", f"/c/{created.json['checkout_id']}")
     assert page.status == 200
     found = await api.send("GET", f"/v1/payments?status={status}", headers=api.bearer())
-    assert [one["id"] for one in found.json["data"]] == [created.json["id"]]
+    assert [item["id"] for item in found.json["data"]] == [created.json["id"]]
 
 
 async def test_a_suspended_merchant_and_a_disabled_account_still_give_money_back(
@@ -335,4 +335,4 @@ async def test_refunds_spend_the_limit_of_other_calls(api: Api) -> None:
         )
     refund = await ask(api, created)
     answers = [refund, await read(api, refund.json["id"]), await listed(api, created)]
-    assert {one.headers["RateLimit-Policy"] for one in answers} == {'"read";q=1;w=1'}
+    assert {answer.headers["RateLimit-Policy"] for answer in answers} == {'"read";q=1;w=1'}

@@ -32,7 +32,7 @@ from tests.refunds.refunding import (
     work,
 )
 from tests.support.fakes import FakeGateway
-from tests.support.staging import held, until_waiting
+from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 _LEASE_S = 61
@@ -74,7 +74,7 @@ async def test_a_refund_that_is_done_settles_and_makes_no_event(world: World) ->
 
 async def test_several_parts_leave_the_status_until_the_last(world: World) -> None:
     payment = await paid(world)
-    versions = [(await world.see(payment)).payment.version]
+    versions = [(await world.read(payment)).payment.version]
     for amount, status in (
         ("500", "PARTIALLY_REFUNDED"),
         ("500", "PARTIALLY_REFUNDED"),
@@ -82,7 +82,7 @@ async def test_several_parts_leave_the_status_until_the_last(world: World) -> No
     ):
         await asked(world, payment, amount)
         await work(world)
-        seen = (await world.see(payment)).payment
+        seen = (await world.read(payment)).payment
         assert seen.status == status
         assert seen.paid_at == payment.paid_at
         versions.append(seen.version)
@@ -129,9 +129,13 @@ async def test_a_pending_refund_is_asked_about_ever_more_rarely_until_it_ends(wo
         moved += wait + 1
         await world.move_clock(moved)
         assert await work(world) == 1
-    assert waits == [5, *(round(one) for one in INQUIRY_DELAYS_S), round(INQUIRY_DELAYS_S[-1])]
+    assert waits == [
+        5,
+        *(round(delay_s) for delay_s in INQUIRY_DELAYS_S),
+        round(INQUIRY_DELAYS_S[-1]),
+    ]
     assert len(world.gateway.refunds) == 1
-    assert {one.reference for one in world.gateway.refunds_inquired} == {"re_1"}
+    assert {item.reference for item in world.gateway.refunds_inquired} == {"re_1"}
     world.gateway.answer_inquire_refund = DONE
     await world.move_clock(moved + 3601)
     await work(world)
@@ -166,8 +170,8 @@ async def test_what_a_gateway_does_not_know_is_sent_again_where_twice_is_once(wo
     for moment in range(4):
         await world.move_clock(moment * 100)
         await work(world)
-    assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
-    assert [one.was_sent_before for one in world.gateway.refunds] == [False, True]
+    assert [item.refund_id for item in world.gateway.refunds] == [refund.id] * 2
+    assert [item.was_sent_before for item in world.gateway.refunds] == [False, True]
     assert len(world.gateway.refunds_inquired) == 2
     assert (await kept(world, refund)).step is RefundStep.QUEUED
 
@@ -280,11 +284,11 @@ async def test_a_refund_that_is_taken_back_after_its_success_is_a_case(world: Wo
     payment = await paid(world)
     refund = await asked(world, payment)
     await work(world)
-    before = (await world.see(payment)).payment
+    before = (await world.read(payment)).payment
     for _ in range(2):
         await hear(world, refund.id, DECLINED)
     assert await world.cases(payment) == ["REFUND_REVERSED"]
-    assert (await world.see(payment)).payment == before
+    assert (await world.read(payment)).payment == before
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await world.rows("SELECT refund_id, capture_id, status FROM money_case")
     assert (case["refund_id"], case["status"]) == (refund.id, "OPEN")
@@ -334,10 +338,10 @@ async def test_a_callback_and_the_answer_at_once_settle_once(world: World) -> No
     payment = await paid(world)
     refund = await asked(world, payment)
     [one] = await due(world)
-    async with held(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
+    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
         answer = asyncio.create_task(world.service.refund_sender.process(one))
         callback = asyncio.create_task(hear(world, refund.id))
-        await until_waiting(world, answer, callback)
+        await wait_until_blocked(world, answer, callback)
         await first.commit()
         await asyncio.gather(answer, callback)
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
@@ -348,7 +352,7 @@ async def test_another_account_cannot_speak_of_a_refund(world: World) -> None:
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
     await work(world)
-    other = await world.other_account("http://other.test", signing_secret="another")
+    other = await world.add_account("http://other.test", signing_secret="another")
     for word in (DONE, DECLINED):
         receipt = await hear(world, refund.id, word, account_id=other)
         assert (receipt.is_new, receipt.payment_id) == (True, None)
@@ -478,7 +482,7 @@ async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
     settling = asyncio.create_task(settle())
     await locked.wait()
     handing = asyncio.create_task(world.service.refund_sender.process(late))
-    await until_waiting(world, handing)
+    await wait_until_blocked(world, handing)
     word.set()
     await asyncio.gather(settling, handing)
     assert await world.status(payment) == "REFUNDED"

@@ -16,9 +16,9 @@ from tests.support.contracts import (
     RECEIVER,
     bill,
     contract_service,
-    finalized,
     log_of,
     offer_tokens,
+    record_final_logs,
 )
 from tests.support.fakes import FakeGateway
 from tests.support.stage import ADA, ALAN
@@ -35,7 +35,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def paid(world: World) -> Payment:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
-    await finalized(world, log_of(session))
+    await record_final_logs(world, log_of(session))
     assert await world.status(payment) == "PAID"
     return payment
 

@@ -66,7 +66,7 @@ def _opened(stack: AsyncExitStack, count: int) -> _Sides:
         for listener in sides.listeners:
             listener.detach()
             await listener.wait_closed()
-        for transport in (one for side in sides.accepted for one in side):
+        for transport in (item for side in sides.accepted for item in side):
             transport.close()
         sides.socket.close()
         os.close(sides.board.descriptor)

@@ -19,7 +19,7 @@ from payintent.runtime.settings import Settings
 from tests.support.databases import WORLD_TEMPLATE, Databases
 from tests.support.filled import WORLD_ENV
 from tests.support.installed import add_simulator_method
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.supervised import Supervised, supervised
 
 pytestmark = pytest.mark.full
@@ -109,7 +109,7 @@ async def _until_waiting(settings: Settings, count: int) -> None:
             " (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
 
-    await until(waiting, "the creates wait")
+    await wait_until(waiting, "the creates wait")
     await watcher.close()
 
 

@@ -93,7 +93,7 @@ async def test_a_request_for_another_merchants_payment_is_in_no_trace(
 ) -> None:
     created = await api.create()
     sink.spans.clear()
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     headers = {"Authorization": f"Bearer {other.api_key}"}
     refused = await api.send("GET", f"/v1/payments/{created.json['id']}", headers=headers)
     assert refused.status == 403

@@ -149,7 +149,11 @@ async def test_there_is_an_operator_of_each_role_and_a_second_admin_whose_tokens
 
 
 async def test_the_first_merchant_has_a_test_key_that_stays(prepare: Prepare) -> None:
-    [test] = [one["test"] for one in (await prepare(9000)).kept["merchants"] if "test" in one]
+    [test] = [
+        merchant["test"]
+        for merchant in (await prepare(9000)).kept["merchants"]
+        if "test" in merchant
+    ]
     assert test["api_key"].startswith("sk_test_")
     world = await prepare(9000)
     assert world.description()["merchants"][0]["test"] == test

@@ -93,8 +93,8 @@ async def _check_ids(raw: asyncpg.Connection) -> None:
         made = [row["id"] for row in await raw.fetch(f"SELECT id FROM {table}")]
         assert made, table
         if timed:
-            assert {(one.version, one.variant) for one in made} == {(7, RFC_4122)}, table
-            times = [datetime.fromtimestamp(ids.get_unix_ms(one) / 1000, UTC) for one in made]
+            assert {(item.version, item.variant) for item in made} == {(7, RFC_4122)}, table
+            times = [datetime.fromtimestamp(ids.get_unix_ms(item) / 1000, UTC) for item in made]
             assert now - timedelta(days=DAYS, minutes=1) < min(times), table
             assert max(times) < now + timedelta(minutes=1), table
     created = await raw.fetch("SELECT id, created_at FROM payment")

@@ -89,9 +89,9 @@ async def test_page_sdks_viem_and_contract_derive_the_same_addresses(
     words = (npm()[0], str(HERE / "use_viem.mjs"), str(_VIEM), page)
     derived = json.loads(typescript_sdk.run(*words, folder=tmp_path, text=json.dumps(cases)))
     for addresses in ("create", "create2", "page"):
-        assert [one[addresses].lower() for one in derived] == of_contract
+        assert [item[addresses].lower() for item in derived] == of_contract
     hashes = [f"0x{init_code_hash(bytes.fromhex(case[2][2:])).hex()}" for case in cases]
-    assert [one["code_hash"] for one in derived] == hashes
+    assert [item["code_hash"] for item in derived] == hashes
     facts = [[*case[:2], code_hash] for case, code_hash in zip(cases, hashes, strict=True)]
     for language in ("python", "typescript"):
         assert use(language, facts, [])[0] == of_contract

@@ -75,7 +75,7 @@ def outcomes() -> dict[str, Outcomes]:
 
 
 def failed(outcomes: Outcomes) -> list[str]:
-    return [one["name"] for one in outcomes if not one["passed"]]
+    return [outcome["name"] for outcome in outcomes if not outcome["passed"]]
 
 
 @pytest.mark.parametrize(("check", "fault"), FAULTS.items())
@@ -90,7 +90,7 @@ def test_a_good_shop_passes_every_check_and_each_is_failed_by_a_fault(
 ) -> None:
     good = outcomes["good"]
     assert failed(good) == [], good
-    assert [one["name"] for one in good] == list(FAULTS)
+    assert [item["name"] for item in good] == list(FAULTS)
     assert len(outcomes[FAULTS["paid"]]) == 1, "nothing else is tried where nothing can be paid"
 
 
@@ -102,7 +102,7 @@ def settings(settings: Settings) -> Settings:
 
 async def new_side(api: Api) -> Side:
     """Create a merchant with a test merchant, because a test clock affects all its payments."""
-    merchant = await api.world.other_merchant()
+    merchant = await api.world.add_merchant()
     issued = await api.world.perform(IssueApiKey(merchant_id=merchant.merchant.id, test=True))
     return Side(base_url=api.base, key=issued.api_key)
 
@@ -124,7 +124,7 @@ async def test_each_fault_with_money_fails_one_check_of_real_payments_and_a_good
         found = await grade_all(shops, sides, api)
     expected = {fault: [check] for check, fault in MONEY_FAULTS.items()}
     assert {shop: failed(outcomes) for shop, outcomes in found.items()} == {"good": []} | expected
-    assert [one["name"] for one in found["good"]] == ["paid", *MONEY_FAULTS]
+    assert [item["name"] for item in found["good"]] == ["paid", *MONEY_FAULTS]
     assert len(found[MONEY_FAULTS["real"]]) == 2, "nothing else is tried without a real payment"
 
 

@@ -157,8 +157,8 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api, tmp_path: Path) 
     )
     fresh = webhook(at=int(time.time()))
     answers = [
-        await asyncio.to_thread(run_program, str(tmp_path / "receiver.py"), text=json.dumps(one))
-        for one in (fresh, case)
+        await asyncio.to_thread(run_program, str(tmp_path / "receiver.py"), text=json.dumps(item))
+        for item in (fresh, case)
     ]
     assert [int(answer) for answer in answers] == [204, 400]
 

@@ -27,6 +27,6 @@ def verify(session: Any, chains: list[Any]) -> str:
 
 
 facts, sessions = json.load(sys.stdin)
-derived = [tried(lambda one=one: derive_deposit_address(*one)) for one in facts]
-verified = [tried(lambda one=one: verify(*one)) for one in sessions]
+derived = [tried(lambda fact=fact: derive_deposit_address(*fact)) for fact in facts]
+verified = [tried(lambda session=session: verify(*session)) for session in sessions]
 print(json.dumps([derived, verified]))

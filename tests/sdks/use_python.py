@@ -73,7 +73,7 @@ async def use_async(base: str, key: str, paid: str, denied_payer: str) -> dict[s
             denied = error.decision.code
         payment = await client.payments.get(created.id)
         found = client.payments.iterate(status="PENDING", created_from=payment.created_at, limit=1)
-        listed = [one.id async for one in found]
+        listed = [item.id async for item in found]
         cancelled = await client.payments.cancel(created.id)
         try:
             await client.payments.cancel(created.id)
@@ -81,7 +81,7 @@ async def use_async(base: str, key: str, paid: str, denied_payer: str) -> dict[s
             again = error.code
         part = await client.refunds.create(paid, amount="90.00", reason="one page is torn")
         refund = await client.refunds.get(part.id)
-        kinds = [one.event.type async for one in client.events.iterate()]
+        kinds = [item.event.type async for item in client.events.iterate()]
         assert kinds == ["payment.completed", "payment.cancelled"], kinds
         return {
             "created": created.id,

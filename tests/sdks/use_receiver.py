@@ -27,7 +27,7 @@ with WebhookReceiver(given["secrets"]) as receiver:
             receiver.wait(kind, Payment(payment), timeout_s=0.01)
         except TimeoutError as error:
             said.append(str(error).partition(" within")[0])
-    kept = [one.id for one in receiver.received]
+    kept = [item.id for item in receiver.received]
     refused = len(receiver.refused)
 print(
     json.dumps(

@@ -10,7 +10,7 @@ from tests.support.world import Answer, Api
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)  # the creation time of the first written payment
 
 
-async def listed(api: Api, key: str | None = None, **query: object) -> Answer:
+async def list_payments(api: Api, key: str | None = None, **query: object) -> Answer:
     """`GET /payments` with this query."""
     return await send(api, urlencode({name: str(value) for name, value in query.items()}), key)
 
@@ -24,9 +24,9 @@ async def pages(api: Api, **query: object) -> list[list[str]]:
     """Follow the cursors to the end; return the ids on each page."""
     found: list[list[str]] = []
     while len(found) < 1_000:
-        answer = await listed(api, **query)
+        answer = await list_payments(api, **query)
         assert answer.status == 200, answer.body
-        found.append([one["id"] for one in answer.json["data"]])
+        found.append([item["id"] for item in answer.json["data"]])
         if "next_cursor" not in answer.json:
             return found
         query["cursor"] = answer.json["next_cursor"]
@@ -42,7 +42,7 @@ class Row:
     created_at: datetime
 
 
-async def rows_of(api: Api) -> list[Row]:
+async def read_payments(api: Api) -> list[Row]:
     """Read a merchant's payments in list order."""
     rows = await api.world.rows(
         "SELECT id, status, currency, payer_uid, created_at FROM payment WHERE merchant_id = $1",
@@ -52,17 +52,17 @@ async def rows_of(api: Api) -> list[Row]:
     return [Row(**{**row, "id": ids.format_id(ids.PAYMENT, row["id"])}) for row in map(dict, rows)]
 
 
-def told(at: datetime) -> str:
+def format_at(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-async def spread(api: Api, count: int) -> list[Answer]:
+async def create_in_sequence(api: Api, count: int) -> list[Answer]:
     """Create payments a millisecond apart, because simultaneous payments have no defined order."""
     created = [await api.create() for _ in range(count)]
     await api.world.rows(
         "UPDATE payment p SET created_at = created_at - $1 * interval '1 ms' + n * interval '1 ms' "
         "FROM unnest($2::uuid[]) WITH ORDINALITY AS c (id, n) WHERE p.id = c.id",
         count,
-        [ids.parse_id(ids.PAYMENT, one.json["id"]) for one in created],
+        [ids.parse_id(ids.PAYMENT, item.json["id"]) for item in created],
     )
     return created

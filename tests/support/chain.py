@@ -93,7 +93,7 @@ class Evm:
             ok=told["status"] == "0x1",
             gas=int(told["gasUsed"], 16),
             block=int(told["blockNumber"], 16),
-            logs=[Log(one["address"], one["topics"], one["data"]) for one in told["logs"]],
+            logs=[Log(log["address"], log["topics"], log["data"]) for log in told["logs"]],
             created=told["contractAddress"],
         )
 
@@ -113,8 +113,10 @@ class Evm:
 
     def deploy(self, name: str, *arguments: Any) -> "Deployed":
         contract = load(name)
-        [inputs] = [one["inputs"] for one in contract.abi if one["type"] == "constructor"] or [[]]
-        data = contract.bytecode + encode([one["type"] for one in inputs], arguments).hex()
+        [inputs] = [item["inputs"] for item in contract.abi if item["type"] == "constructor"] or [
+            []
+        ]
+        data = contract.bytecode + encode([item["type"] for item in inputs], arguments).hex()
         created = self.send(self.accounts[0], None, data).created
         assert created is not None
         return Deployed(self, contract, created)
@@ -127,7 +129,7 @@ class Evm:
         return int(self.ask("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
 
     @contextmanager
-    def undone(self) -> Iterator[None]:
+    def revert_afterwards(self) -> Iterator[None]:
         """Undo all changes in the block."""
         snapshot = self.ask("evm_snapshot")
         yield
@@ -152,23 +154,23 @@ class Deployed:
     def call(self, function: str, *arguments: Any) -> Any:
         asked = {"to": self.address, "data": self.data(function, *arguments)}
         told = bytes.fromhex(self.evm.ask("eth_call", asked, "latest")[2:])
-        [output] = decode([one["type"] for one in self._function(function)["outputs"]], told)
+        [output] = decode([item["type"] for item in self._function(function)["outputs"]], told)
         return output
 
     def _function(self, name: str) -> dict[str, Any]:
-        [found] = [one for one in self.contract.abi if one.get("name") == name]
+        [found] = [item for item in self.contract.abi if item.get("name") == name]
         return found
 
 
 @contextmanager
-def refused(reason: str) -> Iterator[None]:
+def expect_revert(reason: str) -> Iterator[None]:
     """Expect a contract to revert with exactly this reason."""
     with pytest.raises(Reverted) as caught:
         yield
     assert caught.value.args == (reason,)
 
 
-def await_that(is_so: Callable[[], bool]) -> None:
+def wait_until_true(is_so: Callable[[], bool]) -> None:
     """Wait until a condition is true."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():

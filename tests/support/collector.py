@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 @dataclass(frozen=True)
-class Collected:
+class Span:
     """A span, and the process that sent it."""
 
     service: str
@@ -29,10 +29,10 @@ class Collector:
     """Stores spans while it collects. `raw` contains all received bytes."""
 
     def __init__(self) -> None:
-        self.spans: list[Collected] = []
+        self.spans: list[Span] = []
         self.raw = b""
 
-    def of(self, trace_id: str) -> list[Collected]:
+    def of(self, trace_id: str) -> list[Span]:
         return [span for span in self.spans if span.trace_id == trace_id]
 
     @contextmanager
@@ -67,7 +67,7 @@ class Collector:
             told = _values(resource.resource.attributes)
             for span in (span for scope in resource.scope_spans for span in scope.spans):
                 self.spans.append(
-                    Collected(
+                    Span(
                         service=told["service.name"],
                         name=span.name,
                         trace_id=span.trace_id.hex(),
@@ -82,4 +82,7 @@ class Collector:
 
 
 def _values(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in attributes
+    }

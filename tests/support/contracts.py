@@ -150,7 +150,9 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
     return PaidLog(**(fields | changes))
 
 
-async def deposited(world: World, session_id: UUID, amount: int, token: str = USDT) -> TransferLog:
+async def record_deposit(
+    world: World, session_id: UUID, amount: int, token: str = USDT
+) -> TransferLog:
     """Record a final transfer to a session's deposit address, without a chain."""
     async with world.database.transaction() as tx:
         addresses = await deposits_store.get_addresses(tx, [session_id])
@@ -169,11 +171,11 @@ def make_transfer(recipient: bytes, amount: int, token: str = USDT) -> TransferL
     )
 
 
-async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None:
+async def record_final_logs(world: World, *logs: PaidLog, chain: str = "native") -> None:
     """Record logs as final."""
     known = await chain_store.list_contracts(world.database, chain)
     async with world.database.transaction() as tx:
-        contracts = {one.address: one for one in known}
+        contracts = {item.address: item for item in known}
         await settle_transfers(tx, chain, logs, contracts)
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.tcp_server import TcpServer
 
 _CANCEL_REQUEST = (80877102).to_bytes(4, "big")
@@ -50,7 +50,7 @@ class DatabaseProxy:
 
     async def holding(self) -> None:
         """Wait until a client's message is held back."""
-        await until(lambda: self.held, "the proxy holds back a message")
+        await wait_until(lambda: self.held, "the proxy holds back a message")
 
     async def start(self) -> None:
         await self._server.start()
@@ -102,7 +102,7 @@ class DatabaseProxy:
 
 
 @asynccontextmanager
-async def freezable(url: str) -> AsyncGenerator[DatabaseProxy]:
+async def open_freezable_proxy(url: str) -> AsyncGenerator[DatabaseProxy]:
     """Yield a proxy in front of a database."""
     proxy = DatabaseProxy(url)
     await proxy.start()

@@ -46,7 +46,7 @@ class Breakage(StrEnum):
     HANG = "hang"  # no response
 
 
-ALL = tuple(one for one in Breakage if one is not Breakage.HANG)  # the faults without a delay
+ALL = tuple(item for item in Breakage if item is not Breakage.HANG)  # the faults without a delay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class FaultyNode:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
-        [(_, self._port)] = [one[:2] for one in self._runner.addresses]
+        [(_, self._port)] = [address[:2] for address in self._runner.addresses]
         return self
 
     async def __aexit__(
@@ -156,9 +156,9 @@ class FaultyNode:
             case Breakage.EMPTY:
                 return []
             case Breakage.WRONG_IDS:
-                return [{**one, "id": one["id"] + 1_000_000} for one in told]
+                return [{**item, "id": item["id"] + 1_000_000} for item in told]
             case _:
-                return [{**one, "result": 7} for one in told]
+                return [{**item, "result": 7} for item in told]
 
     def _cut(self, request: web.Request) -> web.Response:
         if request.transport is not None:
@@ -169,8 +169,8 @@ class FaultyNode:
         """Return this node's responses, derived from the upstream's responses to adjusted calls."""
         head, final = await self._heads()
         meant = [_as_of(call, head, final) for call in calls]
-        told = await self._ask([one for one in meant if one is not None])
-        answers = {one["id"]: one for one in told}
+        told = await self._ask([item for item in meant if item is not None])
+        answers = {item["id"]: item for item in told}
         return [
             await self._said(call, answers.get(call["id"]), head)
             if (refusal := self._topics_refusal(call) or self._refusal(call)) is None
@@ -184,7 +184,7 @@ class FaultyNode:
         asked = [
             _call(number, "eth_getBlockByNumber", tag, False) for number, tag in enumerate(tags)
         ]
-        latest, final = [int(one["result"]["number"], 16) for one in await self._ask(asked)]
+        latest, final = [int(item["result"]["number"], 16) for item in await self._ask(asked)]
         head = max(0, latest - self.faults.lag)
         if self.faults.finalized_is_latest:
             return head, head
@@ -214,7 +214,7 @@ class FaultyNode:
         topics_max = self.faults.topics_max
         if topics_max is None or call["method"] != "eth_getLogs":
             return None
-        if all(len(one or []) <= topics_max for one in call["params"][0]["topics"]):
+        if all(len(topic or []) <= topics_max for topic in call["params"][0]["topics"]):
             return None
         self.done["refused_topics"] += 1
         return _error(call["id"], self.faults.topics_text)
@@ -254,11 +254,11 @@ class FaultyNode:
     async def _searched(
         self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
     ) -> list[dict[str, Any]]:
-        logs = [one for one in logs if one["transactionHash"] not in self.faults.hidden]
-        logs += [one for one in self.faults.invented if _matches(search, one)]
+        logs = [log for log in logs if log["transactionHash"] not in self.faults.hidden]
+        logs += [item for item in self.faults.invented if _matches(search, item)]
         if "blockHash" in search:
-            return [one for one in logs if not self._happens(self.faults.null_receipts)]
-        kept = [one for one in logs if not self._happens(self.faults.drop_logs)]
+            return [log for log in logs if not self._happens(self.faults.null_receipts)]
+        kept = [log for log in logs if not self._happens(self.faults.drop_logs)]
         self.done["dropped"] += len(logs) - len(kept)
         if int(search["fromBlock"], 16) <= head and self._happens(self.faults.forge_logs):
             kept.append(self._done("forged", await self._forged(search, logs, head)))

@@ -38,7 +38,7 @@ async def _fill(
     gateway = FakeGateway()
     service = await open_service(settings, {"fake": gateway})
     world = World(service=service, gateway=gateway, **json.loads(os.environ[WORLD_ENV]))
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     await fill(world, connection)
     await connection.close()
     await service.close()

@@ -97,7 +97,7 @@ class InstallationProxy:
             await asyncio.sleep(_LOOK_S)
 
 
-def shipped_with(route: str, backend: str, folder: Path) -> str:
+def adapt_shipped_configuration(route: str, backend: str, folder: Path) -> str:
     """Return the shipped file with an additional frontend line and backend."""
     text = _relocate(page("deploy/cells/haproxy.cfg"), folder, free_port())
     head, routes, middle, backends, tail = _parts(text)

@@ -105,7 +105,7 @@ class _Reader(HTMLParser):
             self.harm.append("<script> with a foreign text")
 
 
-def harm_of(page: str) -> list[str]:
+def find_harm(page: str) -> list[str]:
     """List the parts of a page that would execute a hostile text."""
     reader = _Reader()
     reader.feed(page)

@@ -164,7 +164,7 @@ def _rsa_jwk(number: int, bits: int) -> Claims:
 
 def _ec_jwk() -> Claims:
     numbers = _ec().public_key().public_numbers()
-    x, y = (_text(one.to_bytes(32, "big")) for one in (numbers.x, numbers.y))
+    x, y = (_text(item.to_bytes(32, "big")) for item in (numbers.x, numbers.y))
     return {"kty": "EC", "crv": "P-256", "use": "sig", "kid": "ec", "x": x, "y": y}
 
 

@@ -202,7 +202,7 @@ class ChainWorld:
         return await self.world.status(payment)
 
     async def reason(self, payment: Payment) -> str | None:
-        return (await self.world.see(payment)).payment.failure_reason
+        return (await self.world.read(payment)).payment.failure_reason
 
     async def dispositions(self) -> list[str]:
         """List the dispositions of the final logs, in chain order."""

@@ -10,7 +10,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.support.databases import WORLD_TEMPLATE, Databases, name_of
 from tests.support.fakes import FakeGateway
-from tests.support.stage import Stage, make_stage, out_of_the_sandbox
+from tests.support.stage import Stage, make_stage, open_outside_sandbox
 from tests.support.world import World
 
 
@@ -48,7 +48,7 @@ async def _arrange(
     gateway = FakeGateway()
     service = await open_service(settings, {"fake": gateway})
     world = World(service=service, gateway=gateway, **ids)
-    async with out_of_the_sandbox(world) as production:
+    async with open_outside_sandbox(world) as production:
         stage = await make_stage(world, production)
     await service.close()
     return stage.known, stage.tokens

@@ -8,7 +8,7 @@ from payintent.merchants.methods_operations import ListPaymentMethods
 from tests.support.world import World
 
 
-async def test_world(world: World) -> World:
+async def make_test_world(world: World) -> World:
     """Return the test merchant of the world's merchant, with a test account of its gateway."""
     account = AddAccount(
         provider="fake",

@@ -12,7 +12,7 @@ PATIENCE_S = 90.0
 _LOOK_S = 0.03
 
 
-async def until(ask: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+async def wait_until(ask: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
     """Call a function until it returns a value, and return the value."""
     deadline = time.monotonic() + patience_s
     while True:

@@ -135,7 +135,9 @@ class _Automaton:
     def _cased(self, chars: set[int]) -> frozenset[int]:
         if not self._ignore_case:
             return frozenset(chars)
-        return frozenset(ord(one) for char in chars for one in (chr(char), chr(char).swapcase()[0]))
+        return frozenset(
+            ord(item) for char in chars for item in (chr(char), chr(char).swapcase()[0])
+        )
 
     def meets(self, *states: int) -> bool:
         """Return whether a single character can lead to all of these states."""

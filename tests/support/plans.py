@@ -43,7 +43,7 @@ def _literal(value: object) -> str:
 
 async def plan(raw: asyncpg.Connection, asked: Recorder) -> Any:
     """Run a statement as a prepared statement, and return PostgreSQL's plan."""
-    arguments = ", ".join(_literal(one) for one in asked.args)
+    arguments = ", ".join(_literal(arg) for arg in asked.args)
     await raw.execute(f"PREPARE asked AS {asked.query}")
     try:
         told = await raw.fetchval(
@@ -56,8 +56,8 @@ async def plan(raw: asyncpg.Connection, asked: Recorder) -> Any:
 
 def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
-    for one in node.get("Plans", []):
-        yield from nodes(one)
+    for item in node.get("Plans", []):
+        yield from nodes(item)
 
 
 def pages_read(node: dict[str, Any]) -> int:
@@ -68,7 +68,7 @@ async def generic_plan(raw: asyncpg.Connection, query: str) -> Any:
     """Return the generic plan of a prepared statement, which does not depend on its values."""
     await raw.execute("SET plan_cache_mode = force_generic_plan")
     await raw.execute(f"PREPARE asked AS {query}")
-    nulls = ", ".join(["NULL"] * max((int(one) for one in _PARAMETER.findall(query)), default=0))
+    nulls = ", ".join(["NULL"] * max((int(item) for item in _PARAMETER.findall(query)), default=0))
     try:
         told = await raw.fetchval(
             f"EXPLAIN (FORMAT JSON) EXECUTE asked{f' ({nulls})' if nulls else ''}"

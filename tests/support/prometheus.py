@@ -11,7 +11,7 @@ import aiohttp
 import yaml
 
 from tests.docs.reading import ROOT
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.tools import tool
 from tests.support.world import free_port
 
@@ -51,7 +51,9 @@ async def running_prometheus(
     """Run our configuration with these targets by job, scraped every second instead of every 15."""
     configuration = yaml.safe_load((_FOLDER / "prometheus.yaml").read_text())
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    configuration["rule_files"] = [str(_FOLDER / one) for one in configuration["rule_files"]]
+    configuration["rule_files"] = [
+        str(_FOLDER / rule_file) for rule_file in configuration["rule_files"]
+    ]
     for job in configuration["scrape_configs"]:
         job["static_configs"] = [{"targets": [urlsplit(urls[job["job_name"]]).netloc]}]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
@@ -69,7 +71,7 @@ async def running_prometheus(
         )
     try:
         prometheus = Prometheus(http, f"http://127.0.0.1:{port}")
-        await until(prometheus.collecting, "what Prometheus collects")
+        await wait_until(prometheus.collecting, "what Prometheus collects")
         yield prometheus
     finally:
         running.terminate()

@@ -34,7 +34,7 @@ http {{
 
 
 @asynccontextmanager
-async def proxied(*ports: int, folder: Path) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
+async def run_proxy(*ports: int, folder: Path) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
     """Run nginx in front of these ports; yield its URL and a context that trusts it."""
     _certify(folder)
     ours, plain = free_port(), free_port()

@@ -106,14 +106,14 @@ class RefundWorld:
         for due in await refund_store.claim_due(self.ground.world.database, 100, 60.0, []):
             await service.refund_sender.process(due)
 
-    async def see(self, refund: Refund) -> Refund:
+    async def read(self, refund: Refund) -> Refund:
         found = await refund_store.get(self.ground.world.database, refund.id)
         assert found is not None
         return found
 
     async def stands(self, refund: Refund) -> tuple[str, str]:
         """Return a refund's status and step."""
-        seen = await self.see(refund)
+        seen = await self.read(refund)
         return seen.status.value, seen.step.value
 
     async def balance(self, token: str, owner: str) -> int:
@@ -174,7 +174,7 @@ async def signing(upstream: str) -> AsyncIterator[Signer]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    [(host, port)] = [one[:2] for one in runner.addresses]
+    [(host, port)] = [address[:2] for address in runner.addresses]
     signer.url = f"http://{host}:{port}/a-key-that-is-secret"
     try:
         yield signer

@@ -23,7 +23,7 @@ def statements(title: str) -> str:
 
 def making_roles() -> list[str]:
     """Return the individual statements that create the roles and the database."""
-    return [one for one in statements("roles").split(";\n") if one.strip()]
+    return [item for item in statements("roles").split(";\n") if item.strip()]
 
 
 def url_of(role: str, server_url: str, database: str) -> str:

@@ -71,8 +71,8 @@ class _Session(socketserver.StreamRequestHandler):
         elif command == "EHLO":
             offers = ["mail.test", "AUTH PLAIN", *known.offers]
             offers += ["STARTTLS"] if known.tls and not self.is_encrypted else []
-            for one in offers[:-1]:
-                self._say(f"250-{one}")
+            for offer in offers[:-1]:
+                self._say(f"250-{offer}")
             self._say(f"250 {offers[-1]}")
         elif command == "AUTH":
             right = base64.b64encode(f"\0{USER}\0{PASSWORD}".encode()).decode()

@@ -397,10 +397,12 @@ class Stage:
 
     async def perform(self, operation: AnyOperation[Any], actor: Actor = ADA) -> Any:
         """Run an operation, with Alan's approval if needed, and return its displayed result."""
-        return await agreed(self.service, operation, actor)
+        return await perform_approved(self.service, operation, actor)
 
 
-async def agreed(service: Service, operation: AnyOperation[Any], actor: Actor = ADA) -> Any:
+async def perform_approved(
+    service: Service, operation: AnyOperation[Any], actor: Actor = ADA
+) -> Any:
     result = await service.submit(operation, actor)
     if not isinstance(result, Proposal):
         return result
@@ -410,7 +412,7 @@ async def agreed(service: Service, operation: AnyOperation[Any], actor: Actor = 
 
 
 @asynccontextmanager
-async def out_of_the_sandbox(world: World, **gateways: Gateway) -> AsyncIterator[Service]:
+async def open_outside_sandbox(world: World, **gateways: Gateway) -> AsyncIterator[Service]:
     """Open the world's installation again, outside sandbox mode."""
     settings = world.service.settings.model_copy(update={"sandbox": False})
     with contract_node() as url:
@@ -426,7 +428,7 @@ async def make_stage(world: World, service: Service) -> Stage:
     tokens = {name: await world.operator_token(name) for name in ("Ada", "Alan", "Bob", "Eve")}
     new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ADA)
     merchant_id = new.merchant.id
-    account = await agreed(
+    account = await perform_approved(
         service,
         AddAccount(
             provider="fake",
@@ -447,7 +449,7 @@ async def make_stage(world: World, service: Service) -> Stage:
     )
     rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
     key = await service.run_operation(IssueApiKey(merchant_id=merchant_id, name="old server"), ADA)
-    payment, first, second = await waiting_refunds(world)
+    payment, first, second = await add_refunds_for_approval(world)
     await world.cancelled(payer_uid="buyer-6")
     known = {
         "merchant": merchant_id,
@@ -474,7 +476,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "statement": ids.format_id(ids.STATEMENT, await add_statement(world)),
         "payout": str(await _payout(world, service)),
         "gateway_payout": str(await _gateway_payout(service, account.id)),
-        "resting_refund": ids.format_id(ids.REFUND, await resting_refund(world)),
+        "resting_refund": ids.format_id(ids.REFUND, await add_stopped_refund(world)),
         "deposit_refund": ids.format_id(ids.REFUND, await deposit_refund(world)),
     }
     return Stage(world, service, known, tokens)
@@ -565,7 +567,7 @@ PAID_BY_DEPOSIT = """
 """
 
 
-async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
+async def add_refunds_for_approval(world: World) -> tuple[UUID, UUID, UUID]:
     """Pay a payment of the first merchant, and leave two of its refunds waiting for approval."""
     payment = await world.create()
     session = (await world.select(payment)).session
@@ -595,16 +597,16 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
     return payment.id, made[0], made[1]
 
 
-async def resting_refund(world: World) -> UUID:
+async def add_stopped_refund(world: World) -> UUID:
     """Leave a refund of the first merchant on hold before any request to the gateway."""
-    _, refund_id, _ = await waiting_refunds(world)
+    _, refund_id, _ = await add_refunds_for_approval(world)
     await world.rows("UPDATE refund SET step = 'queued', next_at = NULL WHERE id = $1", refund_id)
     return refund_id
 
 
 async def deposit_refund(world: World) -> UUID:
     """Leave a refund of the first merchant waiting for the buyer's address."""
-    await waiting_refunds(world)
+    await add_refunds_for_approval(world)
     [row] = await world.rows(PAID_BY_DEPOSIT)
     return row["id"]
 
@@ -626,7 +628,7 @@ async def _identity(service: Service) -> str:
 async def _contract(service: Service) -> int:
     """Add a contract of the platform."""
     new = AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=7)
-    return (await agreed(service, new)).account_id
+    return (await perform_approved(service, new)).account_id
 
 
 async def _proposed(service: Service, above: str) -> str:

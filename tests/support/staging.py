@@ -21,7 +21,7 @@ class _RolledBack(Exception):  # noqa: N818
     pass
 
 
-class Held:
+class HeldTransaction:
     """A transaction that has done its work, and waits for a commit or rollback."""
 
     def __init__(self, world: World, work: Callable[[Tx], Awaitable[Any]]) -> None:
@@ -56,9 +56,11 @@ class Held:
 
 
 @asynccontextmanager
-async def held(world: World, work: Callable[[Tx], Awaitable[Any]]) -> AsyncIterator[Held]:
+async def hold_transaction(
+    world: World, work: Callable[[Tx], Awaitable[Any]]
+) -> AsyncIterator[HeldTransaction]:
     """Do work in a transaction that stays open. It is rolled back unless it is committed."""
-    first = Held(world, work)
+    first = HeldTransaction(world, work)
     await first.worked()
     try:
         yield first
@@ -66,9 +68,9 @@ async def held(world: World, work: Callable[[Tx], Awaitable[Any]]) -> AsyncItera
         await first.roll_back()
 
 
-async def until_waiting(world: World, *tasks: asyncio.Task[Any]) -> None:
+async def wait_until_blocked(world: World, *tasks: asyncio.Task[Any]) -> None:
     """Wait until this many backends are blocked. Fail if a task ends without being blocked."""
-    watcher = await world.other_connection()
+    watcher = await world.open_connection()
     try:
         async with asyncio.timeout(PATIENCE_S):
             while await watcher.fetchval(_BLOCKED) < len(tasks):
@@ -80,7 +82,7 @@ async def until_waiting(world: World, *tasks: asyncio.Task[Any]) -> None:
 
 
 @asynccontextmanager
-async def impatient(world: World) -> AsyncIterator[Service]:
+async def open_with_short_lock_timeout(world: World) -> AsyncIterator[Service]:
     """Open another process's service with a lock timeout of 0.1 s."""
     settings = world.service.settings.model_copy(update={"database_lock_timeout_ms": 100})
     service = await open_service(settings, {"fake": world.gateway})

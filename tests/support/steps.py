@@ -59,7 +59,7 @@ class Steps:
 
 
 @contextmanager
-def counted(prefix: str = "") -> Iterator[Steps]:
+def count_steps(prefix: str = "") -> Iterator[Steps]:
     """Count the lines executed in the block, by default in all libraries."""
     steps, before = Steps(prefix), sys.gettrace()
     sys.settrace(steps.begin)
@@ -101,7 +101,7 @@ class Scans:
 
 
 @contextmanager
-def counted_scans() -> Iterator[Scans]:
+def count_scans() -> Iterator[Scans]:
     """Count this thread's steps in the block, in all libraries."""
     scans, before, profile_before = Scans(), sys.gettrace(), sys.getprofile()
     sys.settrace(scans.begin)

@@ -156,6 +156,6 @@ async def storm(
         answers = await asyncio.gather(
             *(one.send(requests[at :: len(open_)]) for at, one in enumerate(open_))
         )
-    for one in open_:
-        one.hang_up()
+    for item in open_:
+        item.hang_up()
     return [answer for some in answers for answer in some]

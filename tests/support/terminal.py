@@ -18,7 +18,7 @@ from payintent.runtime.settings import Settings
 from tests.support.patience import PATIENCE_S
 
 #: Variables of the tests, which `doctor` would report as unknown settings.
-OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
+TEST_VARIABLES = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
 
 
 @cache
@@ -29,7 +29,7 @@ def _entry_points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """A command's output and exit status."""
 
     status: int
@@ -109,7 +109,9 @@ class Terminal:
         self.become(ada)
         return ada, alan
 
-    def run_agreed(self, tokens: tuple[str, str], *words: object, stdin: bytes = b"") -> "Said":
+    def run_approved(
+        self, tokens: tuple[str, str], *words: object, stdin: bytes = b""
+    ) -> "CommandResult":
         """Propose with the first token, approve with the second, and return the last output."""
         self.become(tokens[0])
         waiting = self.run(*words, "--json", stdin=stdin)
@@ -127,7 +129,7 @@ class Terminal:
         stdin: bytes = b"",
         columns: int | None = None,
         typed: str | None = None,
-    ) -> Said:
+    ) -> CommandResult:
         """Run `payintent` with these arguments, in a terminal with `columns` or into a pipe.
 
         With `typed`, a person at the terminal enters this text.
@@ -138,12 +140,12 @@ class Terminal:
             patch.setattr(sys, "argv", ["payintent", *(str(word) for word in words)])
             patch.setattr(sys, "stdin", keyboard)
             patch.setenv("TERM", "dumb")
-            for name in OF_THE_TESTS:
+            for name in TEST_VARIABLES:
                 patch.delenv(name, raising=False)
             patch.setenv("COLUMNS", str(columns or 80))
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 status = _status()
-        return Said(status, out.getvalue(), err.getvalue(), out.buffer.getvalue())
+        return CommandResult(status, out.getvalue(), err.getvalue(), out.buffer.getvalue())
 
 
 def _status() -> int:

@@ -76,11 +76,11 @@ class World:
         """Run an operation as an operator."""
         return await self.service.run_operation(operation, ACTOR)
 
-    async def other_merchant(self, name: str = "Other", **more: Any) -> CreatedMerchant:
+    async def add_merchant(self, name: str = "Other", **more: Any) -> CreatedMerchant:
         """Create another merchant with all methods of the platform's accounts."""
         return await self.perform(CreateMerchant(name=name, **({"methods": "all"} | more)))
 
-    async def other_account(self, base_url: str, **credentials: str) -> int:
+    async def add_account(self, base_url: str, **credentials: str) -> int:
         """Add another account at the fake gateway."""
         return (
             await self.perform(
@@ -125,14 +125,14 @@ class World:
         )
         return payment
 
-    async def see(self, payment: Payment) -> PaymentSnapshot:
+    async def read(self, payment: Payment) -> PaymentSnapshot:
         """Read a stored payment without changing it."""
         seen = await payment_store.get(self.database, payment.id)
         assert seen is not None
         return seen
 
     async def status(self, payment: Payment) -> str:
-        return (await self.see(payment)).payment.status.value
+        return (await self.read(payment)).payment.status.value
 
     async def select(
         self, payment: Payment, method: int | None = None, **more: Any
@@ -180,7 +180,7 @@ class World:
             f"RETURN {expression}"
         )
 
-    async def other_connection(self) -> asyncpg.Connection:
+    async def open_connection(self) -> asyncpg.Connection:
         """Open a separate connection to the database, to stage races."""
         return await asyncpg.connect(self.service.settings.database_url)
 

@@ -24,7 +24,7 @@ from tests.payment_links.linking import make_link
 from tests.refunds.requests import ask as refund
 from tests.refunds.requests import paid
 from tests.support.arrange import BODY, refusal, select, view
-from tests.support.other_side import test_world
+from tests.support.other_side import make_test_world
 from tests.support.stage import add_statement
 from tests.support.world import Api, World
 
@@ -53,7 +53,7 @@ _UNKNOWN = {
 
 @asynccontextmanager
 async def _both(api: Api) -> AsyncIterator[dict[str, Api]]:
-    async with Api(api.base, await test_world(api.world)) as test:
+    async with Api(api.base, await make_test_world(api.world)) as test:
         yield {"live": api, "test": test}
 
 
@@ -148,8 +148,8 @@ async def test_a_cursor_of_the_other_mode_leads_to_ones_own(api: Api) -> None:
                     "GET", f"{path}?cursor={cursor}", headers=sides[mode].bearer()
                 )
                 own = await sides[mode].send("GET", path, headers=sides[mode].bearer())
-                known = {one["id"] for one in own.json["data"]}
-                assert {one["id"] for one in page.json.get("data", [])} <= known, (mode, path)
+                known = {item["id"] for item in own.json["data"]}
+                assert {item["id"] for item in page.json.get("data", [])} <= known, (mode, path)
 
 
 def test_every_kind_of_id_in_the_document_is_tried() -> None:
@@ -199,7 +199,7 @@ async def test_a_merchant_has_one_test_side_and_its_secret_is_shown_when_it_is_m
 
 
 async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
-    test = await test_world(world)
+    test = await make_test_world(world)
     new = (await world.perform(CreateMerchant(name="Next", methods="all"))).merchant.id
     offered = {
         merchant: {

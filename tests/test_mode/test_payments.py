@@ -208,7 +208,7 @@ async def test_a_live_key_makes_nothing_happen(api: Api) -> None:
 
 async def test_a_test_key_of_another_merchant_makes_nothing_happen(side: Api) -> None:
     created = await side.create()
-    other = await side.world.other_merchant()
+    other = await side.world.add_merchant()
     issued = await side.world.perform(IssueApiKey(merchant_id=other.merchant.id, test=True))
     async with Api(side.base, replace(side.world, api_key=issued.api_key)) as theirs:
         for action in ("pay", "decline", "dispute"):

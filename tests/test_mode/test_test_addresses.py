@@ -23,7 +23,7 @@ async def _bill(side: Api, token: str = "USDT") -> tuple[Answer, dict[str, Any]]
     """Create a payment of 25.50 USD and select a test token; return it and its session."""
     created = await side.create(currency="USD", amount="25.50")
     methods = await side.world.perform(ListPaymentMethods(merchant_id=side.world.merchant_id))
-    [method] = [one for one in methods if one.token == token]
+    [method] = [item for item in methods if item.token == token]
     selected = await select(side, created, payment_method_id=method.id)
     assert selected.json["next_action"]["type"] == "onchain_session", selected.json
     session_id = selected.json["next_action"]["onchain_session"]["session_id"]
@@ -65,7 +65,7 @@ async def test_two_transfers_pay_and_the_session_shows_the_rest_in_between(side:
     assert part.json["status"] == "PROCESSING"
     shown = (await side.send("GET", f"/v1/onchain/sessions/{session['id']}")).json
     assert (shown["status"], shown["remaining"]["amount"]) == ("partial", "15.25")
-    assert [one["state"] for one in shown["transactions"]] == ["final"]
+    assert [transaction["state"] for transaction in shown["transactions"]] == ["final"]
     await act(side, created, "transfer")
     assert await _outcome(side, created) == ("PAID", None, ["payment.completed"], [])
 
@@ -158,7 +158,7 @@ async def test_live_keys_and_live_chains_cannot_reach_the_test_chain(side: Api, 
     )
     with pytest.raises(NotFoundError):
         await api.world.perform(add)
-    assert "test" not in {one.slug for one in await chain_store.list_chains(api.world.database)}
+    assert "test" not in {chain.slug for chain in await chain_store.list_chains(api.world.database)}
     page = f"/c/{live.json['checkout_id']}/test-transfer"
     assert (await api.send("POST", page, data={"send": "rest"})).status == 404
     for table in ("chain_receipt", "deposit_address", "chain_contract", "chain_cursor"):

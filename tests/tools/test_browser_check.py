@@ -84,7 +84,7 @@ def _complaints(folder: Path, files: dict[str, str]) -> set[str]:
         (folder / name).write_text(text)
     done = lint([Path(name) for name in files], folder)
     assert done.stderr == ""
-    return {Path(one).name for one in re.findall(r"^/.*$", done.stdout, re.MULTILINE)}
+    return {Path(item).name for item in re.findall(r"^/.*$", done.stdout, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(("kind", "plants"), [("js", SCRIPTS), ("css", STYLES)])
@@ -113,7 +113,9 @@ def test_every_script_and_style_that_we_serve_is_looked_at() -> None:
         if ".min." not in path.name
     }
     folders = [ROOT / "payintent" / name for name in SERVED]
-    assert {path for path in served if not any(one in path.parents for one in folders)} == set()
+    assert {
+        path for path in served if not any(folder in path.parents for folder in folders)
+    } == set()
 
 
 def test_the_documented_browsers_are_those_that_are_checked() -> None:

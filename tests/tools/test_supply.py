@@ -134,7 +134,7 @@ def test_every_package_of_an_examples_or_a_plugins_lock_has_a_hash_and_no_addres
     text = path.read_text()
     packages = [one for name, one in json.loads(text)["packages"].items() if name]
     assert packages
-    assert [one for one in packages if not one["integrity"].startswith("sha512-")] == []
+    assert [package for package in packages if not package["integrity"].startswith("sha512-")] == []
     assert '"resolved"' not in text
 
 
@@ -147,7 +147,7 @@ def test_no_package_of_medusas_lock_has_a_licence_of_its_own() -> None:
 
 def test_every_example_is_played_and_has_a_readme_of_five_lines() -> None:
     shops = {path.parent.name: path.read_text() for path in ROOT.glob("examples/*/README.md")}
-    assert set(shops) == {one.name for one in SHOPS}
+    assert set(shops) == {shop.name for shop in SHOPS}
     lines = {name: re.findall(r"^\d\. ", text, re.MULTILINE) for name, text in shops.items()}
     assert {len(found) for found in lines.values()} == {5}
 
@@ -194,7 +194,11 @@ def test_the_bill_of_materials_lists_what_is_installed_and_what_needs_it(documen
         re.findall(r"^([\w.-]+)==", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)
     )
     assert pinned - listed.keys() == {"colorama"}  # Windows'
-    [edges] = [one["dependsOn"] for one in bill["dependencies"] if "payintent" in one["ref"]]
+    [edges] = [
+        dependency["dependsOn"]
+        for dependency in bill["dependencies"]
+        if "payintent" in dependency["ref"]
+    ]
     direct = {edge.removeprefix("pkg:pypi/").split("@")[0] for edge in edges}
     declared = (ROOT / "pyproject.toml").read_text().split("\ndependencies = [")[1].split("\n]")[0]
     assert direct == set(re.findall(r'^    "([\w.-]+)', declared, re.MULTILINE))

@@ -55,7 +55,7 @@ class Desk:
 
     async def is_paid(self, payment: Payment) -> None:
         """Let the gateway report the payment."""
-        seen = await self.world.see(payment)
+        seen = await self.world.read(payment)
         assert seen.session is not None
         minor = int(payment.amount * 100)
         await self.world.report(payment, seen.session.id, captured(minor))

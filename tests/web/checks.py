@@ -177,7 +177,7 @@ async def too_small(page: Page) -> list[str]:
 async def unsaid(page: Page) -> list[str]:
     """Find texts that are not meant for people."""
     said: str = await page.evaluate(_SAID)
-    return [f"the page says {one!r}" for one in UNSAID if one in said]
+    return [f"the page says {item!r}" for item in UNSAID if item in said]
 
 
 async def tabbed(page: Page) -> list[str]:
@@ -206,7 +206,7 @@ async def _tabbed(page: Page) -> list[str]:
     in_order = reached == sorted(reached) or [f"it goes {reached}"]
     return [
         *found,
-        *(f"{one} is not reached" for one in missed),
+        *(f"{item} is not reached" for item in missed),
         *([] if in_order is True else in_order),
     ]
 
@@ -223,7 +223,7 @@ async def _passed(page: Page, expected: int) -> list[dict[str, Any]]:
         if None in passed:
             break
     await tools.detach()
-    return [one for one in itertools.takewhile(lambda one: one is not None, passed) if one]
+    return [item for item in itertools.takewhile(lambda item: item is not None, passed) if item]
 
 
 def _judged(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:

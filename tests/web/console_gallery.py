@@ -19,7 +19,7 @@ from payintent.webhooks.model import CircuitReport
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.support.fakes import FakeGateway, captured
 from tests.support.serving import serving_operator
-from tests.support.stage import HOOKS, Stage, make_stage, out_of_the_sandbox
+from tests.support.stage import HOOKS, Stage, make_stage, open_outside_sandbox
 from tests.support.world import World, make_world
 from tests.web.gallery import gallery_settings, own_database
 from tests.web.long_texts import lengthen
@@ -181,7 +181,7 @@ async def open_console(
         simulator = SimulatorGateway(GatewayHttpClient(timeout_s=5, response_bytes_max=1_024))
         service = await open_service(settings, {"fake": gateway, "simulator": simulator})
         world = await make_world(service, gateway)
-        async with out_of_the_sandbox(world, simulator=simulator) as production:
+        async with open_outside_sandbox(world, simulator=simulator) as production:
             stage = await make_stage(world, production)
             stage.tokens["Sam"] = await world.operator_token("Sam", Role.SUPPORT)
             await _fill(world, stage)

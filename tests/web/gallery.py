@@ -334,7 +334,7 @@ async def _offer_token(world: World, account_id: int, symbol: str, chain: str) -
 
 async def _other(world: World, name: str) -> World:
     """Create another merchant of the same service."""
-    new = await world.other_merchant(name, methods="none")
+    new = await world.add_merchant(name, methods="none")
     return replace(world, merchant_id=new.merchant.id, api_key=new.api_key, held=[])
 
 

@@ -30,6 +30,6 @@ def script() -> str:
     command = [node(), SETTINGS / "browsers.mjs", Path(sys.prefix) / "web"]
     lacking = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert {"owner": "AbortSignal", "name": "timeout"}.items() <= next(
-        one for one in json.loads(lacking) if one["name"] == "timeout" and one["isStatic"]
+        load for load in json.loads(lacking) if load["name"] == "timeout" and load["isStatic"]
     ).items()
     return _TAKE_OUT.replace("LACKING", lacking)

@@ -13,7 +13,7 @@ from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.model import RefundStatus
 from tests.support.fakes import captured, declined
-from tests.support.patience import until
+from tests.support.patience import wait_until
 from tests.support.world import World
 from tests.web import deposit_states, link_states
 from tests.web.gallery import BANNED, PRODUCT, Gallery
@@ -387,5 +387,5 @@ async def _refunded(world: World, amount: str | None) -> Payment:
         kept = await refund_store.get(world.database, asked.id)
         return kept is not None and kept.status is RefundStatus.SUCCEEDED
 
-    await until(is_done, "the gateway to give a payment back")
+    await wait_until(is_done, "the gateway to give a payment back")
     return payment

@@ -165,7 +165,7 @@ async def test_a_planted_fault_is_found(gallery: Gallery, desk: BrowserContext, 
         await checks.unfold(page)
         await page.evaluate(fault)
         found = await check(page)
-    assert any(words in one for one in found), found
+    assert any(words in item for item in found), found
 
 
 async def test_a_part_that_a_live_page_replaces_is_no_fault(

@@ -21,9 +21,9 @@ _WEIGHT = re.compile(r"""font-weight(?::\s*|=")([^;}"\s]+)""")  # in a style, an
 @pytest.mark.parametrize("part", _OWN_STYLES)
 async def test_a_page_needs_a_font_in_two_weights(part: str) -> None:
     folder = Path(payintent.__file__).parent / part
-    sheets = [one for one in folder.glob("static/*.css") if "min" not in one.name]
-    text = "".join(one.read_text() for one in sheets)
-    drawings = "".join(one.read_text() for one in [*folder.glob("*.py"), *folder.rglob("*.html")])
+    sheets = [item for item in folder.glob("static/*.css") if "min" not in item.name]
+    text = "".join(sheet.read_text() for sheet in sheets)
+    drawings = "".join(item.read_text() for item in [*folder.glob("*.py"), *folder.rglob("*.html")])
     assert set(_WEIGHT.findall(text + drawings)) <= {"400", "600"}
     assert re.search(r"h1, h2, h3,.* \{ font-weight: 600; \}", text)  # or they are bold, a third
 

@@ -132,7 +132,7 @@ async def test_a_wide_table_and_a_broken_word_are_found(
     context = await screen(browser)
     page = await context.new_page()
     await page.set_content(f"<style>.table {{ overflow: auto }}</style><main>{html}</main>")
-    assert any(trouble in one for one in await checks.too_wide(page))
+    assert any(trouble in item for item in await checks.too_wide(page))
     await page.set_content("<main><p style='width: 8rem'>Nimbus Books and Stationery</p></main>")
     assert await checks.too_wide(page) == []
     await context.close()

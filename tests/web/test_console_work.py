@@ -24,7 +24,7 @@ from tests.support.contracts import bill, offer_tokens
 from tests.support.fakes import captured
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_operator
-from tests.support.stage import out_of_the_sandbox, waiting_refunds
+from tests.support.stage import add_refunds_for_approval, open_outside_sandbox
 from tests.support.world import World
 from tests.web.visiting import screen
 
@@ -108,7 +108,7 @@ async def receiver(world: World) -> AsyncIterator[Receiver]:
 async def console(world: World) -> AsyncIterator[str]:
     """Serve the console of an installation outside the sandbox; return its URL."""
     async with (
-        out_of_the_sandbox(world) as service,
+        open_outside_sandbox(world) as service,
         serving_operator(service.settings, service) as base,
     ):
         yield base
@@ -127,7 +127,7 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
     payment, session = await bill(world, methods["NATIVED"])
     async with world.database.transaction() as tx:
         await pending_transfers.add_posted_hash(tx, session.id, HASH, "pay")
-    _, refund, _ = await waiting_refunds(world)
+    _, refund, _ = await add_refunds_for_approval(world)
     short = await world.create()
     chosen = (await world.select(short)).session
     await world.report(short, chosen.id, captured(1_000, reference="short"))
@@ -205,7 +205,9 @@ async def test_an_operator_finds_decides_and_sends_again(
         await alan.page.click("text=Resend event")
         await alan.send()
         async with working(subjects.world.service), asyncio.timeout(PATIENCE_S):
-            while not any(one.webhook_id == str(subjects.event) for one in receiver.deliveries):
+            while not any(
+                delivery.webhook_id == str(subjects.event) for delivery in receiver.deliveries
+            ):
                 await asyncio.sleep(0.05)
             while "delivered" not in await _attempts(alan, subjects.event):
                 await asyncio.sleep(0.05)
@@ -305,4 +307,4 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
             )
             assert tried.status == 403, page
             assert "Vera has the viewer role" in await tried.text(), page
-        vera.troubles = [one for one in vera.troubles if "403" not in one]
+        vera.troubles = [trouble for trouble in vera.troubles if "403" not in trouble]

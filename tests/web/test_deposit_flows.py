@@ -21,7 +21,7 @@ from tests.web.till import Till, choose, unfold
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
-_TOKENS = [(slug, one) for slug in PLANS for one in PLANS[slug].tokens if not one.native]
+_TOKENS = [(slug, item) for slug in PLANS for item in PLANS[slug].tokens if not item.native]
 _NAMES = {"ethereum": "Ethereum", "bsc": "BNB Smart Chain", "native": "Native"}
 _BUYER = to_checksum_address(bytes(19) + b"\x07")
 _MISTYPED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"  # an invalid checksum
@@ -111,7 +111,7 @@ def token() -> str:
 
 @fixture(loop_scope=LOOP)
 async def counter(till: Till, refunding: RefundWorld, token: str, scripted: bool) -> Counter:
-    others = {one.symbol for one in till.ground.deployment.tokens if not one.native} - {token}
+    others = {item.symbol for item in till.ground.deployment.tokens if not item.native} - {token}
     deposits = await add_factory(till.ground, token, *others)
     payment, session = await deposits.bill(token)
     await till.show(payment)

@@ -75,7 +75,7 @@ async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
     await expect(page.locator(".address")).to_have_count(0)
     await deposits.ground.final()
     await expect(page.get_by_role("heading", name="Paid")).to_be_visible()
-    assert [one["kind"] for one in await world.rows("SELECT kind FROM money_case")] == []
+    assert [row["kind"] for row in await world.rows("SELECT kind FROM money_case")] == []
 
 
 async def _send(deposits: DepositGround, address: str, amount: int) -> None:

@@ -133,7 +133,7 @@ async def test_the_shop_lets_the_buyer_choose_and_is_told_what_comes_next(shop: 
     await expect(link).to_have_attribute("target", "_top")
     assert shop.page.url == f"{shop.origin}/basket"  # the frame led nobody anywhere
     assert len(world.gateway.created) == 1
-    await shop.desk.is_paid((await world.see(payment)).payment)
+    await shop.desk.is_paid((await world.read(payment)).payment)
     await expect(shop.frame.get_by_role("heading", name="Paid")).to_be_visible()
     assert (await shop.is_told("result"))["status"] == "PAID"
     assert (await shop.is_told("status"))["status"] == "PAID"  # after PROCESSING, if that was seen

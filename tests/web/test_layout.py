@@ -67,7 +67,7 @@ async def states(desk: Desk) -> dict[str, str]:
     open_ = [await world.create(**large) for _ in range(3)]
     for payment in open_[1:]:
         await world.select(payment)
-    await desk.is_paid((await world.see(open_[2])).payment)
+    await desk.is_paid((await world.read(open_[2])).payment)
     expired = await world.create(expires_in_s=0)
     named = dict(zip(("choose", "continue", "paid"), open_, strict=True)) | {"expired": expired}
     paths = {name: f"/{one.checkout_id}" for name, one in named.items()}
@@ -83,7 +83,7 @@ async def test_every_state_fits_a_small_screen_and_twice_the_text_and_can_be_pre
         for lang in ("en", "ar"):
             await desk.page.goto(f"{base}{path}?lang={lang}")
             text = await desk.page.locator("main").inner_text()
-            slips = [one for one in SLIPS if one in text]
+            slips = [slip for slip in SLIPS if slip in text]
             await desk.page.evaluate(
                 "document.querySelectorAll('details').forEach((one) => (one.open = true))"
             )
@@ -202,7 +202,7 @@ async def test_the_page_is_dark_where_that_is_liked_and_moves_only_where_it_is(
 async def test_a_printed_receipt_has_no_buttons(desk: Desk) -> None:
     payment: Payment = await desk.world.create()
     await desk.world.select(payment)
-    await desk.is_paid((await desk.world.see(payment)).payment)
+    await desk.is_paid((await desk.world.read(payment)).payment)
     await desk.show(payment, "/receipt")
     await desk.page.evaluate("window.printed = 0; window.print = () => { printed += 1 }; 0")
     await desk.page.get_by_role("button", name="Print").click()

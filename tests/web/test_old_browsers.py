@@ -117,7 +117,7 @@ async def test_a_fault_of_the_page_is_named_as_one_and_logged(
     await till.says(_OWN_FAULT)
     await till.hurry()
     await expect(till.page.locator("#problem")).to_contain_text(_OWN_FAULT)
-    assert any("AbortController" in one for one in till.troubles)
+    assert any("AbortController" in trouble for trouble in till.troubles)
     till.troubles.clear()
 
 

@@ -75,8 +75,8 @@ async def test_the_step_allows_its_own_scripts_and_nothing_else(
     assert "unsafe" not in answer.headers["content-security-policy"]
     scripts = await till.page.locator("script[src]").all()
     assert len(scripts) == 2
-    for one in scripts:
-        path = await one.get_attribute("src")
+    for item in scripts:
+        path = await item.get_attribute("src")
         script = await buyer.request.get(f"{till.page.url.partition('/c/')[0]}{path}")
         assert script.headers["content-type"] == "text/javascript; charset=utf-8"
         assert script.headers["x-content-type-options"] == "nosniff"

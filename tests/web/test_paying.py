@@ -40,7 +40,9 @@ _APPROVE = f"0x{abi.encode_approve(bytes(20), 0)[:4].hex()}"
 
 def _allowed(wallet: Wallet) -> list[int]:
     """Return the allowance after each approval."""
-    return [int(one["data"][-64:], 16) for one in wallet.sent if one["data"].startswith(_APPROVE)]
+    return [
+        int(item["data"][-64:], 16) for item in wallet.sent if item["data"].startswith(_APPROVE)
+    ]
 
 
 @pytest.mark.full
@@ -200,7 +202,7 @@ async def test_what_was_allowed_before_is_not_asked_again(
     await wallet.stand_in(buyer)
     _, session = await till.bill("USDT")
     [approve] = [
-        one for one in (await till.ground.view(session))["steps"] if one["kind"] == "approve"
+        step for step in (await till.ground.view(session))["steps"] if step["kind"] == "approve"
     ]
     await till.ground.send(approve)
     await till.press()
@@ -236,7 +238,7 @@ async def test_a_chain_that_the_wallet_does_not_know_is_added_and_paid_on(
     await till.ground.world.perform(SetChain(chain=till.ground.slug, public_rpc_urls=urls))
     await till.press()
     await till.says("is on the blockchain")
-    assert [one["rpcUrls"] for one in wallet.added] == [urls]
+    assert [item["rpcUrls"] for item in wallet.added] == [urls]
     await till.settle()
     await till.shows_paid(payment)
 

@@ -188,7 +188,7 @@ async def test_every_page_is_for_everybody(
         (tmp_path / f"{name.partition('/')[0]}.html").write_text(await _source(stranger))
     for context in (*contexts.values(), stranger.context):
         await context.close()
-    troubles = [one for one in troubles if "Failed to load resource" not in one]
+    troubles = [trouble for trouble in troubles if "Failed to load resource" not in trouble]
     assert troubles == [], "\n".join(troubles)
     assert await judgement(tmp_path) == ""
 

@@ -25,7 +25,7 @@ expect.set_options(timeout=PATIENCE_S * 1_000)
 async def scene(gallery: Gallery) -> PortalScene:
     """The portal of a merchant without a test merchant."""
     world = gallery.plain
-    merchant_id = (await world.other_merchant("Nimbus Atlases")).merchant.id
+    merchant_id = (await world.add_merchant("Nimbus Atlases")).merchant.id
     base = world.service.settings.portal_address
     return PortalScene(replace(world, merchant_id=merchant_id), base, "", "", "", "")
 
@@ -102,7 +102,7 @@ async def test_a_developer_sets_up_the_test_side_and_every_page_is_for_everybody
     await expect(page.get_by_role("cell", name="continuous integration")).to_be_visible()
     await _press(page, "Live")
     await expect(page.get_by_role("cell", name="continuous integration")).to_have_count(0)
-    troubles = [one for one in troubles if "Failed to load resource" not in one]
+    troubles = [trouble for trouble in troubles if "Failed to load resource" not in trouble]
     assert troubles == [], "\n".join(troubles)
     assert await judgement(tmp_path) == ""
 

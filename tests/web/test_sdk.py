@@ -164,7 +164,7 @@ async def test_every_code_is_raised_on_its_condition_with_its_type(
     raised |= await _of_payments(desk)
     raised |= await _of_the_loader(desk)
     raised |= await _of_a_blocker(desk, browser)
-    assert {code: error["code"] for code, error in raised.items()} == {one: one for one in CODES}
+    assert {code: error["code"] for code, error in raised.items()} == {code: code for code in CODES}
     told = {code: (error["type"], error["retryable"]) for code, error in raised.items()}
     assert told == CODES
     assert all(list(error) == FIELDS for error in raised.values())

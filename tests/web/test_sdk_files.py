@@ -108,7 +108,9 @@ def test_a_lighter_script_leaves_texts_templates_and_expressions_alone() -> None
     )
 
 
-SCRIPTS = [one for folder in ("sdk", "static") for one in sorted((CHECKOUT / folder).glob("*.js"))]
+SCRIPTS = [
+    item for folder in ("sdk", "static") for item in sorted((CHECKOUT / folder).glob("*.js"))
+]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -199,7 +199,7 @@ async def test_a_deferred_widget_creates_one_payment_for_the_amount_that_was_set
     assert (await desk.ends("first"))["error"]["code"] == "WIDGET_NOT_MOUNTED"
     await desk.start("third", "() => widget.submit()")
     await expect(frame(desk).get_by_text("12.00 THB").first).to_be_visible()
-    assert [one["amount"] for one in wanted] == ["10.00", "12.00"]
+    assert [item["amount"] for item in wanted] == ["10.00", "12.00"]
     await desk.call("async () => widget.unmount()")
     assert (await desk.ends("third"))["error"]["code"] == "WIDGET_NOT_MOUNTED"
     await expect(desk.page.locator("iframe")).to_have_count(0)

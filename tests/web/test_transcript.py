@@ -106,7 +106,7 @@ async def _press(page: Page, key: str) -> str:
 
 
 async def _capture(world: World, payment: Payment) -> None:
-    session = (await world.see(payment)).session
+    session = (await world.read(payment)).session
     assert session is not None
     await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
 

@@ -146,7 +146,7 @@ async def test_a_payment_that_the_chain_refuses_is_told_and_can_be_tried_again(
     await expect(till.wallets).to_be_enabled()
     await till.ground.look()
     view = await till.ground.view(session)
-    assert [one["state"] for one in view["transactions"]] == ["reverted"]
+    assert [transaction["state"] for transaction in view["transactions"]] == ["reverted"]
     wallet.changes = {}
     await till.press()
     await till.says("is on the blockchain")
@@ -166,7 +166,7 @@ async def test_a_wallet_that_pays_through_another_contract_is_not_told_that_it_w
     await till.posted(session)
     await till.ground.look()
     view = await till.ground.view(session)
-    assert [one["state"] for one in view["transactions"]] == ["foreign"]
+    assert [transaction["state"] for transaction in view["transactions"]] == ["foreign"]
     async with till.page.expect_response(lambda one: "/onchain/sessions/" in one.url):
         await till.hurry()
     await till.says("It is not on the blockchain yet")

@@ -86,7 +86,7 @@ class Till:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 view = await self.ground.view(session)
-                known = [one["tx_hash"] for one in view["transactions"]]
+                known = [transaction["tx_hash"] for transaction in view["transactions"]]
                 if len(known) >= count:
                     return known
                 await asyncio.sleep(LOOK_S)

@@ -34,8 +34,8 @@ async def read_aloud(page: Page) -> list[str]:
 async def read_focus(page: Page) -> str:
     """Return the spoken text of the focused control."""
     nodes = await _load_tree(page)
-    focused = [one for one in nodes.values() if _property(one, "focused") is True]
-    lines = [line for one in focused[-1:] for line in _read_node(one, nodes)]
+    focused = [node for node in nodes.values() if _property(node, "focused") is True]
+    lines = [line for item in focused[-1:] for line in _read_node(item, nodes)]
     return lines[0] if lines else ""
 
 
@@ -143,5 +143,7 @@ def _name(node: _Node) -> str:
 
 
 def _property(node: _Node, name: str) -> Any:
-    found = [one["value"].get("value") for one in node.get("properties", []) if one["name"] == name]
+    found = [
+        item["value"].get("value") for item in node.get("properties", []) if item["name"] == name
+    ]
     return found[0] if found else None

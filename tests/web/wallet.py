@@ -133,7 +133,7 @@ class Wallet:
         urls = [asked["rpcUrls"], asked.get("blockExplorerUrls", ["https://none.test"])]
         symbol = asked["nativeCurrency"]["symbol"]
         fits = 1 <= len(symbol) <= _SYMBOL_CHARS_MAX
-        secure = all(one.startswith("https://") for one in itertools.chain(*urls))
+        secure = all(item.startswith("https://") for item in itertools.chain(*urls))
         if not (all(urls) and fits and secure and asked["nativeCurrency"]["decimals"] == 18):
             raise WalletError(-32602, f"Expected another chain than {asked}")
         self.added.append(asked)

@@ -97,7 +97,7 @@ async def _with_imports(base: str, linked: list[str]) -> list[str]:
             async with aiohttp.request("GET", base + path) as answer:
                 names = _IMPORTED.findall(await answer.text())
             paths = [f"{path.rpartition('/')[0]}/{name}" for name in names]
-            found += [one for one in dict.fromkeys(paths) if one not in found]
+            found += [fromkey for fromkey in dict.fromkeys(paths) if fromkey not in found]
     return found
 
 

@@ -264,7 +264,7 @@ async def test_a_secret_that_cannot_be_opened_holds_up_its_own_merchant_alone(
     world: World, shop: Shop
 ) -> None:
     async with listening(Shop()) as other:
-        new = await world.other_merchant("Harbour Tea", callback_url=other.url)
+        new = await world.add_merchant("Harbour Tea", callback_url=other.url)
         other.secrets.append(new.callback_secret)
         await world.rows(
             "UPDATE callback_secret SET sealed = set_byte(sealed, octet_length(sealed) - 1, "
@@ -336,7 +336,7 @@ async def test_a_delivery_that_somebody_holds_costs_its_own_record_and_no_other(
 
     shop.answer = hold
     await happen(world)
-    somebody = await world.other_connection()
+    somebody = await world.open_connection()
     async with dispatching(world):
         await until(lambda: shop.came, "the attempt")
         async with somebody.transaction():
@@ -390,7 +390,7 @@ async def test_a_delivery_that_somebody_holds_costs_no_other_record_of_its_batch
     assert shop.url
     await happen(world, 4)
     results = await taken(world, 4)
-    somebody = await world.other_connection()
+    somebody = await world.open_connection()
     async with somebody.transaction():
         await somebody.execute(
             "SELECT FROM delivery WHERE event_id = $1 FOR UPDATE", results[2].event_id
@@ -478,7 +478,7 @@ async def test_an_endpoint_gets_two_at_first_and_at_most_sixteen(world: World, s
 async def elsewhere(world: World, other: Shop) -> None:
     """Deliver an event to another merchant."""
     before = len(other.came)
-    new = await world.other_merchant(callback_url=other.url)
+    new = await world.add_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)
@@ -524,8 +524,8 @@ async def test_after_thirteen_attempts_an_event_is_dead_and_a_replay_revives_it(
             clock.moved_s = number * 1.2 * DAY_S
             await world.move_clock(number * 1.2 * DAY_S)
         await are(world, dead=1)
-        assert [one["number"] for one in made] == list(range(1, ATTEMPTS_MAX + 1))
-        starts = [one["started_at"] for one in made]
+        assert [item["number"] for item in made] == list(range(1, ATTEMPTS_MAX + 1))
+        starts = [item["started_at"] for item in made]
         assert all(one < other for one, other in pairwise(starts))
         shop.answer = take_it
         missed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
@@ -580,7 +580,7 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     [row] = await world.rows("SELECT payment_id FROM delivery d JOIN event e ON e.id = d.event_id "
                              "WHERE state = 'pending'")  # fmt: skip
     assert row["payment_id"] == first.id
-    other = (await world.other_merchant()).merchant.id
+    other = (await world.add_merchant()).merchant.id
     assert (await world.perform(ResendMissedEvents(merchant_id=other))).events == 0
     assert (await world.perform(ResendMissedEvents(since=between))).events == 1
 

@@ -137,7 +137,7 @@ async def test_a_reader_goes_on_where_it_stopped(api: Api) -> None:
 @asynccontextmanager
 async def open_transaction(world: World) -> AsyncIterator[asyncpg.Connection]:
     """Keep another process's transaction open while the block runs, and then commit it."""
-    connection = await world.other_connection()
+    connection = await world.open_connection()
     try:
         async with connection.transaction():
             yield connection
@@ -253,7 +253,7 @@ async def test_what_is_not_wanted_does_not_end_the_reading(api: Api) -> None:
 
 
 async def test_a_merchant_reads_its_own_events_alone(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     mine = await end(api)
     assert (await read(api, key=other.api_key)).json["data"] == []
     answer = (await read(api)).json
@@ -321,7 +321,7 @@ async def test_a_wait_ends_with_its_time(api: Api) -> None:
 async def test_who_waits_holds_no_connection_and_is_bounded(api: Api) -> None:
     """More requests wait than there are database connections, but others are still served."""
     held = api.world.service.settings.database_connections_max
-    merchants = [await api.world.other_merchant(f"Shop {number}") for number in range(held // 4)]
+    merchants = [await api.world.add_merchant(f"Shop {number}") for number in range(held // 4)]
     keys = [merchant.api_key for merchant in merchants for _ in range(5)]
     waiting = [asyncio.create_task(read(api, "?wait=25", key=key)) for key in keys]
     await _until_subscribed(api, len(keys))
@@ -370,7 +370,7 @@ async def test_an_event_is_sent_again(api: Api) -> None:
 
 
 async def test_events_of_others_and_none_are_not_found(api: Api) -> None:
-    other = await api.world.other_merchant()
+    other = await api.world.add_merchant()
     await end(api)
     [entry] = (await read(api)).json["data"]
     for event_id, key in ((entry["id"], other.api_key), (uuid4(), None), ("x", None)):

@@ -169,7 +169,7 @@ def _recover(*, down_s, attempt_s, events):
             else:
                 due.append((now + compute_retry_wait_s(made, None, chance.random()), made))
         for _, slots in windows.distribute_sockets([1], 500):
-            for at, made in sorted(one for one in due if one[0] <= now)[:slots]:
+            for at, made in sorted(item for item in due if item[0] <= now)[:slots]:
                 due.remove((at, made))
                 lasts_s = attempt_s if now < down_s else 0.05
                 flying.append((now + lasts_s, windows.start(1), made + 1))

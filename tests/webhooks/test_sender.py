@@ -33,8 +33,8 @@ async def sender():
         return made[-1]
 
     yield make
-    for one in made:
-        await one.close()
+    for item in made:
+        await item.close()
 
 
 async def test_a_delivery_arrives_as_standard_webhooks_says_and_verifies(sender, endpoint):

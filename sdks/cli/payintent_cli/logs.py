@@ -44,7 +44,9 @@ def _read_on(feed: Feed, place: str | None, lines: _Lines, *, follow: bool) -> s
     while True:
         page = feed.read(place, wait=0)
         lines.show(page)
-        all_settled = all_settled and all(one.delivery.state != _PENDING for one in page.entries)
+        all_settled = all_settled and all(
+            entry.delivery.state != _PENDING for entry in page.entries
+        )
         place = page.after
         settled = place if all_settled else settled
         if not page.has_more:

@@ -40,7 +40,7 @@ class Connections:
         http = self._by_process.setdefault(process, opened)
         if http is not opened:
             opened.close()
-        for other in [one for one in self._by_process if one != process]:
+        for other in [item for item in self._by_process if item != process]:
             # Not closed: its locks may be held. Its sockets close here, and stay open there.
             self._by_process.pop(other, None)
         return http

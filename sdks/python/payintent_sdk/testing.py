@@ -128,9 +128,9 @@ class WebhookReceiver:
         """
 
         def find() -> Event | None:
-            for one in self._received.values():
-                if type in {None, one.event.type} and _is_of(one.event, payment):
-                    return one.event
+            for item in self._received.values():
+                if type in {None, item.event.type} and _is_of(item.event, payment):
+                    return item.event
             return None
 
         with self._changed:
@@ -166,7 +166,9 @@ class WebhookReceiver:
 
     def _explain(self, kind: str | None, payment: HasId | None, timeout_s: float) -> str:
         of = f" for {payment.id}" if payment else ""
-        came = [f"{one.event.type} for {_payment_id(one.event)}" for one in self._received.values()]
+        came = [
+            f"{item.event.type} for {_payment_id(item.event)}" for item in self._received.values()
+        ]
         return (
             f"no {kind or 'webhook'}{of} within {timeout_s:g} s at {self.url}; "
             f"received: {came[-_TOLD_MAX:]}; rejected: {self._refused[-_TOLD_MAX:]}"

@@ -74,9 +74,9 @@ def _is_signed(signed: bytes, signatures: str, keys: Iterable[bytes]) -> bool:
     expected = [base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in keys]
     offered = [
         signature.encode()
-        for version, _, signature in (one.partition(",") for one in signatures.split(" "))
+        for version, _, signature in (item.partition(",") for item in signatures.split(" "))
         if version == "v1"
     ]
     # Compare every pair, so that the duration does not reveal the matching pair.
-    matches = [hmac.compare_digest(one, other) for one in expected for other in offered]
+    matches = [hmac.compare_digest(item, other) for item in expected for other in offered]
     return any(matches)

@@ -14,5 +14,5 @@ def made(evm: Evm) -> Ground:
 @pytest.fixture
 def ground(made: Ground) -> Iterator[Ground]:
     """The ground in its initial state, because each test's changes are undone."""
-    with made.evm.undone():
+    with made.evm.revert_afterwards():
         yield made

@@ -19,7 +19,7 @@ from tests.onchain.contract.ground import (
     make_ground,
 )
 from tests.onchain.contract.test_pay import AMOUNT, COINS, word
-from tests.support.chain import Evm, refused
+from tests.support.chain import Evm, expect_revert
 
 
 def test_the_code_on_the_chain_is_the_committed_one_and_ends_with_the_receiver(
@@ -54,7 +54,7 @@ def test_a_mistaken_receiver_is_refused(ground: Ground) -> None:
     itself = keccak(rlp.encode([bytes.fromhex(deployer[2:]), nonce]))[-20:].hex()
 
     for mistaken in (f"0x{itself}", NATIVE):
-        with refused("receiver"):
+        with expect_revert("receiver"):
             gateway_for(ground.evm, mistaken)
 
 
@@ -69,7 +69,7 @@ def test_a_mistaken_list_of_tokens_is_refused(ground: Ground) -> None:
         ([NATIVE, NATIVE], [1, 2], "minimum"),
         ([usdt, ground.buyer], [1, 1], "token"),
     ):
-        with refused(reason):
+        with expect_revert(reason):
             ground.evm.deploy(GATEWAY, ground.receiver, tokens, minimums)
     assert ground.evm.deploy(GATEWAY, ground.receiver, [usdt, plain], [1, 1]).address
 
@@ -79,7 +79,7 @@ def test_sixteen_tokens_are_listed_and_seventeen_are_refused(ground: Ground) -> 
 
     full = ground.evm.deploy(GATEWAY, ground.receiver, places[:16], [*range(1, 17)])
     assert [full.call("minimum", place) for place in places[:16]] == [*range(1, 17)]
-    with refused(""):
+    with expect_revert(""):
         ground.evm.deploy(GATEWAY, ground.receiver, places, [*range(1, 18)])
 
 

@@ -23,7 +23,7 @@ from payintent_sandbox.chains.contracts import (
     load,
 )
 from tests.onchain.contract.ground import NATIVE
-from tests.support.chain import Deployed, Evm, Log, Receipt, Reverted, refused
+from tests.support.chain import Deployed, Evm, Log, Receipt, Reverted, expect_revert
 
 AMOUNT = 50_000_000
 COINS = 10**15
@@ -91,7 +91,7 @@ def deployed(evm: Evm) -> Deposits:
 
 @pytest.fixture
 def deposits(deployed: Deposits) -> Iterator[Deposits]:
-    with deployed.evm.undone():
+    with deployed.evm.revert_afterwards():
         yield deployed
 
 
@@ -145,13 +145,13 @@ def test_coins_sent_before_the_first_sweep_go_to_the_receiver(deposits: Deposits
 
 def test_an_empty_address_cannot_be_swept(deposits: Deposits) -> None:
     for token in (None, deposits.usdt):
-        with refused("nothing"):
+        with expect_revert("nothing"):
             deposits.sweep(FIRST, token)
     assert not deposits.has_code(deposits.address(FIRST))
 
 
 def test_an_account_without_code_is_no_token(deposits: Deposits) -> None:
-    with refused(""):
+    with expect_revert(""):
         deposits.factory.send(deposits.stranger, "sweep", FIRST, deposits.receiver)
 
 
@@ -161,7 +161,7 @@ def test_a_transfer_that_does_not_return_true_fails_the_sweep(
 ) -> None:
     address = deposits.deposit(FIRST, deposits.hostile)
     deposits.hostile.send(deposits.stranger, "answer_with", response)
-    with refused(reason):
+    with expect_revert(reason):
         deposits.sweep(FIRST, deposits.hostile)
     assert deposits.hostile.call("balanceOf", address) == AMOUNT
 
@@ -197,7 +197,7 @@ def test_a_uuid_twice_in_a_batch_is_swept_once(deposits: Deposits) -> None:
 
 
 def test_a_batch_has_at_most_200_uuids(deposits: Deposits) -> None:
-    with refused(""):
+    with expect_revert(""):
         deposits.sweep_many(UUIDS, deposits.usdt)
 
 
@@ -209,7 +209,7 @@ def test_only_the_receiver_executes_calls(deposits: Deposits) -> None:
     data = bytes.fromhex(deposits.plain.data("transfer", deposits.stranger, AMOUNT)[2:])
     call = (deposits.plain.address, data, 0)
     for sender in (deposits.stranger, deposits.evm.accounts[0], deposits.evm.accounts[4]):
-        with refused("receiver"):
+        with expect_revert("receiver"):
             forwarder.send(sender, "execute", *call)
 
     forwarder.send(deposits.receiver, "execute", *call)
@@ -222,7 +222,7 @@ def test_a_failed_call_of_the_receiver_moves_nothing(deposits: Deposits) -> None
     deposits.deposit(FIRST, deposits.usdt)
     deposits.sweep(FIRST, deposits.usdt)
     data = bytes.fromhex(deposits.plain.data("transfer", deposits.stranger, AMOUNT + 1)[2:])
-    with refused(""):
+    with expect_revert(""):
         deposits.forwarder(address).send(
             deposits.receiver, "execute", deposits.plain.address, data, 0
         )
@@ -254,7 +254,7 @@ def test_a_reentrant_sweep_of_the_same_token_moves_the_balance_once(deposits: De
     data = deposits.factory.data("sweep", FIRST, deposits.hostile.address)
     inner = (deposits.factory.address, bytes.fromhex(data[2:]), 0)
     deposits.hostile.send(deposits.stranger, "call_inside", *inner)
-    with refused(""):  # the balance is gone when the outer transfer continues
+    with expect_revert(""):  # the balance is gone when the outer transfer continues
         deposits.sweep(FIRST, deposits.hostile)
     deposits.hostile.send(
         deposits.stranger, "call_inside", NATIVE, b"", 0
@@ -269,7 +269,7 @@ def test_a_receiver_that_refuses_coins_is_not_swept_to(deposits: Deposits) -> No
     address = factory.call("address_of", FIRST)
     deposits.evm.send(deposits.stranger, address, value=COINS)
     account.send(deposits.stranger, "refuse", True)
-    with refused(""):
+    with expect_revert(""):
         factory.send(deposits.stranger, "sweep", FIRST, NATIVE)
     assert deposits.evm.coins(address) == COINS
 
@@ -280,10 +280,10 @@ def test_two_factories_have_different_addresses_for_a_uuid(deposits: Deposits) -
 
 
 def test_a_forwarder_needs_a_receiver_and_a_factory_needs_a_forwarder(deposits: Deposits) -> None:
-    with refused("receiver"):
+    with expect_revert("receiver"):
         deposits.evm.deploy(DEPOSIT_FORWARDER, NATIVE)
     for mistaken in (deposits.stranger, deposits.usdt.address, NATIVE):
-        with refused(""):
+        with expect_revert(""):
             deposits.evm.deploy(DEPOSIT_FACTORY, mistaken)
 
 
@@ -321,7 +321,7 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.stack.enter_context(self.deposits.evm.undone())
+        self.stack.enter_context(self.deposits.evm.revert_afterwards())
         self.balances: Counter[tuple[bytes, str]] = Counter()
         self.received: Counter[str] = Counter()
 

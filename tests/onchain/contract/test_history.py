@@ -57,7 +57,7 @@ class History(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.stack.enter_context(self.ground.evm.undone())
+        self.stack.enter_context(self.ground.evm.revert_afterwards())
         self.first_block = int(self.ground.evm.ask("eth_blockNumber"), 16)
         self.before = {kind: self._receivers(kind) for kind in ("coin", "usdt", "plain")}
         self.paid: set[Key] = set()

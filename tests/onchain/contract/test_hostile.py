@@ -4,7 +4,7 @@ import pytest
 
 from tests.onchain.contract.ground import BILL, FAR, NATIVE, OTHER_BILL, REFUND, Ground, gateway_for
 from tests.onchain.contract.test_pay import AMOUNT, COINS
-from tests.support.chain import Deployed, refused
+from tests.support.chain import Deployed, expect_revert
 
 pytestmark = pytest.mark.full
 
@@ -19,7 +19,7 @@ def move(ground: Ground, kind: str, token: Deployed | None, amount: int = AMOUNT
 @pytest.mark.parametrize("kind", MOVES)
 def test_a_transfer_that_answers_false_moves_nothing(ground: Ground, kind: str) -> None:
     ground.hostile.send(ground.stranger, "answer_with", 0)
-    with refused("transfer"):
+    with expect_revert("transfer"):
         move(ground, kind, ground.hostile)
 
     ground.hostile.send(ground.stranger, "answer_with", 1)
@@ -30,7 +30,7 @@ def test_a_transfer_that_answers_false_moves_nothing(ground: Ground, kind: str) 
 def test_an_answer_that_is_neither_true_nor_false_is_refused(ground: Ground, kind: str) -> None:
     ground.hostile.send(ground.stranger, "answer_with", 2)
 
-    with refused(""):
+    with expect_revert(""):
         move(ground, kind, ground.hostile)
 
 
@@ -40,7 +40,7 @@ def test_another_sum_than_the_amount_must_not_arrive(
     ground: Ground, kind: str, arriving: int
 ) -> None:
     ground.hostile.send(ground.stranger, "let_arrive", arriving)
-    with refused("inexact"):
+    with expect_revert("inexact"):
         move(ground, kind, ground.hostile)
 
     ground.hostile.send(ground.stranger, "let_arrive", 10_000)
@@ -55,7 +55,7 @@ def test_a_fee_that_is_switched_on_one_day_stops_payments_and_takes_nothing(
     before = ground.balance(payer, ground.usdt)
     ground.usdt.send(ground.stranger, "set_fee", 1)
 
-    with refused("inexact"):
+    with expect_revert("inexact"):
         move(ground, kind, ground.usdt)
 
     assert ground.balance(payer, ground.usdt) == before
@@ -65,7 +65,7 @@ def test_a_fee_that_is_switched_on_one_day_stops_payments_and_takes_nothing(
 def test_a_token_whose_code_is_gone_is_refused(ground: Ground, kind: str) -> None:
     ground.evm.ask("anvil_setCode", ground.usdt.address, "0x")
 
-    with refused(""):
+    with expect_revert(""):
         move(ground, kind, ground.usdt)
 
 

@@ -15,7 +15,7 @@ from tests.onchain.contract.ground import (
     Ground,
     gateway_for,
 )
-from tests.support.chain import Deployed, refused
+from tests.support.chain import Deployed, expect_revert
 
 KINDS = ["coin", "usdt", "plain", "hostile"]
 AMOUNT = 25_500_000
@@ -66,9 +66,9 @@ def test_a_bill_is_paid_once(ground: Ground, kind: str) -> None:
     ground.pay(token, amount)
 
     assert ground.is_paid(token, amount)
-    with refused("already paid"):
+    with expect_revert("already paid"):
         ground.pay(token, amount)
-    with refused("already paid"):
+    with expect_revert("already paid"):
         ground.pay(token, amount, payer=ground.stranger)
 
 
@@ -93,9 +93,9 @@ def test_a_second_click_after_the_deadline_is_told_that_it_is_paid(ground: Groun
     ground.pay(ground.usdt, AMOUNT)
     past = ground.evm.now() - 1
 
-    with refused("already paid"):
+    with expect_revert("already paid"):
         ground.pay(ground.usdt, AMOUNT, deadline=past)
-    with refused("expired"):
+    with expect_revert("expired"):
         ground.pay(ground.usdt, AMOUNT + 1, deadline=past)
 
 
@@ -124,7 +124,7 @@ def test_a_payment_that_is_mined_too_late_leaves_nothing_but_its_reason(ground: 
     assert ground.balance(ground.buyer, ground.usdt) == before
     assert not ground.is_paid(ground.usdt, AMOUNT)
     replayed = {"from": ground.buyer, "to": ground.gateway.address, "data": data}
-    with refused("expired"):
+    with expect_revert("expired"):
         ground.evm.ask("eth_call", replayed, hex(late.block - 1))
 
 
@@ -133,7 +133,7 @@ def test_a_token_that_is_not_listed_is_refused(ground: Ground) -> None:
     unlisted.send(ground.buyer, "mint", ground.buyer, RICH)
     ground.allow(ground.buyer, unlisted, RICH)
 
-    with refused("token"):
+    with expect_revert("token"):
         ground.pay(unlisted, AMOUNT)
 
 
@@ -142,7 +142,7 @@ def test_the_native_coin_is_refused_where_it_is_not_listed(ground: Ground) -> No
         "PaymentGateway", ground.receiver, [ground.usdt.address], [MINIMUM]
     )
 
-    with refused("token"):
+    with expect_revert("token"):
         tokens_only.send(ground.buyer, "pay", BILL, NATIVE, COINS, FAR, value=COINS)
 
 
@@ -151,20 +151,20 @@ def test_the_minimum_is_enough_and_one_less_is_not(ground: Ground, kind: str, le
     token, _ = chosen(ground, kind)
 
     assert ground.pay(token, least).ok
-    with refused("amount"):
+    with expect_revert("amount"):
         ground.pay(token, least - 1)
-    with refused("amount"):
+    with expect_revert("amount"):
         ground.pay(token, 0)
 
 
 def test_coins_that_come_with_a_token_are_refused(ground: Ground) -> None:
-    with refused("value"):
+    with expect_revert("value"):
         ground.pay(ground.usdt, AMOUNT, value=1)
 
 
 @pytest.mark.parametrize("off", [-1, 1, -COINS])
 def test_coins_other_than_the_amount_are_refused(ground: Ground, off: int) -> None:
-    with refused("value"):
+    with expect_revert("value"):
         ground.pay(None, COINS, value=COINS + off)
 
 
@@ -175,14 +175,14 @@ def test_the_receiver_cannot_pay_himself(ground: Ground, kind: str) -> None:
         token.send(ground.receiver, "mint", ground.receiver, RICH)
         ground.allow(ground.receiver, token, RICH)
 
-    with refused("payer"):
+    with expect_revert("payer"):
         ground.pay(token, amount, payer=ground.receiver)
 
 
 def test_an_allowance_of_less_than_the_amount_is_refused(ground: Ground) -> None:
     for allowed in (0, AMOUNT - 1):
         ground.allow(ground.buyer, ground.plain, allowed)
-        with refused(""):
+        with expect_revert(""):
             ground.pay(ground.plain, AMOUNT)
     ground.allow(ground.buyer, ground.plain, AMOUNT)
     assert ground.pay(ground.plain, AMOUNT).ok
@@ -192,7 +192,7 @@ def test_a_balance_of_less_than_the_amount_is_refused(ground: Ground) -> None:
     poor = ground.evm.accounts[5]
     ground.allow(poor, ground.usdt, RICH)
     ground.usdt.send(poor, "mint", poor, AMOUNT - 1)
-    with refused(""):
+    with expect_revert(""):
         ground.pay(ground.usdt, AMOUNT, payer=poor)
     ground.usdt.send(poor, "mint", poor, 1)
     assert ground.pay(ground.usdt, AMOUNT, payer=poor).ok
@@ -200,14 +200,14 @@ def test_a_balance_of_less_than_the_amount_is_refused(ground: Ground) -> None:
 
 def test_a_blocked_payer_is_refused_and_can_pay_once_he_is_free(ground: Ground) -> None:
     ground.usdt.send(ground.stranger, "set_blocked", ground.buyer, True)
-    with refused(""):
+    with expect_revert(""):
         ground.pay(ground.usdt, AMOUNT)
     ground.usdt.send(ground.stranger, "set_blocked", ground.buyer, False)
     assert ground.pay(ground.usdt, AMOUNT).ok
 
 
 def test_the_usdt_like_allowance_goes_to_another_by_way_of_zero_only(ground: Ground) -> None:
-    with refused(""):
+    with expect_revert(""):
         ground.allow(ground.buyer, ground.usdt, AMOUNT)
 
     ground.allow(ground.buyer, ground.usdt, 0)
@@ -221,16 +221,16 @@ def test_plain_coins_unknown_functions_and_coins_to_a_question_are_refused(groun
     gateway = ground.gateway
     question = gateway.data("is_paid", BILL, NATIVE, COINS)
     for data, value in (("0x", 1), ("0x", 0), ("0x12345678", 0), (question, 1)):
-        with refused(""):
+        with expect_revert(""):
             ground.evm.send(ground.buyer, gateway.address, data, value=value)
-    with refused(""):
+    with expect_revert(""):
         gateway.send(ground.buyer, "sweep", NATIVE, value=1)
 
 
 def test_a_receiver_that_refuses_coins_lets_the_payment_fail_whole(ground: Ground) -> None:
     gateway = gateway_for(ground.evm, ground.account.address, ground.usdt)
     ground.account.send(ground.stranger, "refuse", True)
-    with refused(""):
+    with expect_revert(""):
         gateway.send(ground.buyer, "pay", BILL, NATIVE, COINS, FAR, value=COINS)
     assert not gateway.call("is_paid", BILL, NATIVE, COINS)
 

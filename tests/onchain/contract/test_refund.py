@@ -14,7 +14,7 @@ from tests.onchain.contract.ground import (
     Ground,
 )
 from tests.onchain.contract.test_pay import AMOUNT, KINDS, chosen, word
-from tests.support.chain import refused
+from tests.support.chain import expect_revert
 
 REFUNDED = "0xbcdae6ba37c6f27eab1a048e46be430f61855c18f5c0a6fd260a831c6f873bc4"
 
@@ -57,11 +57,11 @@ def test_a_sender_uses_a_refund_id_once_whatever_he_changes(ground: Ground) -> N
     ground.refund(ground.usdt, AMOUNT)
 
     for changes in ({}, {"bill": OTHER_BILL}, {"to": ground.receiver}):
-        with refused("already refunded"):
+        with expect_revert("already refunded"):
             ground.refund(ground.usdt, AMOUNT, **changes)
-    with refused("already refunded"):
+    with expect_revert("already refunded"):
         ground.refund(ground.usdt, AMOUNT + 1)
-    with refused("already refunded"):
+    with expect_revert("already refunded"):
         ground.refund(None, AMOUNT)
 
 
@@ -80,7 +80,7 @@ def test_a_bill_can_have_many_refunds(ground: Ground) -> None:
 
 def test_a_refund_may_be_smaller_than_any_payment_but_not_nothing(ground: Ground) -> None:
     assert ground.refund(ground.usdt, 1).ok
-    with refused("amount"):
+    with expect_revert("amount"):
         ground.refund(ground.usdt, 0, refund=OTHER_REFUND)
 
 
@@ -89,7 +89,7 @@ def test_a_token_that_is_not_listed_is_refused(ground: Ground) -> None:
     unlisted.send(ground.stranger, "mint", ground.stranger, RICH)
     ground.allow(ground.stranger, unlisted, RICH)
 
-    with refused("token"):
+    with expect_revert("token"):
         ground.refund(unlisted, AMOUNT)
 
 
@@ -99,20 +99,20 @@ def test_nothing_goes_to_nobody_to_the_gateway_or_back_to_the_sender(
 ) -> None:
     token, amount = chosen(ground, kind)
     for to in (NATIVE, ground.gateway.address, ground.stranger):
-        with refused("to"):
+        with expect_revert("to"):
             ground.refund(token, amount, to=to)
     assert ground.held() == [0, 0, 0, 0]
 
 
 def test_coins_must_be_the_amount_and_must_not_come_with_a_token(ground: Ground) -> None:
     for token, value in ((ground.usdt, 1), (None, AMOUNT - 1), (None, AMOUNT + 1), (None, 0)):
-        with refused("value"):
+        with expect_revert("value"):
             ground.refund(token, AMOUNT, value=value)
 
 
 def test_a_refund_that_fails_can_be_sent_again_under_its_id(ground: Ground) -> None:
     ground.allow(ground.stranger, ground.usdt, 0)
-    with refused(""):
+    with expect_revert(""):
         ground.refund(ground.usdt, AMOUNT)
     ground.allow(ground.stranger, ground.usdt, AMOUNT)
 
@@ -121,7 +121,7 @@ def test_a_refund_that_fails_can_be_sent_again_under_its_id(ground: Ground) -> N
 
 def test_a_destination_that_refuses_coins_lets_the_refund_fail_whole(ground: Ground) -> None:
     ground.account.send(ground.buyer, "refuse", True)
-    with refused(""):
+    with expect_revert(""):
         ground.refund(None, AMOUNT, to=ground.account.address)
 
     ground.account.send(ground.buyer, "refuse", False)

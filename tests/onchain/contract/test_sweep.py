@@ -5,7 +5,7 @@ import pytest
 from payintent_sandbox.chains.contracts import PLAIN_TOKEN
 from tests.onchain.contract.ground import NATIVE, Ground, gateway_for
 from tests.onchain.contract.test_pay import AMOUNT, COINS
-from tests.support.chain import refused
+from tests.support.chain import expect_revert
 
 
 @pytest.mark.parametrize("kind", ["usdt", "plain", "hostile"])
@@ -42,7 +42,7 @@ def test_coins_that_were_forced_upon_it_are_swept(ground: Ground) -> None:
 
 def test_where_there_is_nothing_there_is_nothing_to_sweep(ground: Ground) -> None:
     for place in (NATIVE, ground.usdt.address):
-        with refused("nothing"):
+        with expect_revert("nothing"):
             ground.gateway.send(ground.stranger, "sweep", place)
 
 
@@ -50,12 +50,12 @@ def test_a_transfer_that_answers_false_is_no_sweep(ground: Ground) -> None:
     ground.hostile.send(ground.buyer, "transfer", ground.gateway.address, AMOUNT)
     ground.hostile.send(ground.buyer, "answer_with", 0)
 
-    with refused("transfer"):
+    with expect_revert("transfer"):
         ground.gateway.send(ground.stranger, "sweep", ground.hostile.address)
 
 
 def test_an_address_without_code_is_no_token(ground: Ground) -> None:
-    with refused(""):
+    with expect_revert(""):
         ground.gateway.send(ground.stranger, "sweep", ground.buyer)
 
 
@@ -64,7 +64,7 @@ def test_a_receiver_that_refuses_coins_is_not_swept_to(ground: Ground) -> None:
     ground.evm.ask("anvil_setBalance", gateway.address, hex(COINS))
     ground.account.send(ground.stranger, "refuse", True)
 
-    with refused(""):
+    with expect_revert(""):
         gateway.send(ground.stranger, "sweep", NATIVE)
 
 
@@ -73,7 +73,7 @@ def test_a_stray_balance_does_not_help_anybody_to_pay(ground: Ground) -> None:
     poor = ground.evm.accounts[5]
     ground.allow(poor, ground.usdt, AMOUNT)
 
-    with refused(""):
+    with expect_revert(""):
         ground.pay(ground.usdt, AMOUNT, payer=poor)
-    with refused(""):
+    with expect_revert(""):
         ground.refund(ground.usdt, AMOUNT, sender=poor)

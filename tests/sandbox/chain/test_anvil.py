@@ -15,7 +15,7 @@ from payintent_sandbox.chains.anvil import Anvil, answers, supervised_command
 from payintent_sandbox.chains.anvil_binary import AnvilError, Binary
 from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
 from tests.e2e.sandbox import free_port_base
-from tests.support.chain import Evm, await_that
+from tests.support.chain import Evm, wait_until_true
 
 pytestmark = pytest.mark.full
 
@@ -134,7 +134,7 @@ def test_it_ends_with_whoever_started_it(anvil: Binary, tmp_path: Path) -> None:
         assert Path(f"/proc/{pid}").exists()
         assert answers(url, 1)
         parent.kill()
-    await_that(lambda: not answers(url, 1))
+    wait_until_true(lambda: not answers(url, 1))
 
 
 def pid_of(port: int) -> int:
@@ -154,7 +154,7 @@ def test_a_supervisor_starts_it_again_on_its_port(anvil: Binary, tmp_path: Path)
     children = ProcessSupervisor([ChildProcess("bsc", words, {})], tmp_path / "logs")
 
     async def until(is_so: Callable[[], bool]) -> None:
-        await asyncio.to_thread(await_that, is_so)
+        await asyncio.to_thread(wait_until_true, is_so)
 
     async def story() -> None:
         await children.start()

@@ -24,7 +24,7 @@ from payintent_sandbox.chains.anvil_binary import (
     find,
     unsupported_reason,
 )
-from tests.support.chain import await_that
+from tests.support.chain import wait_until_true
 from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
@@ -216,7 +216,7 @@ def test_whoever_waits_for_another_fetch_takes_what_that_brought(tool_folder: Pa
     with lock.open("w") as held, ThreadPoolExecutor(1) as pool:
         fcntl.flock(held, fcntl.LOCK_EX)
         waiting = pool.submit(ensure, tool_folder)
-        await_that(lambda: is_waited_for(lock))
+        wait_until_true(lambda: is_waited_for(lock))
         brought = put(tool_folder.with_name("made"), "anvil Version: 1.7.1").parent
         brought.rename(tool_folder)
         fcntl.flock(held, fcntl.LOCK_UN)

@@ -156,7 +156,7 @@ def test_a_chain_that_lost_its_contract_is_noticed(
     deployment, _ = asyncio.run(prepare(evm.url, plan))
     places = [deployment.contract_address, deployment.token("USDT").address]
     for place in places:
-        with evm.undone():
+        with evm.revert_afterwards():
             evm.ask("anvil_setCode", place, "0x")
             assert not asyncio.run(stands(evm.url, deployment))
     assert asyncio.run(stands(evm.url, deployment))

@@ -201,7 +201,7 @@ async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: 
     gone, new = sorted((await ground.view()).contracts, key=lambda contract: contract.account_id)
     assert (gone.account_id, gone.current, new.current) == (old.account_id, False, True)
     assert new.address == parse_address(moved.deployment.contract_address)
-    factory = next(one for one in (await ground.view()).factories if one.current)
+    factory = next(item for item in (await ground.view()).factories if item.current)
     assert await ground.offered() == _tokens_of(new.account_id, factory.account_id)
     assert moved.buyer == first.buyer
 

@@ -55,7 +55,7 @@ async def event(receiver: Receiver, kind: str, **fields: object) -> dict[str, An
     def arrived() -> list[dict[str, Any]]:
         events = [json.loads(request.body) for request in receiver.received]
         about = [said["data"]["object"] for said in events if said["type"] == kind]
-        return [one for one in about if fields.items() <= one.items()]
+        return [item for item in about if fields.items() <= item.items()]
 
     await receiver.wait_for(lambda _: bool(arrived()))
     return arrived()[0]
@@ -114,7 +114,7 @@ async def test_a_refund_in_the_dashboard_has_no_metadata_and_sends_both_events(
     await buyer.refund_in_dashboard(intent.id)
     await event(receiver, "charge.refunded", refunded=True, amount_refunded=2_000)
     listed = await api.v1.refunds.list_async({"payment_intent": intent.id})
-    assert sum(one.amount for one in listed.data) == 2_000
+    assert sum(item.amount for item in listed.data) == 2_000
 
 
 async def test_an_issuer_warns_of_fraud(
