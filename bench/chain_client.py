@@ -29,7 +29,6 @@ def measure(count: int = LOGS, rounds: int = ROUNDS) -> float:
 
 
 def show(console: Console) -> None:
-    """Measure, and print the rate."""
     console.print(f"chain client: {measure():,.0f} logs/s parsed on one core, {LOGS:,} at once")
 
 

@@ -1,6 +1,6 @@
 """`python -m bench.deposits`: compare deposits with payments through the contract, in one run.
 
-Both settle the same number of payments. At first, all of these payments are pending.
+Both measurements settle the same number of payments, all of which are pending at first.
 """
 
 import argparse
@@ -20,7 +20,7 @@ QUICK = (200, 100)
 
 
 def table(contract: chain.Found, deposits: chain.Found) -> Table:
-    """Return a table of each figure for both, and their ratio."""
+    """Return a table of both measurements and their ratios."""
     shown = Table(title=f"{deposits.payments:,} deposits, two endpoints; goal: {GOAL:.0f} times")
     shown.add_column("", no_wrap=True)
     for name in ("contract", "deposits", "ratio"):
@@ -33,13 +33,12 @@ def table(contract: chain.Found, deposits: chain.Found) -> Table:
         cells = [f"{figure / deposits.payments * 1e6:,.0f} us" for figure in figures]
         shown.add_row(name, *cells, f"{figures[1] / figures[0]:.2f}")
     poll_ms = [f"{item.poll_cpu_s * 1e3:,.0f} ms" for item in (contract, deposits)]
-    shown.add_row("a poll while all are pending: CPU of both", *poll_ms)
-    shown.add_row("a poll while all are pending: searches", "", f"{deposits.searches} per endpoint")
+    shown.add_row("poll while all are pending: total CPU", *poll_ms)
+    shown.add_row("poll while all are pending: searches", "", f"{deposits.searches} per endpoint")
     return shown
 
 
 def main() -> None:
-    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.deposits", description=__doc__)
     parser.add_argument(
         "--quick", action="store_true", help="a short smoke test; its figures are meaningless"

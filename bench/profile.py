@@ -87,7 +87,7 @@ class Profiler:
 def heaviest(picture: str) -> list[Share]:
     """List the functions of the service by their share, including their callees.
 
-    Functions in nearly every sample belong to the process's start and are omitted.
+    Functions that appear in nearly every sample belong to process startup and are omitted.
     """
     samples: Counter[str] = Counter()
     for name, place, count in _FRAME.findall(picture):
@@ -105,7 +105,7 @@ def _number(text: str) -> int:
 
 
 def record_loads(bench: Bench, profiler: Profiler) -> list[str]:
-    """Record creating and reading payments under the benchmark's load."""
+    """Record payment creation and reads under the benchmark's load."""
     with bench.installation.api() as pid:
         asyncio.run(bench.seed())
         works: dict[str, Callable[[int], object]] = {
@@ -121,7 +121,7 @@ def record_loads(bench: Bench, profiler: Profiler) -> list[str]:
 
 
 async def record_callbacks(bench: Bench, profiler: Profiler) -> list[str]:
-    """Record the API settling callbacks, and the worker delivering their events."""
+    """Record the API as it settles callbacks, and the worker as it delivers their events."""
     installation = bench.installation
     with installation.gateway(), installation.api() as api, installation.worker() as worker:
         pending = await callbacks.prepare(installation, bench.extent.callbacks)

@@ -1,7 +1,7 @@
 """A plain HTTP/1.1 client with persistent connections that never repeats a request.
 
-Libraries repeat a GET, and some also a POST, if a persistent connection is closed. A drill must
-count these failures, because a client that does not repeat requests sees them.
+HTTP libraries repeat a GET, and some also repeat a POST, if a persistent connection is closed. A
+drill must count these failures, because a client that does not repeat requests encounters them.
 """
 
 import asyncio

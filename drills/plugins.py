@@ -79,12 +79,12 @@ async def play_woocommerce(sandbox: Sandbox, folder: Path) -> None:
 PLAYS = {"woocommerce": play_woocommerce, "medusa": play_medusa}
 DONE = {
     "woocommerce": "the WooCommerce plugin passed all checks with a stub, and an order was paid",
-    "medusa": f"the Medusa plugin passed in Medusa {version()}; an order was paid and refunded",
+    "medusa": f"all checks passed in Medusa {version()}, and an order was paid and refunded",
 }
 
 
 def main() -> None:
-    """Test the plugins named in the arguments, or all. The exit status is 1 after a failure."""
+    """Test the named plugins, or all plugins. The exit status is 1 after a failure."""
     prepare("programs", "medusa")
     scratch = tempfile.TemporaryDirectory(prefix="payintent-plugins-")
     with scratch as folder, running_sandbox() as sandbox:

@@ -179,7 +179,7 @@ def _expect(terminals: Terminals, name: str, start: str, count: int) -> None:
     if found != count:
         shown = terminals.output(name)
         raise StrangerError(
-            f"{start!r} appears {found} times instead of {count} in terminal {name}:\n{shown}"
+            f"lines starting with {start!r} in terminal {name}: {found} instead of {count}\n{shown}"
         )
 
 

@@ -278,7 +278,7 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
     reason = _unreachable(reading, paths)
     if reason:
         raise PostgresError(
-            f"user {user} cannot run PostgreSQL here, and PostgreSQL refuses root: {reason}"
+            f"user {user} cannot run PostgreSQL here, and it cannot run as root: {reason}"
         )
     print(
         f"PostgreSQL runs as user {user} with CAP_DAC_READ_SEARCH (it may read any file): {closed}",

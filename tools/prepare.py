@@ -2,7 +2,7 @@
 
 `python -m tools.prepare` installs the parts that the tests need; arguments select `PARTS` by name.
 Parts that match their lock are not installed again. Node packages and Python environments are
-installed into the current virtual environment's folder, and programs from Debian.
+installed into the current virtual environment's folder. Programs are installed from Debian.
 """
 
 import os

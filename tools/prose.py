@@ -40,7 +40,7 @@ _PER_WORDS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A group of words, and the maximum (or minimum) of their occurrences in 1,000 words."""
+    """A group of words, and their maximum (or minimum) number per 1,000 words."""
 
     name: str
     pattern: re.Pattern[str]
@@ -158,7 +158,7 @@ def check(name: str, paths: Iterable[Path], worst: int = 0) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure how plain the English of files is.")
+    parser = argparse.ArgumentParser(description="Measure how plain the English in files is.")
     parser.add_argument("paths", nargs="*", type=Path, help="files and folders; default: all")
     parser.add_argument("--worst", type=int, default=0, help="number of worst files to list")
     arguments = parser.parse_args()

@@ -25,7 +25,7 @@ class Operator:
     day: int = 1
 
     async def end_day(self) -> None:
-        """Record payouts from gateways, pay merchants half of their balances, and start a day."""
+        """Record gateway payouts, pay merchants half of their balances, and start the next day."""
         await self._collect()
         for merchant_id in self.merchants:
             await self._pay(merchant_id)

@@ -1,4 +1,4 @@
-"""Reads all merchants' event feeds into their journals, until it is killed.
+"""Append all merchants' event feeds to journals until the process is killed.
 
 Run it as `python -m drills.books.reader FOLDER`. The folder contains `shops.json` with the API URL
 and the keys.

@@ -62,7 +62,7 @@ def _run(command: list[str]) -> int:
 
 
 def main() -> int:
-    """Run the drill. Return 0 if nothing was lost, doubled or missing."""
+    """Run the drill. Return 0 if nothing was lost, duplicated or missing."""
     options = _options()
     _refuse_what_cannot_work()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()

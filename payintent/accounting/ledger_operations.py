@@ -88,7 +88,9 @@ class BackfillLedger(BatchOperation[LedgerBackfill], frozen=True, kw_only=True):
     batch_size: ClassVar[int] = _BATCH
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [f"entries for {await self.total(context)} facts are added to the ledger"]
+        total = await self.total(context)
+        noun = "fact" if total == 1 else "facts"
+        return [f"entries for {total} {noun} are added to the ledger"]
 
     async def total(self, context: OperationContext) -> int:
         return await ledger_check_store.count_missing_entries(context.database)

@@ -95,7 +95,7 @@ class PayoutTable(Generic[AnyRecord]):
     async def find_active(
         self, database: Executor, owner_id: int, reference: str
     ) -> AnyRecord | None:
-        """Return the owner's payout with this reference, unless it is reversed."""
+        """Return the owner's payout with this reference, unless it has been reversed."""
         row = await database.row(
             f"{self.select}"
             f" WHERE p.{self.owner} = $1 AND p.reference = $2 AND p.reversed_at IS NULL",

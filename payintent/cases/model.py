@@ -12,7 +12,7 @@ class CaseKind(StrEnum):
     DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment was already paid
     AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # amount or currency differs from the frozen quote
     TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a case kind
-    SURPLUS = "SURPLUS"  # more money than the payment needed; the payment is paid
+    SURPLUS = "SURPLUS"  # more money than the payment required; the payment is paid
     UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # the capture does not match any payment or session
     REFUND_REVERSED = "REFUND_REVERSED"
     RECONCILIATION = "RECONCILIATION"

@@ -349,7 +349,9 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
     ] = None
     sweep_value: Annotated[
         str | None,
-        option("Total of unswept deposits, in tokens, that triggers a sweep; 0: no such limit."),
+        option(
+            "Total of unswept deposits, in tokens, that triggers a sweep; 0 disables this trigger."
+        ),
     ] = None
     sweep_minimum: Annotated[
         str | None, option("Minimum amount to sweep from an address, in tokens.")
@@ -401,7 +403,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
             raise BadRequestError("decimals must be from 0 to 18")
         if self.minimum is not None and not 0 < self.minimum < 1 << 63:
-            raise BadRequestError("minimum must be greater than zero")
+            raise BadRequestError("minimum must be greater than zero and less than 2^63")
         await self._get_changed_token(context.database)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TokenRecord:

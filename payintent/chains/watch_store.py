@@ -1,6 +1,6 @@
 """Store which chains are watched, and the gas budgets of their automatic refunds.
 
-Payment methods are only offered on watched chains.
+Payment methods are offered only on watched chains.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""QR codes of a checkout, and links that open its page in a wallet's browser."""
+"""QR codes for a checkout, and links that open its page in a wallet's browser."""
 
 from io import BytesIO
 

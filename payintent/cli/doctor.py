@@ -132,7 +132,7 @@ def _check_gateways(report: _Report) -> bool:
     except GatewayPackageError as error:
         report.fail("gateways", str(error))
         return False
-    packages = [f", {name} of {owner}" for name, owner in list_gateway_packages().items()]
+    packages = [f", {name} from {owner}" for name, owner in list_gateway_packages().items()]
     report.ok("gateways", f"{len(BUILT_IN_PROVIDERS)} built in{''.join(packages)}")
     return True
 
@@ -148,7 +148,7 @@ async def _check_identity_provider(report: _Report, settings: Settings) -> None:
         if keys:
             report.ok("oidc", f"{settings.oidc_issuer} responds; keys: {len(keys)}")
         else:
-            report.fail("oidc", f"{settings.oidc_issuer} publishes no keys")
+            report.fail("oidc", f"{settings.oidc_issuer} does not publish any keys")
     finally:
         await provider.close()
 
@@ -227,7 +227,7 @@ async def _check_database(report: _Report, settings: Settings) -> bool:
 
 
 async def _check_server(report: _Report, settings: Settings) -> bool:
-    """Return whether the server is recent enough. Also check its clock and connection limit."""
+    """Check the version, clock and connection limit. Return whether the version is supported."""
     database = Database(settings)
     try:
         facts = await availability.read_facts(database)
@@ -262,8 +262,8 @@ def _check_connections(report: _Report, settings: Settings, connection_limit: in
     processes = get_default_process_count(settings)
     count = count_connections_max(settings, processes)
     text = (
-        f"an api and a worker with {processes} processes each open up to {count} connections; "
-        f"the server allows {connection_limit}"
+        f"an api and a worker with {processes} {'process' if processes == 1 else 'processes'} each "
+        f"open up to {count} connections; the server allows {connection_limit}"
     )
     if count > connection_limit:
         report.warn("database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX or use a pooler")

@@ -59,7 +59,7 @@ class ConfigFile:
 def parse_config(content: bytes, name: str) -> ConfigFile:
     """Parse a file; raises `BAD_REQUEST` with the file's name and the line of the first error."""
     if len(content) > _BYTES_MAX:
-        _reject(name, f"the file has more than {_BYTES_MAX >> 20} MiB")
+        _reject(name, f"the file is larger than {_BYTES_MAX >> 20} MiB")
     root = _parse_yaml(content, name)
     if not isinstance(root.value, dict):
         _reject(f"{name}:{root.line}", "expected sections such as `tax_rates:`")
@@ -72,7 +72,7 @@ def parse_config(content: bytes, name: str) -> ConfigFile:
     for section_name, node in nodes.items():
         if section_name not in known_sections:
             names = ", ".join(known_sections)
-            problem = f"unknown section `{section_name}`; sections are {names}"
+            problem = f"unknown section `{section_name}`; the sections are {names}"
             _reject(f"{name}:{node.line}", problem)
     return ConfigFile(
         {
@@ -102,7 +102,7 @@ def _read_section(section: ConfigSection, node: Node, name: str) -> list[FileEnt
         entry = _read_entry(section, item, position, name)
         key = section.get_key(entry)
         if key in lines and not section.allows_duplicates:
-            _reject(position, f"duplicate of the entry in line {lines[key]}")
+            _reject(position, f"duplicate of the entry on line {lines[key]}")
         lines[key] = item.line
         entries.append(FileEntry(entry, position))
     return entries

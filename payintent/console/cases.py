@@ -34,7 +34,7 @@ EXPLANATIONS = {
     CaseKind.DOUBLE_PAYMENT: "More money arrived for a payment that was already paid.",
     CaseKind.AMOUNT_MISMATCH: "The received amount or currency differs from the requested amount.",
     CaseKind.TOKEN_MISMATCH: "The received token differs from the requested token.",
-    CaseKind.SURPLUS: "More money arrived at a deposit address than the payment needed.",
+    CaseKind.SURPLUS: "More money arrived at a deposit address than the payment required.",
     CaseKind.UNKNOWN_REFERENCE: "Money may have arrived for an unknown session.",
     CaseKind.DISPUTE: "The buyer's bank disputes a payment and reclaims the money.",
     CaseKind.OUTSIDE_REFUND: "Money was refunded at the gateway without a refund in this service.",
@@ -77,7 +77,7 @@ def _list_case_actions(visit: OperatorVisit, case: CaseDetails) -> list[dict[str
         return []
     resolutions = [
         ("Accept: keep the money", "accept"),
-        ("Dismiss: no money was received", "dismiss"),
+        ("Dismiss: no money to keep or refund", "dismiss"),
     ]
     role = visit.actor.role
     if role is not None and role.includes(Role.FINANCE):

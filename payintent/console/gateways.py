@@ -80,7 +80,9 @@ class ChainSection:
         """The conditions under which deposits are swept."""
         chain = self.chain
         return [
-            f"{chain.sweep_count} addresses are unswept",
+            "1 address is unswept"
+            if chain.sweep_count == 1
+            else f"{chain.sweep_count} addresses are unswept",
             f"a deposit is {_format_duration(chain.sweep_after_s)} old",
             *(
                 f"unswept deposits are worth {token['sweep_value']} {token['symbol']}"
@@ -160,7 +162,8 @@ def _describe_finality(chain: ChainRecord) -> str:
         return "when the nodes report it"
     if chain.confirmations is None:
         return "not set: the chain cannot be watched"
-    return f"after {chain.confirmations} confirmations"
+    noun = "confirmation" if chain.confirmations == 1 else "confirmations"
+    return f"after {chain.confirmations} {noun}"
 
 
 def _format_duration(seconds: int) -> str:

@@ -39,8 +39,8 @@ class KeysetList:
         """List the rows of `select` in `key` order, after the last key of the previous page.
 
         The column `merchant` restricts the list to one merchant. It is also the first sort column,
-        so that only an index by merchant is suitable. An index by key alone might scan the rows of
-        all merchants, which is slow if this merchant's rows are old or few.
+        so that only an index by merchant is suitable. With an index by key alone, the database
+        might scan the rows of all merchants, which is slow if this merchant's rows are old or few.
         """
         self._parameters = dict[str, LiteralString]()
         self._direction: LiteralString = "ASC" if oldest_first else "DESC"

@@ -21,7 +21,7 @@ from payintent.runtime.log import get_logger
 _log = get_logger("payer_sealing")
 _PREFIX = "sealed:"
 _JSON_PREFIX = '"' + _PREFIX
-#: Metadata in an event body that is still sealed. It is the last field of the body.
+#: Sealed metadata in an event body. The metadata is the last field of the body.
 _SEALED_METADATA = re.compile(r'"metadata":("sealed:[^"]*")\}\}\}\Z')
 _PAYMENT_ID = re.compile(r'"id":"([^"]*)"')
 _EMPTY = "{}"  # never sealed, because retention need not erase it

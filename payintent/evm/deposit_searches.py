@@ -128,7 +128,7 @@ class SweepSearchResult:
 
 
 def make_transfer_proof(logs: Sequence[TransferLog], recipients_max: int) -> "Proof[TransferLog]":
-    """Build searches for the logs, each of a single block for up to `recipients_max` recipients."""
+    """Build searches for the logs, each for one block and up to `recipients_max` recipients."""
     recipients: dict[BlockId, set[bytes]] = {}
     for log in logs:
         block = BlockId(log.block_number, log.block_hash)

@@ -224,7 +224,7 @@ def make_balance_call(token: bytes, owner: bytes, block: int) -> RpcCall:
 
 
 def read_balances(responses: list[RpcResponse]) -> list[int | None]:
-    """Decode balances. An error is not a failure of the endpoint, which may prune old states."""
+    """Decode balances. An error is not a failure of the endpoint, which may prune old state."""
     return [_read_balance(response) for response in responses]
 
 
@@ -267,7 +267,7 @@ def _log_call(blocks: Mapping[str, str], contracts: Collection[bytes]) -> RpcCal
 def read_block_logs(
     blocks: Sequence[BlockId], contracts: Collection[bytes], responses: list[RpcResponse]
 ) -> list[list[ContractLog] | MissingReason]:
-    """Decode the responses to `make_block_log_calls`; an error only affects its own block."""
+    """Decode the responses to `make_block_log_calls`; an error affects only its own block."""
     return [
         _decode_block_logs(block, contracts, responses[index], responses[index + 1])
         for block, index in zip(blocks, range(0, len(responses), _CALLS_PER_BLOCK), strict=True)

@@ -1,4 +1,4 @@
-"""Stores deposit addresses and the transfers to them."""
+"""Store deposit addresses and the transfers to them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Operators' OpenID Connect identities, identified by issuer and subject.
+"""Operators' OpenID Connect identities, keyed by issuer and subject.
 
 The tables are `operator_identity` and `completed_sign_in`. An identity's name never changes.
 """
@@ -28,7 +28,7 @@ class OperatorIdentityRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSignIn:
-    """The claims of a sign-in. `name` is only used for an identity's first sign-in."""
+    """The claims of a sign-in. `name` is used only for an identity's first sign-in."""
 
     id: UUID
     issuer: str

@@ -107,7 +107,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return [
             (
                 f"{quote_input(self.name)} becomes an operator with the {self.role} role, "
-                f"for {self.days} days"
+                f"for {_format_days(self.days)}"
             ),
             "the token is shown to the approver, who must pass it on",
         ]
@@ -186,9 +186,8 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
 
     async def changes(self, context: OperationContext) -> list[str]:
         token = await _require_token(context, self.public_id)
-        return [
-            f"the token of {quote_input(token.name)} ({token.role}) will expire in {self.days} days"
-        ]
+        holder = f"{quote_input(token.name)} ({token.role})"
+        return [f"the token of {holder} will expire in {_format_days(self.days)}"]
 
     async def check(self, context: OperationContext) -> None:
         _check_days(self.days)
@@ -255,6 +254,10 @@ def _check_name(name: str) -> None:
 def _check_days(days: int) -> None:
     if not 1 <= days <= TOKEN_DAYS_MAX:
         raise BadRequestError(f"days must be from 1 to {TOKEN_DAYS_MAX}")
+
+
+def _format_days(days: int) -> str:
+    return "1 day" if days == 1 else f"{days} days"
 
 
 def _check_not_revoked(token: OperatorTokenRecord) -> None:

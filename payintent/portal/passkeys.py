@@ -22,7 +22,7 @@ T = TypeVar("T")
 _ALGORITHMS = (-7, -8, -257)
 _ALGORITHM_LABEL = 3  # of a COSE key
 _NAME = "Merchant portal"
-#: Returns when a challenge was created; None if it is forged or has expired.
+#: Returns the creation time of a challenge; None if it is forged or has expired.
 ReadChallenge = Callable[[bytes], datetime | None]
 
 
@@ -154,7 +154,7 @@ def _check_client_data(
     read_challenge: ReadChallenge, client_data: webauthn.CollectedClientData
 ) -> datetime:
     if client_data.cross_origin:
-        raise PasskeyError("the request came from a frame of another site")
+        raise PasskeyError("the request came from a frame on another site")
     created_at = read_challenge(client_data.challenge)
     if created_at is None:
         raise PasskeyError("unknown or expired challenge")

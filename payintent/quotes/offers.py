@@ -178,7 +178,7 @@ def find_currency_refusal(
         reason = f"the gateway does not support {currency}"
         return QuoteRefusal(RefusalKind.GATEWAY_CURRENCY, reason)
     if not can_represent_exactly(terms.payment, currency, decimals):
-        reason = f"this method supports only {decimals} decimals of {currency}"
+        reason = f"this method supports at most {decimals} decimals in {currency}"
         return QuoteRefusal(RefusalKind.PRECISION, reason)
     return None
 

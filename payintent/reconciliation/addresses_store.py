@@ -12,8 +12,8 @@ from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 _LOOKED_AT_DAYS = 30  # the deposit watcher rechecks younger addresses for deposits
 _NEW_HOURS = 1  # a new address may not have been read yet
 
-#: The expected balance of the address of the session `l.our_id` at block $4: the deposits of a
-#: token in the tables of tokens `k`, minus the sweeps.
+#: The expected balance of token `k.token` at block $4 at the deposit address of session `l.our_id`:
+#: the deposits minus the sweeps.
 _EXPECTED: LiteralString = """
     coalesce((
         SELECT sum(r.amount)

@@ -38,8 +38,8 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
     resolution: Annotated[
         Literal["accept", "dismiss", "refund"],
         argument(
-            "`accept`: keep the money; `dismiss`: close the case because no money was received; "
-            "`refund`: return the money."
+            "`accept`: keep the money; `dismiss`: close the case because there is no money to keep "
+            "or refund; `refund`: return the money."
         ),
     ]
     note: Annotated[

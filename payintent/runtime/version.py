@@ -17,7 +17,7 @@ _GIT_FOLDER = Path(__file__).parents[2] / ".git"
 def read_commit() -> str:
     """Return the commit of the source, as 40 hex digits, or "unknown".
 
-    A built package contains the commit; a checkout is read from its `.git` folder.
+    A built package contains the commit; in a checkout, it is read from the `.git` folder.
     """
     build_file = resources.files("payintent") / _BUILD_FILE
     if build_file.is_file():

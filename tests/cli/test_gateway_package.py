@@ -36,7 +36,7 @@ def test_an_installed_gateway_has_accounts_that_can_be_checked(
     run: Run, installed: str, tmp_path: Path
 ) -> None:
     doctor = run("doctor", PYTHONPATH=installed)
-    assert "8 built in, example of payintent-examplepay 1.0.0" in doctor.out, doctor
+    assert "8 built in, example from payintent-examplepay 1.0.0" in doctor.out, doctor
     credentials = tmp_path / "credentials.json"
     credentials.write_text(json.dumps({"api_key": "k-9876", "signing_secret": "s-9876"}))
     add = ("account", "add", "--provider", "example", "--base-url", NOBODY_URL)

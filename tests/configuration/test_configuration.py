@@ -484,7 +484,10 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ("tax_rates: []", "shop.yaml:1: version: expected `version: 1`"),
         ("version: 2", "shop.yaml:1: version: expected `version: 1`"),
         ("- a", "shop.yaml:1: expected sections such as `tax_rates:`"),
-        ("version: 1\ntax: []", "shop.yaml:2: unknown section `tax`; sections are chains, tokens"),
+        (
+            "version: 1\ntax: []",
+            "shop.yaml:2: unknown section `tax`; the sections are chains, tokens",
+        ),
         (
             "version: 1\ntax_rates:",
             "shop.yaml:2: tax_rates: expected a list, or [] if there are no entries",
@@ -515,7 +518,7 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ),
         (
             "version: 1\ntax_rates:\n- {country: TH, rate: 0.07}\n- {country: TH, rate: 0.1}",
-            "shop.yaml:4: tax_rates[1]: duplicate of the entry in line 3",
+            "shop.yaml:4: tax_rates[1]: duplicate of the entry on line 3",
         ),
         (
             "version: 1\ntokens:\n- {chain: ethereum, symbol: USDT, address: '0x12'}",

@@ -87,7 +87,7 @@ REFUSED: Mapping[RefusalKind, Example] = {
         "USDT is not available on ethereum", TETHER | {"token_decimals": None}
     ),
     RefusalKind.PRECISION: Example(
-        "this method supports only 6 decimals of USDT",
+        "this method supports at most 6 decimals in USDT",
         TETHER,
         payment={"currency": "USDT", "amount": Decimal("0.0000001")},
     ),

@@ -45,10 +45,10 @@ CHAINS = [
         "ops",
         {
             "{{chain}} final": rate("payintent_deposits_total", "chain"),
-            "{{chain}} sweeps of an address, {{result}}": rate(
+            "{{chain}} address sweeps, {{result}}": rate(
                 "payintent_deposit_sweeps_total", "chain, result"
             ),
-            "{{chain}} transactions of the sweeper, {{result}}": rate(
+            "{{chain}} sweeper transactions, {{result}}": rate(
                 "payintent_sweep_batches_total", "chain, result"
             ),
             "{{chain}} sweeps not sent, {{why}}": rate(
@@ -62,7 +62,7 @@ CHAINS = [
         {
             "{{chain}} {{token}}": most("payintent_deposits_unswept", "chain, token"),
             "{{chain}} open addresses": most("payintent_deposit_addresses", "chain"),
-            "{{chain}} coins of the sweeper": most("payintent_sweeper_coins", "chain"),
+            "{{chain}} sweeper's coins": most("payintent_sweeper_coins", "chain"),
             "{{chain}} waiting for a lower gas price": most("payintent_sweeps_waiting", "chain"),
         },
     ),
@@ -110,7 +110,7 @@ WEBHOOKS = [
         {"{{outcome}}": rate("payintent_webhook_attempts_total", "outcome")},
     ),
     Panel("Time from event to delivery", "s", quantiles("payintent_webhook_delay_seconds")),
-    Panel("Duration of an attempt", "s", quantiles("payintent_webhook_attempt_seconds")),
+    Panel("Attempt duration", "s", quantiles("payintent_webhook_attempt_seconds")),
     Panel("Undelivered events", "short", {"{{state}}": most("payintent_deliveries", "state")}),
     Panel("Oldest overdue delivery", "s", {"webhook": most("payintent_webhook_overdue_seconds")}),
     Panel(

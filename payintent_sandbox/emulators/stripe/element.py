@@ -1,4 +1,4 @@
-"""The server side of the element: pays an intent with a test card, through localstripe."""
+"""The server side of the payment element, which pays an intent with a test card at localstripe."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,7 +22,7 @@ _EXPIRES = {"card[exp_month]": "12", "card[exp_year]": "2040", "card[cvc]": "123
 _MESSAGES = {
     "card_declined": "Your card was declined.",
     "expired_card": "Your card has expired.",
-    "incorrect_cvc": "The security code of your card is incorrect.",
+    "incorrect_cvc": "Your card's security code is incorrect.",
     "processing_error": "An error occurred while processing your card. Try again later.",
 }
 

@@ -30,7 +30,7 @@ def verify(access: Access, id_: str, files: Sequence[str], address: str | None) 
     verified = verify_deposit_address(session, *chains)
     if address is not None and address.lower() != verified.lower():
         raise WrongDepositAddressError(
-            f"{address} is not the deposit address of {session_id}, which is {verified}."
+            f"the deposit address of {session_id} is {verified}, not {address}."
             " Do not send money there."
         )
     print(f"verified: {verified} is the deposit address of {session_id} on {session.chain.name}")

@@ -15,9 +15,9 @@ class UsageError(Exception):
 
 
 def write_any_text() -> None:
-    r"""Escape characters that the encoding of standard output or error does not have (`\u2713`).
+    r"""Escape characters that the encoding of standard output or error lacks (as `\u2713`).
 
-    The escapes are those of JSON, so printed JSON keeps its meaning. Bytes of standard input that
+    The escapes are JSON escapes, so printed JSON keeps its meaning. Bytes of standard input that
     the encoding cannot decode are replaced.
     """
     codecs.register_error("payintent_cli.escape", _escape)
