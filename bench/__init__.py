@@ -1,4 +1,4 @@
-"""The benchmark, which measures every figure in the README in a single run on one machine."""
+"""The benchmark that measures every figure in the README in a single run on one machine."""
 
 from payintent.runtime.log import configure_standard_streams
 

@@ -21,7 +21,7 @@ class CaseRecord:
     status: str
     payment_id: UUID | None
     capture_id: UUID | None
-    credited: bool  # to a payment, which must be refunded instead
+    credited: bool  # the money belongs to a payment, which must be refunded instead
     refund_id: UUID | None  # the latest refund of the case's money
     refund_status: str | None
 

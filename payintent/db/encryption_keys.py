@@ -13,7 +13,7 @@ _KEYS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKeyRecord:
-    """A key that has been used. `mark` is its fingerprint, as keys may share a name."""
+    """A key that has been used. `mark` is its fingerprint, because keys may share a name."""
 
     name: str
     mark: str

@@ -10,7 +10,7 @@ from payintent.merchants.model import ActivationStatus
 
 _SESSIONS_MAX = 10  # per member, to allow several devices
 _ROTATE_AFTER_S = 3_600
-#: How long the previous cookie is still accepted, for concurrent requests.
+#: How long the previous cookie remains valid, for concurrent requests.
 _GRACE_S = 60
 
 

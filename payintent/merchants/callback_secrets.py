@@ -130,7 +130,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
     overlap_s: Annotated[
-        int, option("The number of seconds during which the previous secrets also sign webhooks.")
+        int, option("Seconds for which webhooks are also signed with the previous secrets.")
     ] = _OVERLAP_DEFAULT_S
 
     async def needs_approval(self, context: OperationContext) -> bool:

@@ -54,7 +54,7 @@ async def choose_destination_and_step(
 async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
     """Set the address that the buyer entered, and continue the refund.
 
-    The buyer can change it once, until the refund is sent. A second operator must approve a refund
+    The buyer can change it once, before the refund is sent. A second operator must approve a refund
     to a sender of the deposits, which may be an exchange. Raises `BAD_REQUEST` for an address that
     is invalid or belongs to us, and `CONFLICT` if it can no longer be set.
     """

@@ -143,7 +143,7 @@ _REFUNDS_TO_APPROVE = _build_lists("step = 'approval'")
 async def list_refunds(
     database: Executor, criteria: RefundFilter, limit: int
 ) -> list[RefundDetails]:
-    """List refunds. Filters that no index covers search only the first 10,000 refunds."""
+    """List refunds. Filters that no index covers apply only to the first 10,000 refunds."""
     if criteria.payment_ids is not None:
         lists = _PAYMENT_REFUNDS
     elif criteria.step == "approval":

@@ -12,7 +12,7 @@ from .webhook import read_secret
 
 
 def main() -> None:
-    """Serve until a signal."""
+    """Serve until a signal arrives."""
     parser = runner.make_parser(
         "payintent_sandbox.shop",
         "A demo shop. The environment contains the URLs of the payment service and the shop "

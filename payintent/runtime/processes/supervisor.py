@@ -250,7 +250,7 @@ class _Supervisor:
         self, number: int, parent_channel: socket.socket, child_channel: socket.socket
     ) -> Member:
         """Release the supervisor's resources, in particular its ends of all socket pairs."""
-        os.setpgrp()  # Ctrl-C must only reach the supervisor, which ends its processes in order
+        os.setpgrp()  # Ctrl-C must reach only the supervisor, which ends its processes in order
         self._signals.close_in_child()
         parent_channel.close()
         for child in self._children.values():

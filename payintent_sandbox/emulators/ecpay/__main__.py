@@ -10,7 +10,7 @@ from payintent_sandbox.emulators.ecpay.model import Account
 
 
 def main() -> None:
-    """Serve until a signal."""
+    """Serve until a signal arrives."""
     parser = runner.make_parser(
         "payintent_sandbox.emulators.ecpay",
         "An emulator of ECPay for tests. ECPAY_ACCOUNTS contains its merchants as JSON, "

@@ -11,7 +11,7 @@ from payintent_sandbox.emulators.simulator.model import Account
 
 
 def main() -> None:
-    """Serve until a signal."""
+    """Serve until a signal arrives."""
     parser = runner.make_parser(
         "payintent_sandbox.emulators.simulator",
         "A payment gateway for tests. SIM_ACCOUNTS contains its accounts as JSON, "

@@ -15,7 +15,7 @@ SHUTDOWN_S = 1.0
 
 
 def main() -> None:
-    """Serve until a signal."""
+    """Serve until a signal arrives."""
     arguments = runner.make_parser(
         "payintent_sandbox.emulators.stripe",
         "An emulator of Stripe for tests. Only this machine can reach it: --host must be a "

@@ -13,7 +13,7 @@ from payintent_sandbox.emulators.twoc2p.model import Account
 
 
 def main() -> None:
-    """Serve until a signal."""
+    """Serve until a signal arrives."""
     parser = runner.make_parser(
         "payintent_sandbox.emulators.twoc2p",
         "An emulator of 2C2P for tests. TWOC2P_ACCOUNTS contains its merchants as JSON, "
