@@ -21,7 +21,7 @@ from tests.support.world import World
 
 @pytest.fixture
 def refund_senders() -> dict[str, RpcRefundSender]:
-    """The refund senders by chain, which are empty until `refunding` is used."""
+    """The refund senders by chain, which `refunding` adds."""
     return {}
 
 
@@ -36,7 +36,7 @@ async def service(
 
 @pytest.fixture
 async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
-    """A chain with our contract, and all allowances that the payer may need."""
+    """A chain with the deployed gateway, whose payer has allowed all tokens."""
     async with chain_world(world, chain_url) as ground:
         await ground.allow()
         yield ground
@@ -46,14 +46,14 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
 async def refunding(
     ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
-    """The chain, with a refund account that has money."""
+    """The chain, with a funded refund account."""
     async with open_refunding(ground, refund_senders) as refunding:
         yield refunding
 
 
 @pytest.fixture
 def ethereum_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain with the network id of Ethereum."""
+    """The URL of a chain with the network id of Ethereum."""
     chain = Anvil(1, log=tmp_path / "ethereum.log", binary=anvil)
     yield chain.start()
     chain.stop()

@@ -33,7 +33,7 @@ _ALAN = Actor("Alan", "agreed", Role.ADMIN)
 
 @dataclass
 class Site:
-    """A real chain with our deployed contract, and a service that reads it."""
+    """A real chain with the deployed gateway, and a service that reads it."""
 
     world: World
     evm: Evm
@@ -58,12 +58,12 @@ class Site:
         return AddContract(chain=_SLUG, deployed_block=1, **fields)
 
     async def add(self, *more_urls: str, **changes: str) -> None:
-        """Add the contract, read through the chain and additional endpoints."""
+        """Add the contract, and read it through the chain and additional endpoints."""
         service = self.service(f"{self.evm.url}?key={_SECRET}", *more_urls)
         await service.run_operation(self.operation(**changes), Actor("test"))
 
     async def refusal(self, *more_urls: str, **changes: str) -> str:
-        """Return the error for a rejected contract, of which nothing is stored."""
+        """Try to add the contract; return the error if it is rejected and not stored."""
         with pytest.raises(RefusedError) as refused:
             await self.add(*more_urls, **changes)
         assert refused.value.code is ErrorCode.UNPROCESSABLE
@@ -82,11 +82,11 @@ def site(world: World, evm: Evm) -> Iterator[Site]:
 
 async def test_the_compiled_contract_with_its_receiver_is_added(site: Site) -> None:
     await site.add(site.evm.url)
-    [added] = await chain_store.list_contracts(site.world.database, _SLUG)
-    assert f"0x{added.address.hex()}" == site.gateway.address
+    [contract] = await chain_store.list_contracts(site.world.database, _SLUG)
+    assert f"0x{contract.address.hex()}" == site.gateway.address
 
 
-def test_deployed_code_is_the_compiled_code_and_the_immutables_behind_it(site: Site) -> None:
+def test_deployed_code_is_the_compiled_code_followed_by_the_immutables(site: Site) -> None:
     [version] = list_runtime_codes()
     code = bytes.fromhex(site.code[2:])
     assert version.read_immutables(code) == {
@@ -95,82 +95,80 @@ def test_deployed_code_is_the_compiled_code_and_the_immutables_behind_it(site: S
     assert len(code) == len(version.compiled) + 32
 
 
-async def test_another_contract_is_refused(site: Site) -> None:
+async def test_a_different_contract_is_rejected(site: Site) -> None:
     token = site.evm.deploy(PLAIN_TOKEN, "Plain", "PLAIN", 18)
-    said = await site.refusal(address=token.address)
-    assert said.startswith("native-1: contract 0x")
-    assert said.endswith("has code that differs from the compiled contract")
+    message = await site.refusal(address=token.address)
+    assert message.startswith("native-1: contract 0x")
+    assert message.endswith("has code that differs from the compiled contract")
 
 
-@pytest.mark.parametrize("place", [0, 1_777, -33])
-async def test_one_other_byte_anywhere_in_the_code_is_refused(site: Site, place: int) -> None:
+@pytest.mark.parametrize("position", [0, 1_777, -33])
+async def test_a_single_changed_byte_in_the_code_is_rejected(site: Site, position: int) -> None:
     code = bytearray.fromhex(site.code[2:])
-    code[place] ^= 1
+    code[position] ^= 1
     site.set_code(f"0x{code.hex()}")
     assert "code that differs from the compiled contract" in await site.refusal()
 
 
 @pytest.mark.parametrize("change", ["longer", "shorter"])
-async def test_anything_but_the_immutables_behind_the_code_is_refused(
-    site: Site, change: str
-) -> None:
+async def test_code_with_extra_or_missing_bytes_is_rejected(site: Site, change: str) -> None:
     site.set_code(site.code + "00" if change == "longer" else site.code[:-2])
     assert "code that differs from the compiled contract" in await site.refusal()
 
 
-async def test_an_account_without_code_is_refused(site: Site) -> None:
+async def test_an_account_without_code_is_rejected(site: Site) -> None:
     assert (await site.refusal(address=site.evm.accounts[2])).endswith("has no code")
 
 
-async def test_a_receiver_that_the_contract_was_not_deployed_with_is_refused(site: Site) -> None:
-    said = await site.refusal(receiver=f"0x{40 * '2'}")
-    assert said.endswith(f"; expected 0x{40 * '2'}")
+async def test_a_receiver_that_differs_from_the_deployed_receiver_is_rejected(site: Site) -> None:
+    message = await site.refusal(receiver=f"0x{40 * '2'}")
+    assert message.endswith(f"; expected 0x{40 * '2'}")
 
 
-async def test_a_receiver_that_is_no_address_is_refused(site: Site) -> None:
+async def test_a_deployed_receiver_that_is_not_an_address_is_rejected(site: Site) -> None:
     site.set_code(site.code[:-64] + "ff" + site.code[-62:])
-    said = await site.refusal()
-    assert said.startswith("native-1: contract 0x")
+    message = await site.refusal()
+    assert message.startswith("native-1: contract 0x")
 
 
-async def test_an_endpoint_that_shows_other_code_is_named(site: Site) -> None:
+async def test_an_endpoint_that_returns_different_code_is_reported(site: Site) -> None:
     with contract_node({site.gateway.address: "0x6001"}) as url:
-        said = await site.refusal(f"{url}/{_SECRET}/{_NETWORK_ID}")
-    assert said.startswith("native-2: contract 0x")
-    assert "native-1" not in said
+        message = await site.refusal(f"{url}/{_SECRET}/{_NETWORK_ID}")
+    assert message.startswith("native-2: contract 0x")
+    assert "native-1" not in message
 
 
-async def test_an_endpoint_that_shows_another_receiver_is_named(site: Site) -> None:
-    shown = {site.gateway.address: deployed_code(f"0x{40 * '2'}")}
-    with contract_node(shown) as url:
-        said = await site.refusal(f"{url}/{_NETWORK_ID}")
-    assert said.startswith("native-2: contract 0x")
+async def test_an_endpoint_that_returns_a_different_receiver_is_reported(site: Site) -> None:
+    codes = {site.gateway.address: deployed_code(f"0x{40 * '2'}")}
+    with contract_node(codes) as url:
+        message = await site.refusal(f"{url}/{_NETWORK_ID}")
+    assert message.startswith("native-2: contract 0x")
 
 
-async def test_an_endpoint_of_another_chain_is_named(site: Site) -> None:
+async def test_an_endpoint_of_a_different_chain_is_reported(site: Site) -> None:
     with contract_node({site.gateway.address: site.code}) as url:
-        said = await site.refusal(f"{url}/56")
-    assert said.endswith(": native-2 serves a different chain")
+        message = await site.refusal(f"{url}/56")
+    assert message.endswith(": native-2 serves a different chain")
 
 
-async def test_an_endpoint_that_cannot_be_asked_is_named(site: Site) -> None:
-    said = await site.refusal(f"http://127.0.0.1:{free_port()}/{_SECRET}")
-    assert said.endswith(": native-2 cannot be reached")
+async def test_an_unreachable_endpoint_is_reported(site: Site) -> None:
+    message = await site.refusal(f"http://127.0.0.1:{free_port()}/{_SECRET}")
+    assert message.endswith(": native-2 cannot be reached")
 
 
-async def test_an_endpoint_whose_address_is_none_is_named(site: Site) -> None:
-    said = await site.refusal(f"ws://{_SECRET}/")
-    assert said == "the URL of native-2 must start with http:// or https://"
+async def test_an_endpoint_with_an_invalid_url_is_reported(site: Site) -> None:
+    message = await site.refusal(f"ws://{_SECRET}/")
+    assert message == "the URL of native-2 must start with http:// or https://"
 
 
-async def test_outside_the_sandbox_a_chain_without_endpoints_takes_no_contract(site: Site) -> None:
+async def test_a_chain_without_endpoints_is_rejected_outside_the_sandbox(site: Site) -> None:
     service = site.service(sandbox=False)
     with pytest.raises(RefusedError, match="set PAYINTENT_RPC_NATIVE") as refused:
         await service.submit(site.operation(), _ADA)
     assert refused.value.code is ErrorCode.UNPROCESSABLE
 
 
-async def test_the_code_is_compared_again_when_it_is_approved(site: Site) -> None:
+async def test_the_code_is_checked_again_on_approval(site: Site) -> None:
     service = site.service(site.evm.url, sandbox=False)
     proposal = await service.submit(site.operation(), _ADA)
     assert isinstance(proposal, Proposal)

@@ -1,4 +1,4 @@
-"""Unassigned money is refunded automatically within limits; above them, a person decides."""
+"""Unassigned money is refunded automatically within limits; an operator decides above them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -40,7 +40,7 @@ class Signer:
     """A signer whose chain is never mined: it estimates `gas` and records its requests."""
 
     gas: int = 90_000
-    sent: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    transactions: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
 
     async def answer(self, request: web.Request) -> web.Response:
         call = await request.json()
@@ -48,7 +48,7 @@ class Signer:
 
     def _result(self, call: dict[str, Any]) -> object:
         if call["method"] == "eth_sendTransaction":
-            self.sent.append(call["params"][0])
+            self.transactions.append(call["params"][0])
             return _TX_HASH
         results = {
             "eth_chainId": hex(612_055),
@@ -90,7 +90,7 @@ class Ground:
         await record_final_logs(self.world, log_of(await self.bill(), amount=amount))
 
     async def work(self) -> None:
-        """Process every refund that has not ended, once."""
+        """Process every unfinished refund once."""
         await self.world.rows("UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL")
         for due in await refunds.claim_due(self.world.database, 100, 60.0, []):
             await self.world.service.refund_sender.process(due)
@@ -127,7 +127,7 @@ QUEUED = ("PENDING", "queued")
 FAILED = ("FAILED", "ended")
 
 
-async def test_dust_is_a_case_for_a_person_and_costs_no_gas(on_chain: Ground) -> None:
+async def test_dust_needs_manual_review_and_is_not_refunded_automatically(on_chain: Ground) -> None:
     await on_chain.orphan(1)
     await on_chain.orphan(COIN - 1)
     assert await on_chain.refunds() == []
@@ -135,10 +135,10 @@ async def test_dust_is_a_case_for_a_person_and_costs_no_gas(on_chain: Ground) ->
     await on_chain.orphan(COIN)
     assert await on_chain.refunds() == [QUEUED]
     await on_chain.work()
-    assert len(on_chain.signer.sent) == 1
+    assert len(on_chain.signer.transactions) == 1
 
 
-async def test_each_token_has_a_floor_of_its_own_in_whole_tokens(on_chain: Ground) -> None:
+async def test_each_token_has_its_own_minimum_for_automatic_refunds(on_chain: Ground) -> None:
     await on_chain.world.perform(
         SetToken(chain="native", symbol="USDT", decimals=6, auto_refund_from="7.5")
     )
@@ -151,7 +151,7 @@ async def test_each_token_has_a_floor_of_its_own_in_whole_tokens(on_chain: Groun
     assert len(await on_chain.refunds()) == 2
 
 
-async def test_a_token_that_is_not_set_up_goes_back_by_a_person_alone(on_chain: Ground) -> None:
+async def test_an_unconfigured_token_is_not_refunded_automatically(on_chain: Ground) -> None:
     session = await on_chain.bill()
     await record_final_logs(on_chain.world, log_of(session, token=20 * b"\x11", amount=100 * COIN))
     assert [case.kind for case in await on_chain.open_cases()] == ["TOKEN_MISMATCH"]
@@ -159,7 +159,7 @@ async def test_a_token_that_is_not_set_up_goes_back_by_a_person_alone(on_chain: 
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["one block", "block by block"])
-async def test_only_the_first_two_transfers_of_a_session_go_back_by_themselves(
+async def test_only_the_first_two_transfers_of_a_session_are_refunded_automatically(
     on_chain: Ground, at_once: bool
 ) -> None:
     session = await on_chain.bill()
@@ -167,15 +167,15 @@ async def test_only_the_first_two_transfers_of_a_session_go_back_by_themselves(
     if at_once:
         await record_final_logs(on_chain.world, *logs)
     else:
-        for log in reversed(logs):  # as an endpoint shows them that has left some out
+        for log in reversed(logs):  # the order if an endpoint has omitted some logs
             await record_final_logs(on_chain.world, log)
     assert await on_chain.refunds() == [QUEUED] * 2
     assert len(await on_chain.open_cases()) == 5
-    await on_chain.orphan()  # another session has its own two
+    await on_chain.orphan()  # the limit applies to each session
     assert await on_chain.refunds() == [QUEUED] * 3
 
 
-async def test_the_transfer_that_paid_counts_as_one_of_the_two(on_chain: Ground) -> None:
+async def test_the_transfer_that_paid_counts_towards_the_limit_of_two(on_chain: Ground) -> None:
     session = await on_chain.bill()
     await record_final_logs(
         on_chain.world, *[log_of(session, block_number=7 + n) for n in range(3)]
@@ -184,26 +184,26 @@ async def test_the_transfer_that_paid_counts_as_one_of_the_two(on_chain: Ground)
     assert await on_chain.refunds() == [QUEUED]
 
 
-async def test_more_gas_than_the_bound_sends_nothing_and_a_person_may_pay_it(
+async def test_a_refund_above_the_gas_bound_fails_and_an_operator_can_refund_it(
     on_chain: Ground,
 ) -> None:
     await on_chain.orphan()
     on_chain.signer.gas = 150_001
     await on_chain.work()
     assert await on_chain.refunds() == [FAILED]
-    assert on_chain.signer.sent == []
+    assert on_chain.signer.transactions == []
     assert await on_chain.reserved() == 0
     [case] = await on_chain.open_cases()
     assert "150001 gas" in (await on_chain.world.perform(ShowRefund(refund_id=case.refund.id))).note
     await on_chain.world.perform(ResolveCase(case_id=case.id, resolution="refund", note="a wallet"))
     await on_chain.work()
     assert await on_chain.refunds() == [FAILED, SENT]
-    [transaction] = on_chain.signer.sent
+    [transaction] = on_chain.signer.transactions
     assert 150_001 < int(transaction["gas"], 16) <= GAS_MAX
     assert await find_differences(on_chain.world.database) == []
 
 
-async def test_what_no_transaction_may_cost_is_a_case_at_once(on_chain: Ground) -> None:
+async def test_a_refund_above_the_maximum_gas_fails_immediately(on_chain: Ground) -> None:
     await on_chain.orphan()
     on_chain.signer.gas = GAS_MAX + 1
     await on_chain.work()
@@ -211,41 +211,41 @@ async def test_what_no_transaction_may_cost_is_a_case_at_once(on_chain: Ground) 
 
 
 @pytest.mark.parametrize(("estimate", "limit"), [(90_000, 112_500), (149_000, 150_000)])
-async def test_a_transaction_may_never_burn_more_than_the_bound(
+async def test_the_gas_limit_of_a_transaction_never_exceeds_the_bound(
     on_chain: Ground, estimate: int, limit: int
 ) -> None:
     await on_chain.orphan()
     on_chain.signer.gas = estimate
     await on_chain.work()
-    assert [int(one["gas"], 16) for one in on_chain.signer.sent] == [limit]
+    assert [int(transaction["gas"], 16) for transaction in on_chain.signer.transactions] == [limit]
 
 
-async def test_a_days_gas_is_spent_once_and_the_rest_waits_for_a_person(on_chain: Ground) -> None:
-    on_chain.signer.gas = 80_000  # 100,000 with what is added
+async def test_automatic_refunds_fail_when_the_daily_gas_budget_is_spent(on_chain: Ground) -> None:
+    on_chain.signer.gas = 80_000  # 100,000 with the margin
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=250_000))
     for _ in range(4):
         await on_chain.orphan()
     await on_chain.work()
     assert await on_chain.refunds() == [SENT, SENT, FAILED, FAILED]
-    assert len(on_chain.signer.sent) == 2
+    assert len(on_chain.signer.transactions) == 2
     [row] = await on_chain.world.rows("SELECT note FROM refund WHERE status = 'FAILED' LIMIT 1")
     assert "daily gas budget" in row["note"]
     await on_chain.world.move_clock(_DAY_S)
     await on_chain.orphan()
     await on_chain.work()
-    assert len(on_chain.signer.sent) == 3
+    assert len(on_chain.signer.transactions) == 3
 
 
-async def test_workers_at_once_do_not_spend_more_than_a_days_gas(on_chain: Ground) -> None:
+async def test_concurrent_workers_do_not_exceed_the_daily_gas_budget(on_chain: Ground) -> None:
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=250_000))
     database = on_chain.world.database
-    spent = await asyncio.gather(
+    reservations = await asyncio.gather(
         *[chain_watch_store.reserve_gas(database, "native", 100_000) for _ in range(6)]
     )
-    assert sorted(spent) == [False] * 4 + [True] * 2
+    assert sorted(reservations) == [False] * 4 + [True] * 2
 
 
-async def test_a_budget_of_zero_turns_automatic_refunds_on_a_chain_off(on_chain: Ground) -> None:
+async def test_a_gas_budget_of_zero_disables_automatic_refunds_on_a_chain(on_chain: Ground) -> None:
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=0))
     await on_chain.orphan()
     await on_chain.work()
@@ -254,8 +254,10 @@ async def test_a_budget_of_zero_turns_automatic_refunds_on_a_chain_off(on_chain:
     assert _gas_left() is None
 
 
-async def test_what_was_sent_before_waits_for_gas_and_keeps_its_money(on_chain: Ground) -> None:
-    """Its first transaction may still be mined, so another refund would be a second refund."""
+async def test_a_resend_waits_for_the_gas_budget_and_keeps_its_reservation(
+    on_chain: Ground,
+) -> None:
+    """The first transaction may still be mined, so a new refund could pay twice."""
     on_chain.signer.gas = 80_000
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=100_000))
     await on_chain.orphan()
@@ -265,17 +267,17 @@ async def test_what_was_sent_before_waits_for_gas_and_keeps_its_money(on_chain: 
     await on_chain.work()
     assert await on_chain.refunds() == [QUEUED]
     assert await on_chain.reserved() == 5 * COIN
-    assert len(on_chain.signer.sent) == 1
-    for _ in range(FAILURES_MAX):  # the signer was not asked, so nobody else's refunds are held up
+    assert len(on_chain.signer.transactions) == 1
+    for _ in range(FAILURES_MAX):  # the signer is not queried
         await on_chain.work()
     assert await on_chain.world.rows("SELECT 1 FROM gateway_outage") == []
     await on_chain.world.move_clock(_DAY_S)
     await on_chain.work()
     assert await on_chain.refunds() == [SENT]
-    assert len(on_chain.signer.sent) == 2
+    assert len(on_chain.signer.transactions) == 2
 
 
-async def test_what_people_ask_for_takes_nothing_of_the_budget(on_chain: Ground) -> None:
+async def test_a_refund_by_an_operator_does_not_use_the_gas_budget(on_chain: Ground) -> None:
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=0))
     await on_chain.orphan(1)
     [case] = await on_chain.open_cases()
@@ -290,7 +292,7 @@ def _gas_left() -> float | None:
     return values[0] if values else None
 
 
-async def test_the_gas_that_is_left_of_a_day_is_told(on_chain: Ground) -> None:
+async def test_the_remaining_daily_gas_is_exported_as_a_metric(on_chain: Ground) -> None:
     on_chain.signer.gas = 80_000
     await on_chain.world.perform(SetChain(chain="native", auto_refund_gas=250_000))
     step = make_chain_alarm(on_chain.world.database)

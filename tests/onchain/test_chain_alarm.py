@@ -1,4 +1,4 @@
-"""An unwatched chain: an alarm immediately, a case after a day, and no payment ends."""
+"""An unwatched chain raises an alarm immediately and a case after a day; payments stay open."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -37,8 +37,8 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
         yield service
 
 
-async def let_lapse(world: World) -> None:
-    """Stop the watcher as of now."""
+async def stop_watching(world: World) -> None:
+
     await world.rows("UPDATE chain_cursor SET watched_until = clock()")
 
 
@@ -48,17 +48,17 @@ async def decide(world: World) -> None:
         async with world.database.transaction() as tx:
             await expire_processing(tx, 500, 0.0)
         await world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
-        for ask in await session_store.claim_due(world.database, 500, 60.0, []):
-            await world.service.session_inquirer.inquire(ask)
+        for inquiry in await session_store.claim_due(world.database, 500, 60.0, []):
+            await world.service.session_inquirer.inquire(inquiry)
 
 
-async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: World) -> None:
+async def test_an_unwatched_chain_is_reported_immediately_and_only_once(world: World) -> None:
     methods = await offer_tokens(world)
     await bill(world, methods["USDT"])
     step = make_chain_alarm(world.database)
-    with capture_logs() as told:
+    with capture_logs() as events:
         await step()
-        await let_lapse(world)
+        await stop_watching(world)
         await step()
         await step()
         assert _figures() == (
@@ -67,28 +67,30 @@ async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: Wo
         )
         await chain_watch_store.mark_watched(world.database, "native", 0, 60)
         await step()
-    assert [(one["event"], one["chain"]) for one in told] == [
+    assert [(event["event"], event["chain"]) for event in events] == [
         ("chain_unwatched", "native"),
         ("chain_watched", "native"),
     ]
-    assert told[0]["waiting"] == 1
+    assert events[0]["waiting"] == 1
     assert _figures() == (1, 0)
 
 
-async def test_a_process_that_starts_beside_an_unwatched_chain_alarms_too(world: World) -> None:
+async def test_a_new_process_reports_a_chain_that_is_already_unwatched(world: World) -> None:
     await offer_tokens(world)
-    await let_lapse(world)
-    with capture_logs() as told:
+    await stop_watching(world)
+    with capture_logs() as events:
         await make_chain_alarm(world.database)()
-    assert [one["event"] for one in told] == ["chain_unwatched"]
+    assert [event["event"] for event in events] == ["chain_unwatched"]
 
 
-async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: World) -> None:
+async def test_a_payment_on_an_unwatched_chain_stays_open_and_is_a_case_after_a_day(
+    world: World,
+) -> None:
     methods = await offer_tokens(world)
     payment, _ = await bill(world, methods["USDT"])
     step = make_chain_alarm(world.database)
-    await let_lapse(world)
-    cases_told: list[Any] = []
+    await stop_watching(world)
+    reports: list[Any] = []
     for moved_s, cases in (
         (TTL_S + 60, []),
         (DAY_S - 60, []),
@@ -97,15 +99,15 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
     ):
         await world.move_clock(moved_s)
         await decide(world)
-        with capture_logs() as told:
+        with capture_logs() as events:
             await step()
-        cases_told += [one for one in told if one["event"] == "payment_stranded"]
+        reports += [event for event in events if event["event"] == "payment_stranded"]
         assert await world.status(payment) == "PROCESSING"
         assert await world.cases(payment) == cases
-    assert len(cases_told) == 1, "it is told once, with its case"
+    assert len(reports) == 1, "it is reported only once, with its case"
 
 
-async def look(world: World) -> None:
+async def run_chain_alarm(world: World) -> None:
     """Run the worker's check of all chains once."""
     await make_chain_alarm(world.database)()
 
@@ -115,10 +117,10 @@ async def stranded(world: World) -> tuple[Payment, Session]:
     """A payment that has waited for its chain for more than a day, with a case."""
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
-    await let_lapse(world)
+    await stop_watching(world)
     await world.move_clock(TTL_S + DAY_S + 60)
     await decide(world)
-    await look(world)
+    await run_chain_alarm(world)
     assert await case_of(world, payment) == ("OPEN", None, "")
     return payment, session
 
@@ -135,7 +137,7 @@ async def case_of(world: World, payment: Payment) -> tuple[str, str | None, str]
     return case["status"], case["closed_by"], case["note"]
 
 
-async def read_to_the_end(world: World) -> None:
+async def read_past_deadline(world: World) -> None:
     """Watch the chain again, and read past the deadline of every payment."""
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)
     await world.rows("UPDATE chain_cursor SET at = clock()")
@@ -146,33 +148,35 @@ def closed(status: str) -> tuple[str, str, str]:
     return "DISMISSED", "policy:chain_read", f"its chain was read again: the payment is {status}"
 
 
-async def test_the_case_of_a_payment_closes_once_its_chain_has_shown_the_money(
+async def test_the_case_closes_when_the_chain_shows_the_money(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
     await record_final_logs(world, log_of(session))
     assert await world.status(payment) == "PAID"
-    await look(world)
+    await run_chain_alarm(world)
     assert await case_of(world, payment) == closed("PAID")
 
 
-async def test_the_case_of_a_payment_closes_once_its_chain_has_shown_no_money(
+async def test_the_case_closes_when_the_chain_is_read_and_the_payment_expires(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, _ = stranded
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)
-    await look(world)
-    assert await case_of(world, payment) == ("OPEN", None, ""), "nothing was read past its time"
-    await read_to_the_end(world)
+    await run_chain_alarm(world)
+    assert await case_of(world, payment) == ("OPEN", None, ""), (
+        "blocks past the deadline were not read"
+    )
+    await read_past_deadline(world)
     assert await world.status(payment) == "EXPIRED"
-    with capture_logs() as told:
-        await look(world)
-        await look(world)
+    with capture_logs() as events:
+        await run_chain_alarm(world)
+        await run_chain_alarm(world)
     assert await case_of(world, payment) == closed("EXPIRED")
-    assert [one["event"] for one in told if one["event"] == "stranded_cases_closed"] != []
+    assert [event["event"] for event in events if event["event"] == "stranded_cases_closed"] != []
 
 
-async def test_the_case_stays_where_a_transaction_was_seen_that_nobody_knows_the_end_of(
+async def test_the_case_stays_open_if_the_outcome_of_a_sighted_transaction_is_unknown(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
@@ -185,13 +189,13 @@ async def test_the_case_stays_where_a_transaction_was_seen_that_nobody_knows_the
         bytes(32),
         session.id,
     )
-    await read_to_the_end(world)
+    await read_past_deadline(world)
     assert await world.status(payment) == "FAILED"
-    await look(world)
+    await run_chain_alarm(world)
     assert await case_of(world, payment) == ("OPEN", None, "")
 
 
-async def test_the_case_stays_where_the_page_has_posted_a_transaction_that_never_came(
+async def test_the_case_stays_open_if_a_posted_transaction_never_appeared(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
@@ -200,20 +204,20 @@ async def test_the_case_stays_where_the_page_has_posted_a_transaction_that_never
         session.id,
         bytes(32),
     )
-    await read_to_the_end(world)
+    await read_past_deadline(world)
     assert await world.status(payment) == "FAILED"
-    await look(world)
+    await run_chain_alarm(world)
     assert await case_of(world, payment) == ("OPEN", None, "")
 
 
-async def test_the_case_stays_while_another_one_of_the_session_is_open(
+async def test_the_case_stays_open_while_the_session_has_a_second_open_case(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
-    """For example, a log that one endpoint reports and no other proves."""
+    """For example, if only one endpoint reports a log."""
     payment, session = stranded
     await add_case(world, payment, session.id)
-    await read_to_the_end(world)
-    await look(world)
+    await read_past_deadline(world)
+    await run_chain_alarm(world)
     assert await case_of(world, payment) == ("OPEN", None, "")
     await world.rows(
         """
@@ -222,7 +226,7 @@ async def test_the_case_stays_while_another_one_of_the_session_is_open(
         WHERE subject IS NOT NULL
         """
     )
-    await look(world)
+    await run_chain_alarm(world)
     assert await case_of(world, payment) == closed("EXPIRED")
 
 
@@ -239,24 +243,24 @@ async def add_case(world: World, payment: Payment, session_id: UUID) -> None:
     )
 
 
-async def test_an_open_session_says_why_it_cannot_be_paid(api: Api) -> None:
+async def test_an_open_session_reports_why_it_cannot_be_paid(api: Api) -> None:
     methods = await offer_tokens(api.world)
     _, session = await bill(api.world, methods["USDT"])
 
-    async def shown() -> tuple[bool, str | None]:
+    async def read_payability() -> tuple[bool, str | None]:
         view = (await api.send("GET", session_path(session))).json
         return view["payable"], view.get("unpayable_reason")
 
-    assert await shown() == (True, None)
-    await let_lapse(api.world)
-    assert await shown() == (False, "chain_not_watched")
+    assert await read_payability() == (True, None)
+    await stop_watching(api.world)
+    assert await read_payability() == (False, "chain_not_watched")
     await api.world.rows("UPDATE chain_cursor SET halted = 'a person must look'")
-    assert await shown() == (False, "chain_halted")
+    assert await read_payability() == (False, "chain_halted")
     await api.world.move_clock(TTL_S - 30)
-    assert await shown() == (False, "deadline_near")
+    assert await read_payability() == (False, "deadline_near")
 
 
 def _figures() -> tuple[float, float]:
     """Return whether the chain is watched, and the number of waiting sessions."""
-    shown = [gauge.labels("native")._value.get() for gauge in (WATCHED, WAITING)]
-    return shown[0], shown[1]
+    values = [gauge.labels("native")._value.get() for gauge in (WATCHED, WAITING)]
+    return values[0], values[1]

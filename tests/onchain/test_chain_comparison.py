@@ -32,7 +32,7 @@ from tests.support.refunding import RefundWorld
 
 pytestmark = pytest.mark.full
 
-_TAKEN = "USDT"
+_TOKEN = "USDT"
 
 
 async def _compare(ground: ChainWorld) -> RunDetails:
@@ -48,7 +48,7 @@ async def _next_day(ground: ChainWorld) -> RunDetails:
     return await _compare(ground)
 
 
-async def _paid(ground: ChainWorld, token: str = _TAKEN) -> None:
+async def _pay(ground: ChainWorld, token: str = _TOKEN) -> None:
     """Create and pay a payment, and make it final."""
     payment, session = await ground.bill(token)
     await ground.pay(session)
@@ -56,37 +56,42 @@ async def _paid(ground: ChainWorld, token: str = _TAKEN) -> None:
     assert await ground.status(payment) == "PAID"
 
 
-def _balance(shown: RunDetails, token: str = _TAKEN) -> tuple[Any, ...]:
-    [found] = [balance for balance in shown.balances if balance.currency == token]
-    return found.receiver, found.refunders, found.ledger, found.expected
+def _balance(details: RunDetails, token: str = _TOKEN) -> tuple[Any, ...]:
+    [token_balance] = [balance for balance in details.balances if balance.currency == token]
+    return (
+        token_balance.receiver,
+        token_balance.refunders,
+        token_balance.ledger,
+        token_balance.expected,
+    )
 
 
-async def test_logs_captures_ledger_and_balance_that_agree_are_a_matched_run(
+async def test_a_run_matches_if_logs_captures_ledger_and_balance_agree(
     refunding: RefundWorld,
 ) -> None:
     ground = refunding.ground
     payment, _ = await refunding.paid("NATIVED")
-    await _paid(ground)
+    await _pay(ground)
     await refunding.ask(payment, "10.00")
     await refunding.turn()
     await ground.final()
-    shown = await _compare(ground)
-    assert (shown.run.status, shown.run.opened, shown.run.source) == ("matched", 0, "chain")
-    sums = {(side.type, side.currency): side for side in shown.sums}
+    details = await _compare(ground)
+    assert (details.run.status, details.run.opened, details.run.source) == ("matched", 0, "chain")
+    sums = {(side.type, side.currency): side for side in details.sums}
     assert set(sums) == {("payment", "NATIVED"), ("payment", "USDT"), ("refund", "NATIVED")}
-    for side in shown.sums:
+    for side in details.sums:
         assert (side.lines, side.records) == (1, 1)
         assert side.gateway == side.service == side.ledger == side.merchants
-    receiver, _, ledger, expected = _balance(shown)
+    receiver, _, ledger, expected = _balance(details)
     assert (receiver, expected) == (ledger, None)
     assert await case_subjects(ground) == []
 
 
-async def test_a_contract_is_compared_once_a_day_and_each_block_once(ground: ChainWorld) -> None:
-    await _paid(ground)
+async def test_a_contract_is_compared_daily_and_each_block_only_once(ground: ChainWorld) -> None:
+    await _pay(ground)
     first = await _compare(ground)
     assert (await _compare(ground)).run == first.run
-    await _paid(ground)
+    await _pay(ground)
     second = await _next_day(ground)
     assert second.run.id != first.run.id
     assert [(side.lines, side.gateway) for side in second.sums] == [(1, first.sums[0].gateway)]
@@ -96,38 +101,38 @@ async def test_a_contract_is_compared_once_a_day_and_each_block_once(ground: Cha
     assert blocks[1]["first_block"] == blocks[0]["last_block"] + 1
 
 
-async def test_a_log_that_we_have_no_capture_of_is_a_case(ground: ChainWorld) -> None:
-    await _paid(ground)
+async def test_a_log_without_a_capture_opens_a_case(ground: ChainWorld) -> None:
+    await _pay(ground)
     await ground.world.rows("ALTER TABLE capture DROP CONSTRAINT capture_receipt_id_fkey")
     await ground.world.rows("ALTER TABLE money_case DROP CONSTRAINT money_case_capture_id_fkey")
     await ground.world.rows("DELETE FROM capture")
-    shown = await _compare(ground)
-    assert (shown.run.status, shown.run.opened) == ("differs", 1)
-    [side] = shown.sums
+    details = await _compare(ground)
+    assert (details.run.status, details.run.opened) == ("differs", 1)
+    [side] = details.sums
     assert (side.lines, side.records, side.service) == (1, 0, "0")
     [subject] = await case_subjects(ground)
     assert subject.startswith("native payment 0x")
     assert subject.endswith(f": extra, {side.gateway} USDT")
 
 
-async def test_a_capture_that_the_chain_has_no_log_of_is_a_case(ground: ChainWorld) -> None:
-    await _paid(ground)
+async def test_a_capture_without_a_log_opens_a_case(ground: ChainWorld) -> None:
+    await _pay(ground)
     await ground.world.rows("UPDATE chain_receipt SET log_index = log_index + 7")
     await ground.world.rows(
         "UPDATE capture SET reference = regexp_replace(reference, ':.*', ':77')"
     )
-    shown = await _compare(ground)
-    assert (shown.run.status, shown.run.opened) == ("differs", 2)
+    details = await _compare(ground)
+    assert (details.run.status, details.run.opened) == ("differs", 2)
     there, here = await case_subjects(ground)
     assert (": extra, " in there, ": missing, " in here) == (True, True)
     assert ":77" in here
 
 
-async def test_more_differences_than_a_day_can_have_fail_the_run_and_open_no_case(
+async def test_too_many_differences_fail_the_run_without_opening_cases(
     ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(difference_cases, "DIFFERENCES_MAX", 1)
-    await _paid(ground)
+    await _pay(ground)
     await ground.world.rows("UPDATE chain_receipt SET log_index = log_index + 7")
     await ground.world.rows(
         "UPDATE capture SET reference = regexp_replace(reference, ':.*', ':77')"
@@ -138,22 +143,20 @@ async def test_more_differences_than_a_day_can_have_fail_the_run_and_open_no_cas
     assert await case_subjects(ground) == []
 
 
-@pytest.mark.parametrize("changed", ["amount", "debit"])
-async def test_an_entry_of_the_ledger_that_is_off_is_a_case(
-    ground: ChainWorld, changed: str
-) -> None:
-    await _paid(ground)
+@pytest.mark.parametrize("column", ["amount", "debit"])
+async def test_an_incorrect_ledger_entry_opens_a_case(ground: ChainWorld, column: str) -> None:
+    await _pay(ground)
     await ground.world.rows("ALTER TABLE ledger_entry DISABLE TRIGGER USER")
-    value = {"amount": "amount - 1", "debit": "'gateway_clearing:1'"}[changed]
-    await ground.world.rows(f"UPDATE ledger_entry SET {changed} = {value} WHERE leg = 'payable'")
-    shown = await _compare(ground)
-    assert (shown.run.status, shown.run.opened) == ("differs", 1)
+    value = {"amount": "amount - 1", "debit": "'gateway_clearing:1'"}[column]
+    await ground.world.rows(f"UPDATE ledger_entry SET {column} = {value} WHERE leg = 'payable'")
+    details = await _compare(ground)
+    assert (details.run.status, details.run.opened) == ("differs", 1)
     [subject] = await case_subjects(ground)
     assert ": ledger, " in subject
     assert "in the ledger" in subject
 
 
-async def test_a_refund_whose_entry_is_off_is_a_case(refunding: RefundWorld) -> None:
+async def test_an_incorrect_ledger_entry_of_a_refund_opens_a_case(refunding: RefundWorld) -> None:
     payment, _ = await refunding.paid("USDT")
     await refunding.ask(payment)
     await refunding.turn()
@@ -162,13 +165,13 @@ async def test_a_refund_whose_entry_is_off_is_a_case(refunding: RefundWorld) -> 
     await refunding.ground.world.rows(
         "UPDATE ledger_entry SET amount = amount + 1 WHERE fact = 'refund_done'"
     )
-    shown = await _compare(refunding.ground)
-    assert (shown.run.status, shown.run.opened) == ("differs", 1)
+    details = await _compare(refunding.ground)
+    assert (details.run.status, details.run.opened) == ("differs", 1)
     [subject] = await case_subjects(refunding.ground)
     assert subject.startswith("native refund ")
 
 
-async def test_a_refund_that_has_not_taken_effect_waits_for_the_next_run(
+async def test_a_refund_that_has_not_taken_effect_is_compared_in_the_next_run(
     refunding: RefundWorld,
 ) -> None:
     ground = refunding.ground
@@ -176,87 +179,89 @@ async def test_a_refund_that_has_not_taken_effect_waits_for_the_next_run(
     await refunding.ask(payment)
     await refunding.turn()
     await ground.final()
-    done = "UPDATE chain_refund SET disposition = $1, refund_id = $2 RETURNING block"
+    update = "UPDATE chain_refund SET disposition = $1, refund_id = $2 RETURNING block"
     [row] = await ground.world.rows("SELECT refund_id FROM chain_refund")
-    [late] = await ground.world.rows(done, None, None)
-    shown = await _compare(ground)
-    assert [(side.type, side.lines) for side in shown.sums] == [("payment", 1)]
+    [pending] = await ground.world.rows(update, None, None)
+    details = await _compare(ground)
+    assert [(side.type, side.lines) for side in details.sums] == [("payment", 1)]
     [blocks] = await ground.world.rows("SELECT last_block FROM reconciliation_blocks")
-    assert blocks["last_block"] == late["block"] - 1
-    await ground.world.rows(done, "settles", row["refund_id"])
-    shown = await _next_day(ground)
-    assert [(side.type, side.lines) for side in shown.sums] == [("refund", 1)]
-    assert shown.run.status == "matched"
+    assert blocks["last_block"] == pending["block"] - 1
+    await ground.world.rows(update, "settles", row["refund_id"])
+    details = await _next_day(ground)
+    assert [(side.type, side.lines) for side in details.sums] == [("refund", 1)]
+    assert details.run.status == "matched"
 
 
-async def _empty_receiver(ground: ChainWorld, token: str = _TAKEN) -> None:
+async def _empty_receiver(ground: ChainWorld, token: str = _TOKEN) -> None:
     """Withdraw all of a token from the receiver, as the operator does."""
-    receiver, place = ground.deployment.receiver, ground.deployment.token(token)
-    asked = f"0x{abi.encode_balance_of(bytes.fromhex(receiver[2:])).hex()}"
-    held = await ground.chain.number("eth_call", {"to": place.address, "data": asked}, "latest")
+    receiver, contract = ground.deployment.receiver, ground.deployment.token(token)
+    call_data = f"0x{abi.encode_balance_of(bytes.fromhex(receiver[2:])).hex()}"
+    balance = await ground.chain.number(
+        "eth_call", {"to": contract.address, "data": call_data}, "latest"
+    )
     await ground.chain.ask("anvil_impersonateAccount", receiver)
     await ground.chain.ask("anvil_setBalance", receiver, hex(10**18))
-    data = "0xa9059cbb" + ground.payer[2:].rjust(64, "0") + f"{held:064x}"
-    await ground.send({"to": place.address, "value": "0x0", "data": data}, receiver)
+    data = "0xa9059cbb" + ground.payer[2:].rjust(64, "0") + f"{balance:064x}"
+    await ground.send({"to": contract.address, "value": "0x0", "data": data}, receiver)
     await ground.final()
 
 
-async def test_a_receiver_that_was_emptied_by_hand_is_shown_and_no_case(
+async def test_a_receiver_emptied_by_the_operator_does_not_open_a_case(
     ground: ChainWorld,
 ) -> None:
-    await _paid(ground)
+    await _pay(ground)
     await _empty_receiver(ground)
-    shown = await _compare(ground)
-    assert (shown.run.status, shown.run.opened) == ("matched", 0)
-    receiver, refunders, ledger, expected = _balance(shown)
+    details = await _compare(ground)
+    assert (details.run.status, details.run.opened) == ("matched", 0)
+    receiver, refunders, ledger, expected = _balance(details)
     assert (receiver, refunders, expected) == ("0", "0", None)
     assert float(ledger) > 0
 
 
-async def test_where_what_is_taken_out_is_entered_a_balance_that_is_lower_is_a_case(
+async def test_a_balance_below_the_ledger_opens_a_case_if_payouts_are_recorded(
     ground: ChainWorld,
 ) -> None:
-    await _paid(ground)
+    await _pay(ground)
     await _empty_receiver(ground)
 
     async def enter(amount: str, reference: str) -> None:
         await ground.world.perform(
             RecordGatewayPayout(
-                account_id=ground.account_id, amount=amount, currency=_TAKEN, reference=reference
+                account_id=ground.account_id, amount=amount, currency=_TOKEN, reference=reference
             )
         )
 
     await enter("5.00", "by hand 1")
-    shown = await _compare(ground)
-    receiver, _, ledger, expected = _balance(shown)
-    assert (shown.run.status, shown.run.opened, receiver) == ("differs", 1, "0")
+    details = await _compare(ground)
+    receiver, _, ledger, expected = _balance(details)
+    assert (details.run.status, details.run.opened, receiver) == ("differs", 1, "0")
     assert expected == ledger
     [subject] = await case_subjects(ground)
     assert subject.startswith(
         f"native receiver {ground.deployment.receiver.lower()}: the balance is {ledger} USDT below"
     )
-    again = await _next_day(ground)
-    assert (again.run.status, again.run.opened) == ("differs", 0)
+    repeated = await _next_day(ground)
+    assert (repeated.run.status, repeated.run.opened) == ("differs", 0)
     await enter(ledger, "by hand 2")
     assert (await _next_day(ground)).run.status == "matched"
 
 
-async def test_what_comes_after_the_block_of_the_balance_is_not_expected_in_it(
+async def test_payments_after_the_balance_block_are_not_expected_in_the_balance(
     ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _paid(ground)
+    await _pay(ground)
     comparison = make_comparison(ground)
     await ground.world.perform(
         RecordGatewayPayout(
             account_id=ground.account_id, amount="-1.00", currency="NATIVED", reference="x"
         )
     )
-    read = chain_comparison.read_holdings
+    read_holdings = chain_comparison.read_holdings
 
     async def read_and_pay(*args: Any) -> Any:
-        found = await read(*args)
-        await _paid(ground)
-        return found
+        holdings = await read_holdings(*args)
+        await _pay(ground)
+        return holdings
 
     monkeypatch.setattr(chain_comparison, "read_holdings", read_and_pay)
     await compare_chain(comparison, ground.slug)
@@ -269,37 +274,37 @@ def _single_block(reader: RpcChainReader, endpoint: str) -> int:
     return 1
 
 
-async def test_a_run_that_was_left_goes_on_after_its_last_piece(
+async def test_an_interrupted_run_resumes_after_its_last_range(
     ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _paid(ground)
-    await _paid(ground)
+    await _pay(ground)
+    await _pay(ground)
     monkeypatch.setattr(contract_logs, "RANGE_LOGS_MAX", 1)
     monkeypatch.setattr(RpcChainReader, "get_span", _single_block)
-    chunk, asked = RpcChainReader.search_logs, list[int]()
+    search_logs, searches = RpcChainReader.search_logs, list[int]()
 
-    async def away_after_a_log(self: RpcChainReader, *args: Any) -> Any:
-        if asked and len(found) == 1:
-            raise ChainUnavailableError("away")
-        batch = await chunk(self, *args)
-        asked.append(args[1])
-        found.extend(batch.logs)
+    async def fail_after_a_log(self: RpcChainReader, *args: Any) -> Any:
+        if searches and len(logs) == 1:
+            raise ChainUnavailableError("unreachable")
+        batch = await search_logs(self, *args)
+        searches.append(args[1])
+        logs.extend(batch.logs)
         return batch
 
-    found = list[Any]()
-    monkeypatch.setattr(RpcChainReader, "search_logs", away_after_a_log)
-    left = await _compare(ground)
-    assert (left.run.status, [side.lines for side in left.sums]) == ("running", [1])
-    monkeypatch.setattr(RpcChainReader, "search_logs", chunk)
+    logs = list[Any]()
+    monkeypatch.setattr(RpcChainReader, "search_logs", fail_after_a_log)
+    interrupted = await _compare(ground)
+    assert (interrupted.run.status, [side.lines for side in interrupted.sums]) == ("running", [1])
+    monkeypatch.setattr(RpcChainReader, "search_logs", search_logs)
     assert (await _compare(ground)).run.status == "running"  # its lease has not ended
     await ground.world.rows("UPDATE reconciliation_run SET lease_until = clock()")
-    ended = await _compare(ground)
-    assert (ended.run.id, ended.run.status) == (left.run.id, "matched")
-    assert [(side.lines, side.records) for side in ended.sums] == [(2, 2)]
+    resumed = await _compare(ground)
+    assert (resumed.run.id, resumed.run.status) == (interrupted.run.id, "matched")
+    assert [(side.lines, side.records) for side in resumed.sums] == [(2, 2)]
 
 
-async def test_while_another_worker_compares_a_chain_nobody_else_does(ground: ChainWorld) -> None:
-    await _paid(ground)
+async def test_only_one_worker_at_a_time_compares_a_chain(ground: ChainWorld) -> None:
+    await _pay(ground)
     url = ground.world.service.settings.database_url
     async with hold_advisory_lock(url, f"compare:{ground.slug}") as lock:
         assert lock.is_held
@@ -308,25 +313,25 @@ async def test_while_another_worker_compares_a_chain_nobody_else_does(ground: Ch
     assert (await _compare(ground)).run.status == "matched"
 
 
-async def test_a_run_that_failed_says_why_and_is_done_again_where_it_stopped(
+async def test_a_failed_run_reports_its_error_and_can_be_retried(
     ground: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _paid(ground)
+    await _pay(ground)
 
-    def refuse(*args: Any) -> Any:
+    def fail(*args: Any) -> Any:
         raise ValueError(args)
 
-    monkeypatch.setattr(chain_comparison, "make_lines", refuse)
+    monkeypatch.setattr(chain_comparison, "make_lines", fail)
     failed = (await _compare(ground)).run
     assert (failed.status, failed.problem) == ("failed", "internal error: ValueError")
     monkeypatch.undo()
     await ground.world.perform(RetryReconciliationRun(run_id=failed.id))
-    again = await _compare(ground)
-    assert (again.run.id, again.run.status) == (failed.id, "matched")
+    retried = await _compare(ground)
+    assert (retried.run.id, retried.run.status) == (failed.id, "matched")
 
 
-async def test_what_test_accounts_took_is_not_compared(ground: ChainWorld) -> None:
-    await _paid(ground)
+async def test_payments_of_test_accounts_are_not_compared(ground: ChainWorld) -> None:
+    await _pay(ground)
     await ground.world.rows(
         "ALTER TABLE payment_method DROP CONSTRAINT payment_method_account_mode"
     )
@@ -338,7 +343,7 @@ async def test_what_test_accounts_took_is_not_compared(ground: ChainWorld) -> No
 
 
 async def test_a_worker_compares_the_chains_that_have_endpoints(ground: ChainWorld) -> None:
-    await _paid(ground)
+    await _pay(ground)
     settings = ground.world.service.settings.model_copy(
         update={"rpc_native": SecretStr(ground.chain.url)}
     )

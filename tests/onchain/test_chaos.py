@@ -44,16 +44,18 @@ def all_of(*faults: Faults) -> Faults:
     """Combine faults."""
     changes = [
         {
-            name: getattr(one, name)
-            for name in one.__slots__
-            if getattr(one, name) != getattr(Faults(), name)
+            name: getattr(fault, name)
+            for name in fault.__slots__
+            if getattr(fault, name) != getattr(Faults(), name)
         }
-        for one in faults
+        for fault in faults
     ]
-    return replace(Faults(), **{name: value for one in changes for name, value in one.items()})
+    return replace(
+        Faults(), **{name: value for change in changes for name, value in change.items()}
+    )
 
 
-#: Endpoints of a chain, and what is wrong with each.
+#: The endpoints of a chain, and the faults of each.
 MIXES = (
     (all_of(FLAKY, LIMITED, LATE, DROPS), all_of(FLAKY, FORGES), all_of(FLAKY, LATE)),
     (DROPS, DROPS, Faults()),
@@ -89,12 +91,12 @@ ACTIONS = {
 
 @dataclass
 class Bill:
-    """A session, and its transactions."""
+    """A session and its transactions."""
 
     payment: Payment
     session: Session
-    sent: list[str] = field(default_factory=list)
-    ended_seeing: set[str] = field(default_factory=set)  # sightings when it ended without money
+    tx_hashes: list[str] = field(default_factory=list)
+    sightings_at_end: set[str] = field(default_factory=set)  # if it ended without money
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Chaos:
     nodes: list[FaultyNode]
     chance: random.Random
     bills: dict[UUID, Bill] = field(default_factory=dict)
-    sighted: set[str] = field(default_factory=set)  # exact ones, by any look so far
+    sighted: set[str] = field(default_factory=set)  # exact sightings in any poll so far
 
     async def round(self) -> None:
         """Run an action, and usually the watcher afterwards."""
@@ -119,7 +121,7 @@ class Chaos:
             await self.poll()
 
     async def poll(self) -> None:
-        """Run the watcher, and record the visible logs of sessions that ended without money."""
+        """Run the watcher, and record the sightings of sessions that ended without money."""
         with suppress(ChainUnavailableError):
             await self.ground.look()
         rows = await self.ground.world.rows("SELECT tx_hash FROM chain_sighting WHERE exact")
@@ -129,7 +131,7 @@ class Chaos:
         for session_id in before - await self.open():
             bill = self.bills[session_id]
             if await self.ground.status(bill.payment) != "PAID":
-                bill.ended_seeing = self.sighted & set(bill.sent)
+                bill.sightings_at_end = self.sighted & set(bill.tx_hashes)
 
     async def open(self) -> set[UUID]:
         rows = await self.ground.world.rows(
@@ -137,15 +139,15 @@ class Chaos:
         )
         return {row["session_id"] for row in rows} & self.bills.keys()
 
-    def some(self) -> Bill | None:
+    def pick_bill(self) -> Bill | None:
         return self.chance.choice(list(self.bills.values())) if self.bills else None
 
     async def send(self, bill: Bill, **changes: Any) -> None:
         deadline = int(bill.payment.expires_at.timestamp())
         step = self.ground.call(bill.session, **({"deadline": deadline} | changes))
-        asked = {"from": self.ground.payer, "gas": hex(500_000), **step}
-        with suppress(DevChainError):  # the pool may have one like it already
-            bill.sent.append(await self.ground.chain.ask("eth_sendTransaction", asked))
+        transaction = {"from": self.ground.payer, "gas": hex(500_000), **step}
+        with suppress(DevChainError):  # the pool may have the same transaction already
+            bill.tx_hashes.append(await self.ground.chain.ask("eth_sendTransaction", transaction))
 
     async def do_bill(self) -> None:
         token = self.chance.choice(["USDT", "NATIVED"])
@@ -154,47 +156,47 @@ class Chaos:
         self.bills[session.id] = Bill(payment, session)
 
     async def do_exact(self) -> None:
-        if bill := self.some():
+        if bill := self.pick_bill():
             await self.send(bill)
 
     async def do_under(self) -> None:
-        if bill := self.some():
+        if bill := self.pick_bill():
             await self.send(bill, amount=bill.session.quote.total_minor - self.chance.randint(1, 9))
 
     async def do_over(self) -> None:
-        if bill := self.some():
+        if bill := self.pick_bill():
             await self.send(bill, amount=bill.session.quote.total_minor + self.chance.randint(1, 9))
 
     async def do_grief(self) -> None:
-        if bill := self.some():
+        if bill := self.pick_bill():
             await self.send(bill, amount=10**16)
             await self.send(bill)
 
     async def do_wrong_token(self) -> None:
-        if bill := self.some():
-            other = {"USDT": "NATIVED", "NATIVED": "USDT"}[bill.session.quote.token or ""]
-            await self.send(bill, token=other)
+        if bill := self.pick_bill():
+            token = {"USDT": "NATIVED", "NATIVED": "USDT"}[bill.session.quote.token or ""]
+            await self.send(bill, token=token)
 
     async def do_unknown(self) -> None:
-        if bill := self.some():
+        if bill := self.pick_bill():
             await self.send(bill, uuid=self.chance.randbytes(16))
 
     async def do_repeat(self) -> None:
-        if bill := self.some():
+        if bill := self.pick_bill():
             await self.send(bill)
             await self.do_mine()
             await self.send(bill)
 
     async def do_change(self) -> None:
-        if bill := self.some():
+        if bill := self.pick_bill():
             with suppress(RefusedError):
                 await self.ground.world.select(bill.payment, self.ground.world.card)
 
     async def do_post(self) -> None:
-        bill = self.some()
-        if bill and (bill.sent or self.chance.random() < 0.2):
-            known = self.chance.choice(bill.sent) if bill.sent else ""
-            await self.ground.post(bill.session, known or f"0x{self.chance.randbytes(32).hex()}")
+        bill = self.pick_bill()
+        if bill and (bill.tx_hashes or self.chance.random() < 0.2):
+            tx_hash = self.chance.choice(bill.tx_hashes) if bill.tx_hashes else ""
+            await self.ground.post(bill.session, tx_hash or f"0x{self.chance.randbytes(32).hex()}")
 
     async def do_mine(self) -> None:
         await self.ground.mine(self.chance.randint(1, 5))
@@ -206,12 +208,12 @@ class Chaos:
         await self.ground.pass_time(self.chance.randint(60, 600))
 
     async def end(self) -> None:
-        """Remove all faults, and let everything end."""
+        """Remove all faults, and run until everything has ended."""
         for node in self.nodes:
             node.faults = Faults()
         await self.ground.mine(CONFIRMATIONS + 1)
         await self.poll()
-        await self.ground.move_clock(601)  # a second look
+        await self.ground.move_clock(601)  # trigger the recheck
         await self.poll()
         await self.ground.pass_time(max(TTL_S) + 60)
         await self.ground.mine(CONFIRMATIONS + 1)
@@ -220,7 +222,7 @@ class Chaos:
 
 
 @dataclass
-class Found:
+class Outcome:
     """The results of a history."""
 
     logs: int = 0
@@ -228,97 +230,101 @@ class Found:
     phantom: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     dispositions: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
-    def __add__(self, other: "Found") -> "Found":
-        return Found(
+    def __add__(self, other: "Outcome") -> "Outcome":
+        return Outcome(
             self.logs + other.logs,
             self.lost + other.lost,
             self.phantom + other.phantom,
             self.statuses + other.statuses,
             self.dispositions + other.dispositions,
-            self.wrong + other.wrong,
+            self.errors + other.errors,
         )
 
     def __str__(self) -> str:
-        told = {**self.dispositions, **self.statuses}
-        words = ", ".join(f"{count} {name}" for name, count in sorted(told.items()))
+        counts = {**self.dispositions, **self.statuses}
+        words = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         return f"{self.logs} logs, {self.lost} lost, {self.phantom} phantom ({words})"
 
 
 async def true_logs(ground: ChainWorld) -> dict[tuple[str, int], Any]:
-    """Read everything final directly from the chain."""
-    searched = {
+    """Read all final logs directly from the chain."""
+    search = {
         "fromBlock": "0x0",
         "toBlock": hex((await ground.cursor()).block),
         "address": ground.deployment.contract_address,
         "topics": [f"0x{PAID.hex()}"],
     }
-    logs = await ground.chain.ask("eth_getLogs", searched)
-    return {(one["transactionHash"], int(one["logIndex"], 16)): one for one in logs}
+    logs = await ground.chain.ask("eth_getLogs", search)
+    return {(log["transactionHash"], int(log["logIndex"], 16)): log for log in logs}
 
 
-async def judged(chaos: Chaos) -> Found:
+async def evaluate(chaos: Chaos) -> Outcome:
     """Compare the stored data with the chain."""
     ground = chaos.ground
     rows = await ground.world.rows("SELECT * FROM chain_receipt")
-    kept = {(f"0x{row['tx_hash'].hex()}", row["log_index"]): row for row in rows}
+    stored = {(f"0x{row['tx_hash'].hex()}", row["log_index"]): row for row in rows}
     truth = await true_logs(ground)
     same = {
         key
-        for key, row in kept.items()
+        for key, row in stored.items()
         if key in truth and f"0x{row['block_hash'].hex()}" == truth[key]["blockHash"]
     }
-    found = Found(len(truth), len(truth.keys() - kept.keys()), len(kept.keys() - same))
-    found.dispositions.update(row["disposition"] for row in rows)
+    outcome = Outcome(len(truth), len(truth.keys() - stored.keys()), len(stored.keys() - same))
+    outcome.dispositions.update(row["disposition"] for row in rows)
     [case] = await ground.world.rows("SELECT count(*) FROM money_case WHERE receipt_id IS NOT NULL")
     if case["count"] != len([row for row in rows if row["disposition"] != "credited"]):
-        found.wrong.append("a receipt without a case")
+        outcome.errors.append("a receipt without a case")
     for bill in chaos.bills.values():
-        await judge(ground, bill, rows, found)
-    return found
+        await evaluate_session(ground, bill, rows, outcome)
+    return outcome
 
 
-async def judge(ground: ChainWorld, bill: Bill, rows: list[Any], found: Found) -> None:
-    """Judge the result of a session."""
-    seen = await ground.world.read(bill.payment)
-    payment, session = seen.payment, bill.session
-    found.statuses[payment.status] += 1
-    mine = [row for row in rows if row["session_id"] == session.id]
+async def evaluate_session(
+    ground: ChainWorld, bill: Bill, rows: list[Any], outcome: Outcome
+) -> None:
+    """Compare the outcome of a session with its receipts."""
+    details = await ground.world.read(bill.payment)
+    payment, session = details.payment, bill.session
+    outcome.statuses[payment.status] += 1
+    receipts = [row for row in rows if row["session_id"] == session.id]
     token = bytes.fromhex(ground.token(session.quote.token or "")[2:])
     exact = [
         row
-        for row in mine
+        for row in receipts
         if (row["token"], int(row["amount"])) == (token, session.quote.total_minor)
     ]
-    credited = [row for row in mine if row["disposition"] == "credited"]
-    if payment.session_id != session.id:  # the buyer went for another method
-        fine = not credited
+    credited = [row for row in receipts if row["disposition"] == "credited"]
+    if payment.session_id != session.id:  # the buyer selected a different method
+        is_correct = not credited
     elif payment.status == "PAID":
-        fine = credited == exact and len(exact) == 1
+        is_correct = credited == exact and len(exact) == 1
     else:
         hashes = {f"0x{row['tx_hash'].hex()}" for row in exact}
-        late = all(row["disposition"] == "late" for row in exact)
-        ended = payment.status in {"FAILED", "EXPIRED"}
-        fine = ended and late and not credited and hashes.isdisjoint(bill.ended_seeing)
-    if not fine:
-        kinds = [row["disposition"] for row in mine]
-        found.wrong.append(f"{payment.status} {payment.failure_reason} {kinds}")
+        is_late = all(row["disposition"] == "late" for row in exact)
+        has_ended = payment.status in {"FAILED", "EXPIRED"}
+        is_correct = (
+            has_ended and is_late and not credited and hashes.isdisjoint(bill.sightings_at_end)
+        )
+    if not is_correct:
+        kinds = [row["disposition"] for row in receipts]
+        outcome.errors.append(f"{payment.status} {payment.failure_reason} {kinds}")
 
 
 @pytest.fixture
 def long_chain_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain that keeps all its logs."""
+    """The URL of a chain that keeps all its logs."""
     chain = Anvil(612_055, log=tmp_path / "anvil.log", binary=anvil, blocks_kept=None)
     yield chain.start()
     chain.stop()
 
 
 @pytest.fixture(scope="module")
-def results() -> Iterator[dict[int, Found]]:
-    results: dict[int, Found] = {}
+def results() -> Iterator[dict[int, Outcome]]:
+    results: dict[int, Outcome] = {}
     yield results
-    total = sum(results.values(), Found())
+    total = sum(results.values(), Outcome())
     print(f"\nall {len(results)} seeds: {total}")
 
 
@@ -335,22 +341,22 @@ async def history(world: World, url: str, seed: int) -> AsyncIterator[Chaos]:
         )
         await ground.allow()
         await ground.chain.ask("evm_setAutomine", False)
-        await ground.mine(REORG_MAX)  # so that the contract is never taken back
+        await ground.mine(REORG_MAX)  # so that a reorg cannot revert the deployment
         yield Chaos(ground, nodes, random.Random(seed))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_whatever_the_endpoints_do_no_payment_is_lost_and_none_is_made_up(
-    world: World, long_chain_url: str, results: dict[int, Found], seed: int
+async def test_endpoint_faults_do_not_lose_or_invent_payments(
+    world: World, long_chain_url: str, results: dict[int, Outcome], seed: int
 ) -> None:
     async with history(world, long_chain_url, seed) as chaos:
         for _ in range(ROUNDS):
             await chaos.round()
         assert (await chaos.ground.cursor()).halted is None
         await chaos.end()
-        found = results[seed] = await judged(chaos)
-        print(f"\nseed {seed}: {found}")
-        assert (found.lost, found.phantom, found.wrong) == (0, 0, [])
+        outcome = results[seed] = await evaluate(chaos)
+        print(f"\nseed {seed}: {outcome}")
+        assert (outcome.lost, outcome.phantom, outcome.errors) == (0, 0, [])
         await chaos.ground.reorg(CONFIRMATIONS + 2)
         await chaos.ground.mine(1)
         await chaos.poll()

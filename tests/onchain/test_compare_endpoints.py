@@ -14,33 +14,33 @@ from payintent.evm.chain_reader import ReaderConfig, RpcChainReader
 from tests.support.http_server import clean_up
 
 NETWORK = 56
-ONE, OTHER = "0x" + "1" * 64, "0x" + "2" * 64
+HASH, OTHER = "0x" + "1" * 64, "0x" + "2" * 64
 
 
 @dataclass
 class Node:
-    """A node with these blocks, whose final block has this hash."""
+    """A node with these heads, whose blocks all have this hash."""
 
     latest: int = 110
     final: int = 100
-    block_hash: str = ONE
+    block_hash: str = HASH
     network: int = NETWORK
-    asked: int = 0
+    request_count: int = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         calls = await request.json()
-        self.asked += 1
-        several = calls if isinstance(calls, list) else [calls]
-        answers = [self._answer(call) for call in several]
-        return web.json_response(answers if isinstance(calls, list) else answers[0])
+        self.request_count += 1
+        batch = calls if isinstance(calls, list) else [calls]
+        results = [self._answer(call) for call in batch]
+        return web.json_response(results if isinstance(calls, list) else results[0])
 
     def _answer(self, call: dict[str, Any]) -> dict[str, Any]:
         result: Any = hex(self.network)
         if call["method"] == "eth_getBlockByNumber":
-            named = {"latest": self.latest, "finalized": self.final}
+            tags = {"latest": self.latest, "finalized": self.final}
             tag = call["params"][0]
-            number = named[tag] if tag in named else int(tag, 16)
-            result = {"number": hex(number), "hash": self.block_hash, "parentHash": ONE}
+            number = tags[tag] if tag in tags else int(tag, 16)
+            result = {"number": hex(number), "hash": self.block_hash, "parentHash": HASH}
             result["timestamp"] = hex(1_790_000_000 + number)
         return {"jsonrpc": "2.0", "id": call["id"], "result": result}
 
@@ -69,33 +69,33 @@ async def reading(nodes: Sequence[Node], *more: str) -> AsyncIterator[RpcChainRe
             await reader.close()
 
 
-async def compared(*nodes: Node) -> list[EndpointStatus]:
+async def compare(*nodes: Node) -> list[EndpointStatus]:
     async with reading(nodes) as reader:
         return await compare_endpoints(reader)
 
 
-async def test_endpoints_are_compared_at_the_highest_block_that_all_call_final() -> None:
-    first, second = await compared(Node(latest=120, final=105), Node(latest=110, final=100))
+async def test_endpoints_are_compared_at_the_highest_common_final_block() -> None:
+    first, second = await compare(Node(latest=120, final=105), Node(latest=110, final=100))
     assert (first.name, first.latest, first.final, first.agrees) == ("bsc-1", 120, 105, True)
     assert (second.name, second.latest, second.final, second.agrees) == ("bsc-2", 110, 100, True)
 
 
-async def test_an_endpoint_with_another_block_is_named() -> None:
-    states = await compared(Node(), Node(block_hash=OTHER), Node())
+async def test_an_endpoint_with_a_different_block_disagrees() -> None:
+    states = await compare(Node(), Node(block_hash=OTHER), Node())
     assert [state.agrees for state in states] == [True, False, True]
 
 
-async def test_where_two_disagree_neither_is_right() -> None:
-    states = await compared(Node(), Node(block_hash=OTHER))
+async def test_neither_endpoint_agrees_if_two_endpoints_differ() -> None:
+    states = await compare(Node(), Node(block_hash=OTHER))
     assert [state.agrees for state in states] == [False, False]
 
 
-async def test_one_endpoint_alone_agrees_with_none() -> None:
-    [state] = await compared(Node())
+async def test_agreement_is_unknown_for_a_single_endpoint() -> None:
+    [state] = await compare(Node())
     assert (state.agrees, state.problem) == (None, None)
 
 
-async def test_what_does_not_answer_says_why_and_delays_nobody(
+async def test_endpoint_problems_are_reported_without_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_REQUEST_TIMEOUT_S", 60.0)

@@ -73,7 +73,7 @@ class History:
             await self.deposits.transfer(session, part)
 
     async def do_sweep(self) -> None:
-        """Sweep some addresses, with and without money, which anyone can do."""
+        """Sweep some addresses, with and without money, as any account can."""
         if self.bills:
             sessions = [session for _, session in self.bills.values()]
             count = self.chance.randint(1, min(4, len(sessions)))
@@ -97,7 +97,7 @@ class History:
         await self.deposits.ground.pass_time(self.chance.randint(60, 600))
 
     async def end(self) -> None:
-        """Remove all faults, and let everything end."""
+        """Remove all faults, and run until everything has ended."""
         ground = self.deposits.ground
         for node in self.nodes:
             node.faults = Faults()
@@ -106,7 +106,7 @@ class History:
         await ground.pass_time(max(TTL_S) + 60)
         await ground.mine(CONFIRMATIONS + 1)
         await self.poll()
-        await ground.move_clock(3_601)  # a long second look
+        await ground.move_clock(3_601)  # trigger the long recheck
         await self.poll()
         await self.poll()
         await self.sweep_most()
@@ -123,13 +123,13 @@ async def true_transfers(history: History) -> dict[tuple[str, int], Any]:
     """Read all final transfers to our addresses directly from the chain."""
     ground = history.deposits.ground
     addresses = {history.deposits.address(session) for _, session in history.bills.values()}
-    searched = {
+    search = {
         "fromBlock": "0x0",
         "toBlock": hex((await ground.cursor()).block),
         "address": ground.token("USDT"),
         "topics": [f"0x{TRANSFER.hex()}"],
     }
-    logs = await ground.chain.ask("eth_getLogs", searched)
+    logs = await ground.chain.ask("eth_getLogs", search)
     return {
         (log["transactionHash"], int(log["logIndex"], 16)): log
         for log in logs
@@ -138,7 +138,7 @@ async def true_transfers(history: History) -> dict[tuple[str, int], Any]:
 
 
 async def find_faults(history: History) -> list[str]:
-    """Compare what is stored with the chain, and captures with transfers."""
+    """Compare the stored receipts with the chain, and the captures with the transfers."""
     world = history.deposits.ground.world
     rows = await world.rows("SELECT * FROM chain_receipt WHERE disposition = 'deposit'")
     stored = {(f"0x{row['tx_hash'].hex()}", row["log_index"]): row for row in rows}
@@ -176,36 +176,38 @@ async def find_book_faults(history: History) -> list[str]:
 async def find_session_faults(
     world: World, payment: Payment, session: Session, *, may_miss: bool
 ) -> list[str]:
-    mine = await world.rows(
+    receipts = await world.rows(
         "SELECT *, deposit_capture_id IS NULL AS loose FROM chain_receipt WHERE session_id = $1",
         session.id,
     )
     captures = await world.rows("SELECT * FROM capture WHERE session_id = $1", session.id)
-    received = sum(int(row["amount"]) for row in mine)
+    received = sum(int(row["amount"]) for row in receipts)
     captured = sum(int(row["amount_minor"]) for row in captures)
     current = (await world.read(payment)).payment
-    timely = sum(int(row["amount"]) for row in mine if row["mined_at"] <= current.expires_at)
-    faults = [f"{session.id}: loose {row['tx_hash'].hex()}" for row in mine if row["loose"]]
+    timely = sum(int(row["amount"]) for row in receipts if row["mined_at"] <= current.expires_at)
+    faults = [f"{session.id}: loose {row['tx_hash'].hex()}" for row in receipts if row["loose"]]
     if received != captured:
         faults.append(f"{session.id}: received {received}, captured {captured}")
     is_paid = any(row["credited"] for row in captures)
-    enough = current.session_id == session.id and timely >= session.quote.total_minor
-    # Without two endpoints that report all logs, a deposit can be seen too late. It is a case then.
-    if (is_paid and not enough) or (enough and not is_paid and not may_miss):
+    is_enough = current.session_id == session.id and timely >= session.quote.total_minor
+    # If fewer than two endpoints report all logs, a deposit can be detected late, and opens a case.
+    if (is_paid and not is_enough) or (is_enough and not is_paid and not may_miss):
         faults.append(f"{session.id}: {current.status} {timely} of {session.quote.total_minor}")
     return faults
 
 
 @pytest.fixture
 def long_chain_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain that keeps all its logs."""
+    """The URL of a chain that keeps all its logs."""
     chain = Anvil(612_055, log=tmp_path / "anvil.log", binary=anvil, blocks_kept=None)
     yield chain.start()
     chain.stop()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_deposits_survive_chaos(world: World, long_chain_url: str, seed: int) -> None:
+async def test_endpoint_faults_do_not_lose_or_invent_deposits(
+    world: World, long_chain_url: str, seed: int
+) -> None:
     async with AsyncExitStack() as stack:
         nodes = [
             await stack.enter_async_context(
@@ -218,7 +220,7 @@ async def test_deposits_survive_chaos(world: World, long_chain_url: str, seed: i
             chain_world(world, long_chain_url, endpoints=endpoints, confirmations=CONFIRMATIONS)
         )
         deposits = await add_factory(ground, "USDT")
-        await ground.mine(CONFIRMATIONS + 1)  # no reorganization reaches what was deployed
+        await ground.mine(CONFIRMATIONS + 1)  # so that a reorg cannot revert the deployments
         honest = sum(not node.faults.drop_logs for node in nodes)
         history = History(deposits, nodes, random.Random(seed), honest < min(2, len(nodes)))
         for _ in range(ROUNDS):

@@ -25,7 +25,7 @@ async def compare(deposits: DepositGround, *nodes: FaultyNode) -> RunDetails:
     return await newest_run(deposits.ground, deposits.account_id)
 
 
-async def paid(deposits: DepositGround) -> Session:
+async def pay(deposits: DepositGround) -> Session:
     payment, session = await deposits.bill()
     await deposits.transfer(session)
     await deposits.ground.final()
@@ -38,57 +38,57 @@ def difference(deposits: DepositGround, session: Session, there: str, here: str)
     return f"native deposit {address}: different, {there} USDT there, {here} USDT here"
 
 
-async def test_addresses_that_agree_with_the_books_are_a_matched_run(
+async def test_a_run_matches_if_the_addresses_agree_with_the_books(
     deposits: DepositGround,
 ) -> None:
-    swept, _ = await paid(deposits), await paid(deposits)
+    swept, _ = await pay(deposits), await pay(deposits)
     _, part = await deposits.bill()
     await deposits.transfer(part, 7)
     await deposits.sweep(swept)
     await deposits.ground.final()
-    shown = await compare(deposits)
-    assert (shown.run.status, shown.run.opened) == ("matched", 0)
-    [side] = [side for side in shown.sums if side.currency == "USDT"]
+    details = await compare(deposits)
+    assert (details.run.status, details.run.opened) == ("matched", 0)
+    [side] = [side for side in details.sums if side.currency == "USDT"]
     assert (side.type, side.lines, side.records) == ("deposit", 3, 3)
     assert side.gateway == side.service == side.ledger == "25.500000000000000007"
     assert await case_subjects(deposits.ground) == []
-    assert (await compare(deposits)).run.id == shown.run.id
+    assert (await compare(deposits)).run.id == details.run.id
 
 
-async def test_a_stored_deposit_that_the_chain_does_not_have_is_found(
+async def test_a_stored_deposit_that_is_not_on_the_chain_opens_a_case(
     deposits: DepositGround,
 ) -> None:
-    session = await paid(deposits)
+    session = await pay(deposits)
     await deposits.ground.world.rows("ALTER TABLE chain_receipt DISABLE TRIGGER USER")
     await deposits.ground.world.rows("UPDATE chain_receipt SET amount = amount + 10^18::numeric")
-    shown = await compare(deposits)
-    assert (shown.run.status, shown.run.opened) == ("differs", 1)
+    details = await compare(deposits)
+    assert (details.run.status, details.run.opened) == ("differs", 1)
     expected = difference(deposits, session, "25.5", "26.5")
     assert await case_subjects(deposits.ground) == [expected]
     [case] = await deposits.ground.world.rows("SELECT * FROM money_case")
     assert case["session_id"] == session.id
     await next_day(deposits.ground)
     await deposits.ground.final()
-    again = await compare(deposits)
-    assert (again.run.status, again.run.opened) == ("differs", 0)
+    repeated = await compare(deposits)
+    assert (repeated.run.status, repeated.run.opened) == ("differs", 0)
 
 
-async def test_a_transfer_that_the_books_do_not_have_is_found(deposits: DepositGround) -> None:
-    session = await paid(deposits)
+async def test_a_transfer_that_is_not_in_the_books_opens_a_case(deposits: DepositGround) -> None:
+    session = await pay(deposits)
     await deposits.ground.pass_time(31 * 86_400)
     await deposits.transfer(session, TOTAL)
     await deposits.ground.final()
     await deposits.ground.pass_time(3_700)
     await deposits.ground.final()
-    shown = await compare(deposits)
-    assert (shown.run.status, shown.run.opened) == ("differs", 1)
+    details = await compare(deposits)
+    assert (details.run.status, details.run.opened) == ("differs", 1)
     assert await case_subjects(deposits.ground) == [difference(deposits, session, "51", "25.5")]
 
 
-async def test_a_transfer_that_the_second_look_will_find_is_no_difference(
+async def test_a_transfer_awaiting_the_recheck_is_not_a_difference(
     deposits: DepositGround,
 ) -> None:
-    session = await paid(deposits)
+    session = await pay(deposits)
     await deposits.ground.pass_time(2 * 86_400)
     await deposits.ground.final()
     await deposits.transfer(session, 7)
@@ -101,65 +101,69 @@ async def test_a_transfer_that_the_second_look_will_find_is_no_difference(
     assert (await compare(deposits)).run.status == "matched"
 
 
-async def test_a_sweep_that_is_missing_is_found(deposits: DepositGround) -> None:
-    session = await paid(deposits)
+async def test_a_missing_sweep_opens_a_case(deposits: DepositGround) -> None:
+    session = await pay(deposits)
     await deposits.sweep(session)
     await deposits.ground.mine(3)
     height = await deposits.ground.height()
     await deposits.ground.world.rows("UPDATE chain_cursor SET sweep_block = $1", height + 1)
     await deposits.ground.turn()
-    shown = await compare(deposits)
-    assert (shown.run.status, shown.run.opened) == ("differs", 1)
+    details = await compare(deposits)
+    assert (details.run.status, details.run.opened) == ("differs", 1)
     assert await case_subjects(deposits.ground) == [difference(deposits, session, "0", "25.5")]
 
 
-async def test_a_ledger_entry_that_is_off_is_found(deposits: DepositGround) -> None:
-    await paid(deposits)
+async def test_an_incorrect_ledger_entry_opens_a_case(deposits: DepositGround) -> None:
+    await pay(deposits)
     await deposits.ground.world.rows("ALTER TABLE ledger_entry DISABLE TRIGGER USER")
     await deposits.ground.world.rows(
         "UPDATE ledger_entry SET amount = amount - 10^18::numeric WHERE leg = 'payable'"
     )
-    shown = await compare(deposits)
-    assert (shown.run.status, shown.run.opened) == ("differs", 1)
+    details = await compare(deposits)
+    assert (details.run.status, details.run.opened) == ("differs", 1)
     [subject] = await case_subjects(deposits.ground)
     assert ": ledger, 24.5 USDT in the ledger, 25.5 USDT deposited and not swept" in subject
 
 
-async def test_a_run_continues_after_the_last_compared_address(
+async def test_a_run_resumes_after_the_last_compared_address(
     deposits: DepositGround, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deposit_comparison, "BATCH", 2)
     for _ in range(3):
-        await paid(deposits)
+        await pay(deposits)
     async with FaultyNode(deposits.ground.chain.url) as node:
-        read = deposit_comparison.AddressReader.read_batch
+        read_batch = deposit_comparison.AddressReader.read_batch
 
         async def read_once(self: Any, run: Any) -> Any:
             node.faults = Faults(off=run.address_id > 0)
-            return await read(self, run)
+            return await read_batch(self, run)
 
         monkeypatch.setattr(deposit_comparison.AddressReader, "read_batch", read_once)
-        left = await compare(deposits, node)
-        monkeypatch.setattr(deposit_comparison.AddressReader, "read_batch", read)
+        interrupted = await compare(deposits, node)
+        monkeypatch.setattr(deposit_comparison.AddressReader, "read_batch", read_batch)
         node.faults = Faults()
         await deposits.ground.world.rows("UPDATE reconciliation_run SET lease_until = clock()")
-        ended = await compare(deposits, node)
-    assert (left.run.status, ended.run.status) == ("running", "matched")
+        resumed = await compare(deposits, node)
+    assert (interrupted.run.status, resumed.run.status) == ("running", "matched")
     [before], [after] = (
-        [side.lines for side in shown.sums if side.currency == "USDT"] for shown in (left, ended)
+        [side.lines for side in details.sums if side.currency == "USDT"]
+        for details in (interrupted, resumed)
     )
     assert (before, after) == (2, 3)
 
 
-async def test_a_difference_that_only_one_endpoint_shows_is_no_case(
+async def test_a_difference_at_only_one_endpoint_does_not_open_a_case(
     deposits: DepositGround,
 ) -> None:
-    await paid(deposits)
+    await pay(deposits)
     url = deposits.ground.chain.url
-    async with FaultyNode(url) as honest, FaultyNode(url, faults=Faults(empty_calls=True)) as liar:
+    async with (
+        FaultyNode(url) as honest,
+        FaultyNode(url, faults=Faults(empty_calls=True)) as faulty,
+    ):
         honest.faults = Faults(off=True)
-        assert (await compare(deposits, honest, liar)).run.status == "running"
+        assert (await compare(deposits, honest, faulty)).run.status == "running"
         honest.faults = Faults()
         await deposits.ground.world.rows("UPDATE reconciliation_run SET lease_until = clock()")
-        assert (await compare(deposits, honest, liar)).run.status == "matched"
+        assert (await compare(deposits, honest, faulty)).run.status == "matched"
     assert await case_subjects(deposits.ground) == []

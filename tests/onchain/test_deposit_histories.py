@@ -132,7 +132,7 @@ async def must_be_paid(deposits: DepositGround, payment: Payment) -> bool:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(_STEPS, min_size=1, max_size=12))
-async def test_every_unit_is_captured_once_or_in_a_case(
+async def test_every_unit_is_captured_once_and_credited_or_in_a_case(
     deposits: DepositGround, steps: list[Step]
 ) -> None:
     payment, session = await deposits.bill(expires_in_s=TTL_S)

@@ -52,9 +52,9 @@ async def limited(world: World, chain_url: str) -> AsyncIterator[Limited]:
         "query exceeds the maximum of 3 addresses or topics per search position",
         "limit exceeded",
     ],
-    ids=["geth", "erigon", "another provider"],
+    ids=["geth", "erigon", "other provider"],
 )
-async def test_searches_fit_the_endpoints_limits(limited: Limited, text: str) -> None:
+async def test_searches_respect_the_limits_of_the_endpoint(limited: Limited, text: str) -> None:
     deposits, node = limited
     bills = [await deposits.bill() for _ in range(8)]
     await deposits.ground.turn()
@@ -72,25 +72,27 @@ async def test_searches_fit_the_endpoints_limits(limited: Limited, text: str) ->
     assert node.done["refused"] > 0
 
 
-async def test_a_pending_transfer_beyond_the_endpoints_range_is_seen(limited: Limited) -> None:
+async def test_a_pending_transfer_beyond_the_range_of_the_endpoint_is_detected(
+    limited: Limited,
+) -> None:
     deposits, node = limited
     _, session = await deposits.bill()
     await deposits.ground.final()
     node.faults = Faults(range_max=1)
     await deposits.ground.mine(1)
-    await deposits.transfer(session)  # in the second block after the final ones
+    await deposits.transfer(session)  # in the second block after the final blocks
     await deposits.ground.turn()
     rows = await deposits.ground.world.rows("SELECT gone_at FROM chain_sighting")
     assert [row["gone_at"] for row in rows] == [None]
 
 
-async def test_a_second_look_in_many_small_searches_lets_polls_run_in_between(
+async def test_polls_continue_during_a_recheck_with_many_small_searches(
     limited: Limited,
 ) -> None:
     deposits, node = limited
     ground = deposits.ground
-    omitted, omitted_session = await deposits.bill()
-    paid, paid_session = await deposits.bill()
+    omitted_payment, omitted_session = await deposits.bill()
+    second_payment, second_session = await deposits.bill()
     await ground.final(150)
     node.faults = Faults(drop_logs=1.0)
     await deposits.transfer(omitted_session)
@@ -102,13 +104,13 @@ async def test_a_second_look_in_many_small_searches_lets_polls_run_in_between(
     before = node.asked["eth_getLogs"]
     await ground.turn()
     assert 0 < node.asked["eth_getLogs"] - before < 100
-    await deposits.transfer(paid_session)
+    await deposits.transfer(second_session)
     await ground.final()
-    assert await ground.status(paid) == "PAID"
-    assert await ground.status(omitted) == "PROCESSING"
+    assert await ground.status(second_payment) == "PAID"
+    assert await ground.status(omitted_payment) == "PROCESSING"
 
     passes = 0
-    while await ground.status(omitted) != "PAID":
+    while await ground.status(omitted_payment) != "PAID":
         passes += 1
         assert passes < 20
         await ground.turn()
@@ -127,7 +129,7 @@ async def test_ten_thousand_addresses_take_twenty_searches_per_poll(limited: Lim
     await deposits.ground.final()
     before = node.asked["eth_getLogs"]
     await deposits.ground.final()
-    alone = node.asked["eth_getLogs"] - before  # with a single address
+    base_count = node.asked["eth_getLogs"] - before  # with a single address
 
     world = deposits.ground.world
     await world.rows(_SESSIONS, OPEN)
@@ -136,7 +138,7 @@ async def test_ten_thousand_addresses_take_twenty_searches_per_poll(limited: Lim
     assert row["count"] == OPEN
     before = node.asked["eth_getLogs"]
     await deposits.ground.final()
-    assert node.asked["eth_getLogs"] - before == alone - 1 + 20
+    assert node.asked["eth_getLogs"] - before == base_count - 1 + 20
     assert node.done["refused_topics"] == 0
 
     await deposits.transfer(session, TOTAL)

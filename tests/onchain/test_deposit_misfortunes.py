@@ -34,7 +34,7 @@ async def usdt(ethereum: ChainWorld) -> DepositGround:
 
 @pytest.fixture
 async def omitting(world: World, chain_url: str) -> AsyncIterator[tuple[DepositGround, FaultyNode]]:
-    """A factory on a chain that is read through one endpoint."""
+    """A factory on a chain that is read through a single endpoint."""
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(FaultyNode(chain_url))
         ground = await stack.enter_async_context(
@@ -49,7 +49,7 @@ async def states(deposits: DepositGround, session: Session) -> list[str]:
 
 
 async def books(deposits: DepositGround) -> dict[str, int]:
-    """Return the balances of the accounts that are not empty, by kind, as credits minus debits."""
+    """Return the nonzero account balances by kind, as credits minus debits."""
     database = deposits.ground.world.database
     assert await find_differences(database) == []
     balances = await list_balances(database, None, None)
@@ -60,7 +60,7 @@ async def books(deposits: DepositGround) -> dict[str, int]:
     }
 
 
-async def test_a_transfer_that_a_reorganization_removes_does_not_count(
+async def test_a_transfer_removed_by_a_reorg_does_not_count(
     deposits: DepositGround,
 ) -> None:
     ground = deposits.ground
@@ -83,7 +83,9 @@ async def test_a_transfer_that_a_reorganization_removes_does_not_count(
     assert await books(deposits) == {"chain_deposits": -TOTAL, "merchant_payable": TOTAL}
 
 
-async def test_a_fee_that_the_token_takes_is_missing_from_the_payment(usdt: DepositGround) -> None:
+async def test_a_token_fee_leaves_a_deposit_short_unless_the_tolerance_covers_it(
+    usdt: DepositGround,
+) -> None:
     fee = USDT_TOTAL // 100
     await usdt.call_token("set_fee", 100)  # 1 %
     payment, session = await usdt.bill()
@@ -93,10 +95,10 @@ async def test_a_fee_that_the_token_takes_is_missing_from_the_payment(usdt: Depo
     view = await usdt.ground.view(session)
     assert view["remaining"]["amount_smallest_unit"] == str(fee)
     await usdt.ground.world.rows("UPDATE merchant SET deposit_tolerance = 1")
-    other, session = await usdt.bill()
+    second_payment, session = await usdt.bill()
     await usdt.transfer(session, USDT_TOTAL)
     await usdt.ground.final(40)
-    assert await usdt.ground.status(other) == "PAID"
+    assert await usdt.ground.status(second_payment) == "PAID"
 
 
 async def test_a_tolerance_is_rounded_down(usdt: DepositGround) -> None:
@@ -111,7 +113,7 @@ async def test_a_tolerance_is_rounded_down(usdt: DepositGround) -> None:
     assert await usdt.outcome(payment) == ("PAID", None, [])
 
 
-async def test_an_omitted_transfer_is_found_by_the_second_look(
+async def test_an_omitted_transfer_is_found_by_the_recheck(
     omitting: tuple[DepositGround, FaultyNode],
 ) -> None:
     deposits, node = omitting
@@ -130,13 +132,13 @@ async def test_an_omitted_transfer_is_found_by_the_second_look(
     assert await books(deposits) == {"chain_deposits": -TOTAL, "merchant_payable": TOTAL}
 
 
-async def test_a_transfer_in_blocks_that_were_read_while_its_address_was_stored_is_found(
+async def test_a_transfer_in_blocks_read_before_its_address_was_stored_is_found(
     deposits: DepositGround,
 ) -> None:
     payment, session = await deposits.bill()
     await deposits.transfer(session)
     await deposits.ground.mine(5)
-    # A watcher that could not see the address yet has read these blocks.
+    # A watcher has read these blocks before the address was stored.
     await deposits.ground.world.rows(
         "UPDATE chain_cursor SET deposit_block = $1", await deposits.ground.height() - 2
     )
@@ -151,9 +153,9 @@ async def test_addresses_of_a_replaced_factory_stay_payable(deposits: DepositGro
     database = deposits.ground.world.database
     published = (await get_chain_view(database, deposits.ground.slug))["deposits"]
     assert published["factory_address"].lower() == newer.factory
-    shown = await deposits.ground.view(old_session)
-    assert shown["factory_address"].lower() == deposits.factory
-    assert shown["deposit_address"].lower() == deposits.address(old_session)
+    view = await deposits.ground.view(old_session)
+    assert view["factory_address"].lower() == deposits.factory
+    assert view["deposit_address"].lower() == deposits.address(old_session)
     await deposits.transfer(old_session)
     await newer.transfer(session)
     await deposits.ground.final()
@@ -162,7 +164,7 @@ async def test_addresses_of_a_replaced_factory_stay_payable(deposits: DepositGro
     assert await books(deposits)
 
 
-async def test_merchants_hear_of_a_partial_payment_only_when_it_ends(
+async def test_merchants_are_notified_of_a_partial_payment_only_when_it_ends(
     deposits: DepositGround,
 ) -> None:
     world = deposits.ground.world
@@ -177,27 +179,27 @@ async def test_merchants_hear_of_a_partial_payment_only_when_it_ends(
     assert deposits.address(session) not in row["body"].lower()
 
 
-async def test_the_books_have_what_arrived(deposits: DepositGround) -> None:
+async def test_the_books_show_the_received_amounts(deposits: DepositGround) -> None:
     world = deposits.ground.world
     await world.rows("UPDATE merchant SET deposit_tolerance = 1")
     missing = TOTAL // 200
     _, short = await deposits.bill()
     await deposits.transfer(short, TOTAL - missing)
     await deposits.ground.final()
-    arrived = TOTAL - missing
-    assert await books(deposits) == {"chain_deposits": -arrived, "merchant_payable": arrived}
+    received = TOTAL - missing
+    assert await books(deposits) == {"chain_deposits": -received, "merchant_payable": received}
     _, long = await deposits.bill()
     await deposits.transfer(long, TOTAL + HALF)
     await deposits.ground.final()
-    arrived += TOTAL
+    received += TOTAL
     assert await books(deposits) == {
-        "chain_deposits": -arrived - HALF,
-        "merchant_payable": arrived,
+        "chain_deposits": -received - HALF,
+        "merchant_payable": received,
         "suspense": HALF,
     }
     [case] = await world.rows("SELECT id FROM money_case")
     await world.perform(
         ResolveCase(case_id=ids.format_id(ids.CASE, case["id"]), resolution="accept", note="kept")
     )
-    arrived += HALF
-    assert await books(deposits) == {"chain_deposits": -arrived, "merchant_payable": arrived}
+    received += HALF
+    assert await books(deposits) == {"chain_deposits": -received, "merchant_payable": received}

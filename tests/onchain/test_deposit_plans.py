@@ -1,4 +1,4 @@
-"""No statement of a poll reads the deposit addresses or deposits of ended payments."""
+"""A poll does not read the deposit addresses or deposits of ended payments."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.full
 
 ENDED, UNSWEPT = 50_000, 1_000
 _GROWING = {"session", "deposit_address", "chain_receipt"}
-#: Copies of the only session, its address and its deposit, which are swept except for the first.
+#: Copies of the only session, its address and its deposit. Most copies are swept.
 _FILL = """
 CREATE TEMPORARY TABLE copy AS SELECT gen_random_uuid() AS id, n FROM generate_series(1, {ended}) n;
 INSERT INTO session SELECT (jsonb_populate_record(s, jsonb_build_object('id', copy.id))).*
@@ -37,7 +37,7 @@ FROM chain_receipt r, copy;
 
 
 async def _record_poll(ground: ChainWorld) -> set[str]:
-    """Record the statements that read addresses and deposits in every pass."""
+    """Return the statements that read addresses and deposits in every pass."""
     database, chain = ground.world.database, ground.slug
     statements: set[str] = set()
     schedule = RecheckSchedule(timedelta(), timedelta(), timedelta(), timedelta(), 1)
@@ -52,7 +52,7 @@ async def _record_poll(ground: ChainWorld) -> set[str]:
 
 
 async def _find_full_scans(raw: asyncpg.Connection, statements: set[str]) -> list[str]:
-    """List the growing tables that a statement reads completely, or through a whole index."""
+    """List the growing tables that a statement reads completely, directly or through an index."""
     partial = {row[0] for row in await raw.fetch(_PARTIAL)}
     return [
         f"{node['Node Type']} of {node['Relation Name']}: {' '.join(statement.split())}"
@@ -62,7 +62,7 @@ async def _find_full_scans(raw: asyncpg.Connection, statements: set[str]) -> lis
     ]
 
 
-async def test_no_statement_of_a_poll_reads_the_addresses_or_deposits_of_ended_payments(
+async def test_a_poll_does_not_read_addresses_or_deposits_of_ended_payments(
     ground: ChainWorld, raw: asyncpg.Connection
 ) -> None:
     deposits = await add_factory(ground, "USDT")

@@ -1,4 +1,4 @@
-"""A deposit's refund waits for an address that the buyer enters, and never goes to the sender."""
+"""The refund of a deposit waits for an address that the buyer enters; the sender is not used."""
 
 import asyncio
 import re
@@ -25,14 +25,14 @@ from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 
-BUYER, OTHER = (to_checksum_address(bytes(19) + bytes([digit])) for digit in (7, 8))
-WAITS_FOR_ADDRESS, QUEUED, SENT = ("PENDING", "address"), ("PENDING", "queued"), ("PENDING", "sent")
+BUYER, OTHER_ADDRESS = (to_checksum_address(bytes(19) + bytes([digit])) for digit in (7, 8))
+NEEDS_ADDRESS, QUEUED, SENT = ("PENDING", "address"), ("PENDING", "queued"), ("PENDING", "sent")
 NEEDS_APPROVAL, DONE = ("PENDING", "approval"), ("SUCCEEDED", "ended")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A paid deposit, and a refund account with money."""
+    """A paid deposit, and a funded refund account."""
 
     world: RefundWorld
     deposits: DepositGround
@@ -57,13 +57,13 @@ async def test_a_refund_goes_to_the_address_that_the_buyer_enters(stage: Stage) 
     world = stage.world
     refund = await world.ask(stage.payment)
     await world.turn()
-    assert await world.stands(refund) == WAITS_FOR_ADDRESS
+    assert await world.stands(refund) == NEEDS_ADDRESS
     await stage.enter(refund, BUYER)
     assert await world.stands(refund) == QUEUED
     await world.turn()
     assert await world.stands(refund) == SENT
     with pytest.raises(ConflictError):
-        await stage.enter(refund, OTHER)
+        await stage.enter(refund, OTHER_ADDRESS)
     await world.ground.final()
     await world.turn()
     assert await world.stands(refund) == DONE
@@ -71,20 +71,22 @@ async def test_a_refund_goes_to_the_address_that_the_buyer_enters(stage: Stage) 
     assert await world.ground.status(stage.payment) == "REFUNDED"
 
 
-async def test_the_buyer_can_correct_the_address_once_until_it_is_sent(stage: Stage) -> None:
+async def test_the_buyer_can_correct_the_address_once_before_the_refund_is_sent(
+    stage: Stage,
+) -> None:
     refund = await stage.world.ask(stage.payment)
     await stage.enter(refund, BUYER)
-    await stage.enter(refund, OTHER)
+    await stage.enter(refund, OTHER_ADDRESS)
     with pytest.raises(ConflictError):
         await stage.enter(refund, BUYER)
     await stage.world.turn()
-    assert await stage.world.balance("USDT", OTHER) == TOTAL
+    assert await stage.world.balance("USDT", OTHER_ADDRESS) == TOTAL
 
 
-async def test_two_entries_at_the_same_time_are_two_entries(stage: Stage) -> None:
+async def test_only_two_of_three_concurrent_address_entries_are_accepted(stage: Stage) -> None:
     refund = await stage.world.ask(stage.payment)
     results = await asyncio.gather(
-        *(stage.enter(refund, address) for address in (BUYER, OTHER, BUYER)),
+        *(stage.enter(refund, address) for address in (BUYER, OTHER_ADDRESS, BUYER)),
         return_exceptions=True,
     )
     assert sorted(type(result).__name__ for result in results) == [
@@ -94,7 +96,7 @@ async def test_two_entries_at_the_same_time_are_two_entries(stage: Stage) -> Non
     ]
 
 
-async def test_no_address_of_ours_and_no_invalid_address_is_accepted(stage: Stage) -> None:
+async def test_system_addresses_and_invalid_addresses_are_rejected(stage: Stage) -> None:
     refund = await stage.world.ask(stage.payment, "20.00")
     [row] = await stage.world.ground.world.rows("SELECT address FROM deposit_address")
     ground = stage.world.ground
@@ -116,17 +118,17 @@ async def test_no_address_of_ours_and_no_invalid_address_is_accepted(stage: Stag
         if address.startswith("0x") and len(address) == len(BUYER):
             with pytest.raises(BadRequestError):
                 await stage.world.ask(stage.payment, "1.00", destination=address)
-    assert await stage.world.stands(refund) == WAITS_FOR_ADDRESS
+    assert await stage.world.stands(refund) == NEEDS_ADDRESS
 
 
-async def test_a_deposit_is_only_refunded_to_its_sender_if_buyer_and_operator_want_it(
+async def test_a_refund_to_the_sender_requires_the_buyer_and_an_approval(
     stage: Stage,
 ) -> None:
     sender = stage.world.ground.payer
     with pytest.raises(BadRequestError, match="may be an exchange"):
         await stage.world.ask(stage.payment, destination=sender)
-    elsewhere = await stage.world.ask(stage.payment, "1.00", destination=OTHER)
-    assert await stage.world.stands(elsewhere) == NEEDS_APPROVAL
+    supervised = await stage.world.ask(stage.payment, "1.00", destination=OTHER_ADDRESS)
+    assert await stage.world.stands(supervised) == NEEDS_APPROVAL
     refund = await stage.world.ask(stage.payment, "2.00")
     await stage.enter(refund, sender)
     assert await stage.world.stands(refund) == NEEDS_APPROVAL
@@ -142,7 +144,9 @@ async def test_a_deposit_is_only_refunded_to_its_sender_if_buyer_and_operator_wa
         )
 
 
-async def test_no_case_of_a_deposit_is_refunded_without_the_buyers_address(stage: Stage) -> None:
+async def test_a_case_of_a_deposit_is_not_refunded_without_an_address_from_the_buyer(
+    stage: Stage,
+) -> None:
     """Create every kind of case that other payments refund immediately, and resolve it."""
     deposits, world = stage.deposits, stage.world.ground.world
     ground = stage.world.ground
@@ -172,24 +176,24 @@ async def test_no_case_of_a_deposit_is_refunded_without_the_buyers_address(stage
     assert await world.rows("SELECT FROM refund") == []
     for case in await world.rows("SELECT id FROM money_case WHERE status = 'OPEN'"):
         case_id = ids.format_id(ids.CASE, case["id"])
-        refused = ResolveCase(
+        to_sender = ResolveCase(
             case_id=case_id, resolution="refund", note="back", destination=ground.payer
         )
         with pytest.raises(BadRequestError, match="may be an exchange"):
-            await world.perform(refused)
+            await world.perform(to_sender)
         await world.perform(ResolveCase(case_id=case_id, resolution="refund", note="back"))
     rows = await world.rows("SELECT step, destination FROM refund")
     assert {(row["step"], row["destination"]) for row in rows} == {("address", None)}
 
 
-async def test_a_refund_above_the_limit_still_needs_a_second_person(stage: Stage) -> None:
+async def test_a_refund_above_the_limit_needs_approval(stage: Stage) -> None:
     await stage.world.ground.world.rows("UPDATE chain SET refund_approval_above = 1")
     refund = await stage.world.ask(stage.payment)
     await stage.enter(refund, BUYER)
     assert await stage.world.stands(refund) == NEEDS_APPROVAL
 
 
-async def test_a_case_is_refunded_to_the_buyers_address_too(stage: Stage) -> None:
+async def test_a_case_refund_goes_to_the_address_that_the_buyer_enters(stage: Stage) -> None:
     deposits, world = stage.deposits, stage.world
     _, session = await deposits.bill()
     await deposits.transfer(session, TOTAL + 5)
@@ -197,7 +201,7 @@ async def test_a_case_is_refunded_to_the_buyers_address_too(stage: Stage) -> Non
     [case] = await world.ground.world.rows("SELECT id, capture_id FROM money_case")
     async with world.ground.world.database.transaction() as tx:
         refund = await refund_case(tx, case["id"], case["capture_id"], "Ada")
-    assert await world.stands(refund) == WAITS_FOR_ADDRESS
+    assert await world.stands(refund) == NEEDS_ADDRESS
     await stage.enter(refund, BUYER)
     await world.turn()
     await world.ground.final()
@@ -206,7 +210,7 @@ async def test_a_case_is_refunded_to_the_buyers_address_too(stage: Stage) -> Non
     assert await world.balance("USDT", BUYER) == 5
 
 
-async def test_a_buyer_enters_the_address_on_the_page_that_the_checkout_links(
+async def test_the_buyer_enters_the_address_on_a_page_linked_from_the_checkout(
     stage: Stage, api: Api
 ) -> None:
     checkout = f"/c/{stage.payment.checkout_id}"
@@ -214,9 +218,9 @@ async def test_a_buyer_enters_the_address_on_the_page_that_the_checkout_links(
     refund = await stage.world.ask(stage.payment)
     page = (await api.send("GET", checkout)).body.decode()
     [path] = re.findall(r'href="[^"]*(/c/refund/[^"]+)"', page)
-    shown = await api.send("GET", path)
-    assert (shown.status, shown.headers["Cache-Control"]) == (200, "no-store")
-    assert "25.50 USDT" in shown.body.decode().replace("\u00a0", " ").replace("25.5 ", "25.50 ")
+    form = await api.send("GET", path)
+    assert (form.status, form.headers["Cache-Control"]) == (200, "no-store")
+    assert "25.50 USDT" in form.body.decode().replace("\u00a0", " ").replace("25.5 ", "25.50 ")
     for text in ("", "not an address", "0x" + "0" * 40, "<script>"):
         refused = await api.send("POST", path, data={"address": text})
         assert refused.status == 400
@@ -230,7 +234,7 @@ async def test_a_buyer_enters_the_address_on_the_page_that_the_checkout_links(
     assert f'<a href="http://pay.test{path}"' in (await api.send("GET", checkout)).body.decode()
 
 
-async def test_the_page_says_that_the_shop_is_refunding_until_it_has_refunded(
+async def test_the_page_shows_a_refund_in_progress_until_it_succeeds(
     stage: Stage, api: Api
 ) -> None:
     world = stage.world.ground.world
@@ -253,22 +257,22 @@ async def test_the_page_says_that_the_shop_is_refunding_until_it_has_refunded(
     assert "is refunding your payment" not in page
 
 
-async def test_the_language_of_the_checkout_stays_on_the_page_for_the_address(
+async def test_the_refund_address_page_uses_the_language_of_the_checkout(
     stage: Stage, api: Api
 ) -> None:
     await stage.world.ask(stage.payment)
     page = (await api.send("GET", f"/c/{stage.payment.checkout_id}?lang=ja")).body.decode()
     [path] = re.findall(r'href="[^"]*(/c/refund/[^"]+)"', page)
-    shown = (await api.send("GET", path)).body.decode()
-    assert '<html lang="ja"' in shown
-    assert f'action="{path}"' in shown
+    form = (await api.send("GET", path)).body.decode()
+    assert '<html lang="ja"' in form
+    assert f'action="{path}"' in form
     refused = await api.send("POST", path, data={"address": "x"})
     assert (refused.status, '<html lang="ja"' in refused.body.decode()) == (400, True)
     saved = await api.send("POST", path, data={"address": BUYER})
     assert saved.headers["Location"] == path
 
 
-async def test_only_the_refunds_own_link_opens_its_page(stage: Stage, api: Api) -> None:
+async def test_a_refund_page_opens_only_with_its_own_link(stage: Stage, api: Api) -> None:
     refund = await stage.world.ask(stage.payment)
     links = stage.world.ground.world.service.refund_address_links
     code = links.create_code(refund.id)
@@ -288,22 +292,24 @@ async def test_neither_the_link_nor_the_address_is_logged(
     failed = await api.send("POST", path, data={"address": BUYER})
     await stage.world.ground.world.rows("ALTER TABLE away RENAME TO deposit_address")
     assert failed.status >= 500
-    for address in ("nothing", BUYER, OTHER, BUYER):
+    for address in ("nothing", BUYER, OTHER_ADDRESS, BUYER):
         await api.send("POST", path, data={"address": address})
     await stage.world.turn()
     await stage.world.ground.final()
-    written = "".join(capfd.readouterr())
-    assert written  # the failure was logged
-    for secret in (code, code[-20:], BUYER, BUYER.lower(), OTHER.lower()[2:]):
-        assert secret not in written
+    output = "".join(capfd.readouterr())
+    assert output  # the failure was logged
+    for secret in (code, code[-20:], BUYER, BUYER.lower(), OTHER_ADDRESS.lower()[2:]):
+        assert secret not in output
 
 
-async def test_guesses_of_links_are_limited_as_pages_are(stage: Stage, settings: Settings) -> None:
-    few = {"checkout_per_address_per_s": 1, "checkout_per_address_burst": 3}
-    behind = settings.model_copy(update=few | {"edge_trusted_proxies": "127.0.0.1"})
+async def test_requests_with_guessed_links_are_rate_limited(
+    stage: Stage, settings: Settings
+) -> None:
+    limits = {"checkout_per_address_per_s": 1, "checkout_per_address_burst": 3}
+    limited_settings = settings.model_copy(update=limits | {"edge_trusted_proxies": "127.0.0.1"})
     headers = {"X-Forwarded-For": "192.0.2.7"}
-    async with serving_api(behind, stage.world.ground.world) as api:
+    async with serving_api(limited_settings, stage.world.ground.world) as api:
         path = f"/c/refund/{'A' * 44}"
-        guesses = [(await api.send("GET", path, headers=headers)).status for _ in range(50)]
-    assert guesses[0] == 404
-    assert 429 in guesses
+        statuses = [(await api.send("GET", path, headers=headers)).status for _ in range(50)]
+    assert statuses[0] == 404
+    assert 429 in statuses

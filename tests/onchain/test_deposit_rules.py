@@ -1,4 +1,4 @@
-"""The payments from transfers to a deposit address, for all small cases and random cases."""
+"""The captures of transfers to a deposit address, in a table and for random transfers."""
 
 import itertools
 from collections import Counter
@@ -46,7 +46,7 @@ def evidence(*deposits: FinalDeposit, **changes: Any) -> DepositEvidence:
     return DepositEvidence(**(fields | changes))
 
 
-def money(facts: DepositEvidence) -> list[tuple[str, int, str]]:
+def list_captures(facts: DepositEvidence) -> list[tuple[str, int, str]]:
     """List the captures with the core's decision, the amount and the token."""
     captures = [item.report.capture for item in decide_captures(facts)]
     return [
@@ -99,13 +99,13 @@ READ = {"read_until": AFTER, "now": AFTER}
         (evidence(deposit(1, 99), read_until=None, now=AFTER), []),
     ],
 )
-def test_captures_follow_the_table(
+def test_captures_follow_the_decision_table(
     facts: DepositEvidence, captures: list[tuple[str, int, str]]
 ) -> None:
-    assert money(facts) == captures
+    assert list_captures(facts) == captures
 
 
-def test_a_session_ends_only_when_its_deadline_is_final_and_no_deposit_awaits_a_capture() -> None:
+def test_a_session_ends_only_after_a_final_deadline_without_uncaptured_deposits() -> None:
     times = (None, BEFORE, DEADLINE, AFTER)
     flags = (False, True)
     for read_until, now, pending, unproven, gone, current, paid in itertools.product(
@@ -140,16 +140,16 @@ def test_a_session_ends_only_when_its_deadline_is_final_and_no_deposit_awaits_a_
     tolerance=st.integers(0, 10),
     surplus_min=st.integers(1, 20),
 )
-def test_every_deposit_is_captured_once_and_to_the_last_unit(
+def test_every_deposit_is_captured_once_and_in_full(
     amounts: list[tuple[int, str, datetime]], tolerance: int, surplus_min: int
 ) -> None:
     deposits = [deposit(number, *item) for number, item in enumerate(amounts)]
     captured: Counter[str] = Counter()
     references: list[str] = []
-    is_current, left = True, deposits
+    is_current, remaining = True, deposits
     while True:
         facts = evidence(
-            *left, is_current=is_current, tolerance=tolerance, surplus_min=surplus_min, **READ
+            *remaining, is_current=is_current, tolerance=tolerance, surplus_min=surplus_min, **READ
         )
         captures = decide_captures(facts)
         if not captures and not is_current:
@@ -160,9 +160,9 @@ def test_every_deposit_is_captured_once_and_to_the_last_unit(
             captured[capture.currency] += capture.amount_minor
             references.append(capture.reference)
         used = {number for item in captures for number in item.deposit_ids}
-        left = [item for item in left if item.id not in used]
+        remaining = [item for item in remaining if item.id not in used]
         is_current = False  # a capture at the deadline ends the payment, and so does its expiry
-    assert left == []
+    assert remaining == []
     assert len(set(references)) == len(references)
     for currency in ("USDT", "USDC"):
         total = sum(amount for amount, token, _ in amounts if token == currency)

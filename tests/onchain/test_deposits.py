@@ -33,7 +33,9 @@ async def two_tokens(ethereum: ChainWorld) -> DepositGround:
     return await add_factory(ethereum, "USDT", "USDC")
 
 
-async def test_an_address_is_the_one_that_the_factory_derives(deposits: DepositGround) -> None:
+async def test_a_deposit_address_matches_the_address_derived_by_the_factory(
+    deposits: DepositGround,
+) -> None:
     _, session = await deposits.bill()
     call = {
         "to": deposits.factory,
@@ -75,7 +77,7 @@ async def test_a_payment_is_paid_when_final_transfers_reach_its_amount(
     assert await captures(deposits) == [Money(True, "USDT", TOTAL)]
 
 
-async def test_a_shortfall_within_the_merchants_tolerance_pays(deposits: DepositGround) -> None:
+async def test_a_shortfall_within_the_tolerance_is_accepted(deposits: DepositGround) -> None:
     merchant_id = deposits.ground.world.merchant_id
     await deposits.ground.world.perform(
         SetDepositTolerance(merchant_id=merchant_id, percent=Decimal("0.5"))
@@ -90,7 +92,7 @@ async def test_a_shortfall_within_the_merchants_tolerance_pays(deposits: Deposit
     assert await captures(deposits) == [Money(True, "USDT", TOTAL - TOTAL // 200)]
 
 
-async def test_a_surplus_is_a_case_of_its_own(deposits: DepositGround) -> None:
+async def test_a_surplus_opens_a_separate_case(deposits: DepositGround) -> None:
     payment, session = await deposits.bill()
     await deposits.transfer(session, HALF)
     await deposits.transfer(session, TOTAL)
@@ -101,7 +103,7 @@ async def test_a_surplus_is_a_case_of_its_own(deposits: DepositGround) -> None:
     assert (case.chain, len(case.tx_hash or "")) == (deposits.ground.slug, 66)
 
 
-async def test_a_surplus_below_the_minimum_stays_with_the_payment(
+async def test_a_surplus_below_the_minimum_is_credited_to_the_payment(
     deposits: DepositGround,
 ) -> None:
     slug = deposits.ground.slug
@@ -115,7 +117,7 @@ async def test_a_surplus_below_the_minimum_stays_with_the_payment(
     assert await captures(deposits) == [Money(True, "USDT", TOTAL + 999)]
 
 
-async def test_too_little_at_the_deadline_fails_with_one_case_for_all_of_it(
+async def test_an_underpaid_payment_fails_at_the_deadline_with_a_single_case(
     deposits: DepositGround,
 ) -> None:
     payment, session = await deposits.bill()
@@ -132,7 +134,9 @@ async def test_too_little_at_the_deadline_fails_with_one_case_for_all_of_it(
     assert await captures(deposits) == [Money(False, "USDT", 12)]
 
 
-async def test_another_listed_token_fails_at_the_deadline(two_tokens: DepositGround) -> None:
+async def test_a_payment_in_a_different_listed_token_fails_at_the_deadline(
+    two_tokens: DepositGround,
+) -> None:
     payment, session = await two_tokens.bill("USDC")
     await two_tokens.transfer(session, 25_500_000, "USDT")
     await two_tokens.ground.final(40)
@@ -142,7 +146,7 @@ async def test_another_listed_token_fails_at_the_deadline(two_tokens: DepositGro
     assert await captures(two_tokens) == [Money(False, "USDT", 25_500_000)]
 
 
-async def test_nothing_expires(deposits: DepositGround) -> None:
+async def test_a_payment_without_transfers_expires(deposits: DepositGround) -> None:
     payment, _ = await deposits.bill()
     await deposits.ground.turn()
     await deposits.expire(payment)
@@ -159,7 +163,7 @@ async def test_a_transfer_that_never_becomes_final_times_out(deposits: DepositGr
     assert await deposits.outcome(payment) == ("FAILED", "ONCHAIN_TIMEOUT", [])
 
 
-async def test_a_transfer_after_the_deadline_by_its_blocks_time_is_late(
+async def test_a_transfer_mined_after_the_deadline_is_late(
     deposits: DepositGround,
 ) -> None:
     payment, session = await deposits.bill()
@@ -171,7 +175,7 @@ async def test_a_transfer_after_the_deadline_by_its_blocks_time_is_late(
     assert await captures(deposits) == [Money(False, "USDT", TOTAL)]
 
 
-async def test_a_transfer_long_after_the_end_is_found_within_an_hour(
+async def test_a_transfer_long_after_the_end_of_a_payment_is_found_within_an_hour(
     deposits: DepositGround,
 ) -> None:
     payment, session = await deposits.bill()
@@ -188,7 +192,7 @@ async def test_a_transfer_long_after_the_end_is_found_within_an_hour(
     assert await captures(deposits) == [Money(True, "USDT", TOTAL), Money(False, "USDT", 7)]
 
 
-async def test_money_for_a_replaced_method_or_a_paid_payment_is_a_case(
+async def test_a_deposit_for_a_replaced_method_opens_a_case(
     deposits: DepositGround,
 ) -> None:
     payment, first = await deposits.bill()
@@ -201,7 +205,7 @@ async def test_money_for_a_replaced_method_or_a_paid_payment_is_a_case(
     assert await deposits.outcome(payment) == ("PAID", None, ["ORPHAN_CAPTURE"])
 
 
-async def test_the_method_cannot_change_while_a_transfer_is_pending(
+async def test_the_method_cannot_be_changed_while_a_transfer_is_pending(
     deposits: DepositGround,
 ) -> None:
     payment, session = await deposits.bill()
@@ -212,7 +216,7 @@ async def test_the_method_cannot_change_while_a_transfer_is_pending(
     assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
 
 
-async def test_unlisted_tokens_and_transfers_of_nothing_are_ignored(
+async def test_unlisted_tokens_and_zero_transfers_are_ignored(
     two_tokens: DepositGround,
 ) -> None:
     payment, session = await two_tokens.bill()
@@ -226,7 +230,7 @@ async def test_unlisted_tokens_and_transfers_of_nothing_are_ignored(
     assert await two_tokens.ground.world.rows("SELECT FROM chain_receipt") == []
 
 
-async def test_a_sessions_view_shows_the_address_and_what_is_still_to_be_sent(
+async def test_the_session_view_shows_the_address_and_the_remaining_amount(
     deposits: DepositGround,
 ) -> None:
     _, session = await deposits.bill()
@@ -253,7 +257,7 @@ async def test_a_sessions_view_shows_the_address_and_what_is_still_to_be_sent(
     assert [item["state"] for item in view["transactions"]] == ["final", "sighted"]
 
 
-async def test_a_transfer_that_is_final_when_first_seen_wakes_the_checkouts_streams(
+async def test_a_transfer_that_is_final_when_first_seen_changes_the_checkout_marker(
     deposits: DepositGround,
 ) -> None:
     payment, session = await deposits.bill()
@@ -265,7 +269,9 @@ async def test_a_transfer_that_is_final_when_first_seen_wakes_the_checkouts_stre
     assert await get_change_markers(database, [payment.id]) != before
 
 
-async def test_a_chain_publishes_what_recomputes_an_address(deposits: DepositGround) -> None:
+async def test_a_chain_publishes_the_data_needed_to_recompute_an_address(
+    deposits: DepositGround,
+) -> None:
     _, session = await deposits.bill()
     chain = await get_chain_view(deposits.ground.world.database, deposits.ground.slug)
     published = chain["deposits"]
@@ -277,7 +283,7 @@ async def test_a_chain_publishes_what_recomputes_an_address(deposits: DepositGro
     assert f"0x{address.hex()}" == deposits.address(session)
 
 
-async def test_no_refund_of_a_deposit_is_automatic_or_goes_to_its_sender(
+async def test_deposits_are_not_refunded_automatically_or_to_their_sender(
     deposits: DepositGround,
 ) -> None:
     world = deposits.ground.world

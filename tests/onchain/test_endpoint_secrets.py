@@ -23,25 +23,32 @@ from tests.support.world import Api, World, free_port
 
 pytestmark = pytest.mark.full
 
-_PLANTED = "planted-key"
-_FAILING = ("native", "ethereum")
-# Nobody listens at the first; the second is no address, and its chain is not watched.
-_NOBODY, _NONSENSE = f"http://me:{_PLANTED}@127.0.0.1:1/{_PLANTED}", f"ws://{_PLANTED}/{_PLANTED}"
+_SECRET = "planted-key"
+_FAILING_CHAINS = ("native", "ethereum")
+# The first URL is unreachable; the second is invalid, so its chain is not watched.
+_UNREACHABLE_URL, _INVALID_URL = (
+    f"http://me:{_SECRET}@127.0.0.1:1/{_SECRET}",
+    f"ws://{_SECRET}/{_SECRET}",
+)
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    planted = {"rpc_native": _NOBODY, "rpc_bsc": _NONSENSE, "rpc_ethereum": f"{_NOBODY}, {_NOBODY}"}
-    planted |= {"signer_native": _NOBODY, "signer_bsc": _NONSENSE}
+    urls = {
+        "rpc_native": _UNREACHABLE_URL,
+        "rpc_bsc": _INVALID_URL,
+        "rpc_ethereum": f"{_UNREACHABLE_URL}, {_UNREACHABLE_URL}",
+    }
+    urls |= {"signer_native": _UNREACHABLE_URL, "signer_bsc": _INVALID_URL}
     return Settings.model_validate(
         settings.model_dump()
         | {"pepper": settings.pepper, "keyring": settings.keyring}
-        | {"database_url": settings.database_url, "chain_watched_s": 60, **planted}
+        | {"database_url": settings.database_url, "chain_watched_s": 60, **urls}
     )
 
 
 class _Worker:
-    """`payintent worker` as operators run it, and its output."""
+    """`payintent worker`, run as a process, and its output."""
 
     def __init__(self, settings: Settings) -> None:
         self.metrics_port = free_port()
@@ -70,8 +77,8 @@ class _Worker:
 
     async def stop(self) -> str:
         self.process.terminate()
-        written, _ = await self.process.communicate()
-        return written.decode()
+        output, _ = await self.process.communicate()
+        return output.decode()
 
 
 @pytest.fixture
@@ -82,39 +89,39 @@ async def worker(settings: Settings) -> AsyncIterator[_Worker]:
         await worker.stop()
 
 
-async def test_no_address_of_an_endpoint_is_ever_told(
+async def test_endpoint_urls_never_appear_in_responses_metrics_or_logs(
     api: Api, operator: Api, world: World, worker: _Worker, settings: Settings
 ) -> None:
     await world.perform(SetChain(chain="native", finality="confirmations", confirmations=2))
-    refused = [await _refusal_of_a_contract(world, chain) for chain in settings.endpoints]
+    refusals = [await _add_contract_and_fail(world, chain) for chain in settings.endpoints]
     methods = await offer_tokens(_without_endpoints(world))
     for chain in ("bsc", "ethereum"):
         await offer_tokens(_without_endpoints(world), chain)
     _, session = await bill(world, methods["NATIVED"])
     await worker.start()
-    async with Api(f"http://127.0.0.1:{worker.metrics_port}", world) as told:
-        metrics = await _until_it_failed(told)
+    async with Api(f"http://127.0.0.1:{worker.metrics_port}", world) as metrics_api:
+        metrics = await _wait_for_failures(metrics_api)
     token = operator.bearer(await world.operator_token())
-    answers = [
+    responses = [
         await operator.send("GET", path, headers=token)
         for path in ("/metrics", "/operator/chain/list", "/operator/audit/list")
     ]
-    answers += [
+    responses += [
         await api.send("GET", path)
         for path in ("/v1/chains/native", "/v1/chains/bsc", session_path(session), "/readyz")
     ]
-    assert {one.status for one in answers} == {200}
-    written = await worker.stop()
-    print(written)
-    events = {json.loads(line)["event"] for line in written.splitlines()}
+    assert {response.status for response in responses} == {200}
+    output = await worker.stop()
+    print(output)
+    events = {json.loads(line)["event"] for line in output.splitlines()}
     assert {"chain_away", "chain_not_watched", "chain_signer_unusable"} <= events
-    said = [written, metrics, *refused, *(one.body.decode() for one in answers)]
-    said += [str(to_json_value(await world.perform(ListChains()))), repr(settings), str(settings)]
-    assert [one for one in said if _PLANTED in one or "127.0.0.1:1/" in one] == []
+    texts = [output, metrics, *refusals, *(response.body.decode() for response in responses)]
+    texts += [str(to_json_value(await world.perform(ListChains()))), repr(settings), str(settings)]
+    assert [text for text in texts if _SECRET in text or "127.0.0.1:1/" in text] == []
 
 
-async def _refusal_of_a_contract(world: World, chain: str) -> str:
-    """Try to add a contract whose code no endpoint returns; return the error with its causes."""
+async def _add_contract_and_fail(world: World, chain: str) -> str:
+    """Add a contract through failing endpoints; return the error with its causes."""
     with pytest.raises(RefusedError) as refused:
         await offer_tokens(world, chain)
     assert f"{chain}-1" in refused.value.message
@@ -122,21 +129,23 @@ async def _refusal_of_a_contract(world: World, chain: str) -> str:
 
 
 def _without_endpoints(world: World) -> World:
-    """Return the sandbox as a process without endpoints sees it, which compares no code."""
-    nowhere = {f"rpc_{chain}": SecretStr("") for chain in world.service.settings.endpoints}
-    settings = world.service.settings.model_copy(update=nowhere)
+    """Return a world without endpoints, which does not compare the code of contracts."""
+    no_urls = {f"rpc_{chain}": SecretStr("") for chain in world.service.settings.endpoints}
+    settings = world.service.settings.model_copy(update=no_urls)
     return replace(world, service=replace(world.service, settings=settings))
 
 
-async def _until_it_failed(told: Api) -> str:
+async def _wait_for_failures(api: Api) -> str:
     """Wait until reading two chains has failed."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                metrics = (await told.send("GET", "/metrics")).body.decode()
+                metrics = (await api.send("GET", "/metrics")).body.decode()
             except OSError:
                 metrics = ""
-            wanted = [f'payintent_chain_failures_total{{chain="{one}"}}' for one in _FAILING]
-            if all(one in metrics for one in wanted):
+            samples = [
+                f'payintent_chain_failures_total{{chain="{one}"}}' for one in _FAILING_CHAINS
+            ]
+            if all(sample in metrics for sample in samples):
                 return metrics
             await asyncio.sleep(0.05)

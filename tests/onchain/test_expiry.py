@@ -1,4 +1,4 @@
-"""The end of an on-chain payment at its deadline: each row of the table, on a real chain."""
+"""The end of an on-chain payment at its deadline, on a real chain."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -19,13 +19,13 @@ TTL_S = 1800
 DAY_S = 24 * 3600
 
 
-async def test_nothing_seen_expires_when_final_blocks_are_past_the_time(
+async def test_an_unpaid_payment_expires_when_a_final_block_passes_the_deadline(
     ground: ChainWorld,
 ) -> None:
     payment, _ = await ground.bill("USDT")
     await ground.pass_time(TTL_S + 2)
     await ground.turn()
-    assert await ground.status(payment) == "PROCESSING"  # the one endpoint is no proof
+    assert await ground.status(payment) == "PROCESSING"  # a single endpoint proves nothing
     await ground.final()
     assert await ground.status(payment) == "EXPIRED"
     assert await ground.world.events(payment) == ["payment.expired"]
@@ -35,22 +35,24 @@ async def test_nothing_seen_expires_when_final_blocks_are_past_the_time(
 async def witnessed(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
     """A chain that is read through two endpoints."""
     async with (
-        FaultyNode(chain_url) as one,
-        FaultyNode(chain_url) as other,
-        chain_world(world, chain_url, endpoints=[one.url, other.url]) as ground,
+        FaultyNode(chain_url) as first,
+        FaultyNode(chain_url) as second,
+        chain_world(world, chain_url, endpoints=[first.url, second.url]) as ground,
     ):
         await ground.allow()
         yield ground
 
 
-async def test_nothing_seen_by_two_endpoints_expires_at_once(witnessed: ChainWorld) -> None:
+async def test_an_unpaid_payment_expires_immediately_if_two_endpoints_agree(
+    witnessed: ChainWorld,
+) -> None:
     payment, _ = await witnessed.bill("USDT")
     await witnessed.pass_time(TTL_S + 2)
     await witnessed.turn()
     assert await witnessed.status(payment) == "EXPIRED"
 
 
-async def test_two_endpoints_do_not_hurry_a_payment_that_has_left_a_trace(
+async def test_a_payment_with_a_posted_hash_does_not_expire_before_finality(
     witnessed: ChainWorld,
 ) -> None:
     payment, session = await witnessed.bill("USDT")
@@ -62,7 +64,7 @@ async def test_two_endpoints_do_not_hurry_a_payment_that_has_left_a_trace(
     assert await witnessed.reason(payment) == "ONCHAIN_TIMEOUT"
 
 
-async def test_what_was_seen_in_time_waits_for_finality_and_is_paid(
+async def test_a_payment_sighted_in_time_waits_for_finality_and_is_paid(
     ground: ChainWorld, api: Api
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -71,8 +73,8 @@ async def test_what_was_seen_in_time_waits_for_finality_and_is_paid(
     await ground.move_clock(TTL_S + 1)
     await ground.turn()
     await ground.decide()
-    told = await api.get(ids.format_id(ids.PAYMENT, payment.id))
-    assert told.json["status"] == "PROCESSING"
+    response = await api.get(ids.format_id(ids.PAYMENT, payment.id))
+    assert response.json["status"] == "PROCESSING"
     with pytest.raises(RefusedError, match="expired"):
         await ground.world.select(payment, ground.world.card)
     assert not (await ground.view(session))["payable"]
@@ -81,7 +83,7 @@ async def test_what_was_seen_in_time_waits_for_finality_and_is_paid(
     assert await ground.world.events(payment) == ["payment.completed"]
 
 
-async def test_what_was_seen_and_is_gone_for_good_is_a_timeout(ground: ChainWorld) -> None:
+async def test_a_sighted_payment_that_disappears_fails_with_a_timeout(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.turn()
     await ground.pay(session)
@@ -99,7 +101,7 @@ async def test_what_was_seen_and_is_gone_for_good_is_a_timeout(ground: ChainWorl
     assert await ground.world.events(payment) == ["payment.failed"]
 
 
-async def test_what_is_gone_and_comes_back_is_paid(ground: ChainWorld) -> None:
+async def test_a_payment_that_disappears_and_reappears_is_paid(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.turn()
     await ground.pay(session)
@@ -114,7 +116,7 @@ async def test_what_is_gone_and_comes_back_is_paid(ground: ChainWorld) -> None:
     assert await ground.dispositions() == ["credited"]
 
 
-async def test_a_hash_that_is_never_mined_is_a_timeout(ground: ChainWorld) -> None:
+async def test_a_posted_hash_that_is_never_mined_fails_with_a_timeout(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.post(session, "0x" + 64 * "7")
     await ground.turn()
@@ -130,7 +132,7 @@ async def test_a_hash_that_is_never_mined_is_a_timeout(ground: ChainWorld) -> No
 @pytest.mark.parametrize(
     ("token", "reason"), [("USDT", "AMOUNT_MISMATCH"), ("NATIVED", "TOKEN_MISMATCH")]
 )
-async def test_mismatches_alone_fail_when_the_time_is_over(
+async def test_a_payment_with_only_mismatches_fails_at_the_deadline(
     ground: ChainWorld, token: str, reason: str
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -145,23 +147,23 @@ async def test_mismatches_alone_fail_when_the_time_is_over(
     assert await ground.cases() == [reason]
 
 
-async def test_an_outage_over_the_time_is_waited_for_and_what_was_paid_meanwhile_counts(
+async def test_a_payment_made_during_an_outage_counts_when_the_outage_ends(
     ground: ChainWorld,
 ) -> None:
-    paid, session = await ground.bill("USDT")
+    payment, session = await ground.bill("USDT")
     unpaid, _ = await ground.bill("USDT")
     await ground.turn()
-    await ground.pay(session)  # nobody looks
+    await ground.pay(session)  # the watcher does not run
     await ground.move_clock(TTL_S + 7200)
     await ground.decide()
-    assert await ground.status(paid) == await ground.status(unpaid) == "PROCESSING"
+    assert await ground.status(payment) == await ground.status(unpaid) == "PROCESSING"
     await ground.keep_time()
     await ground.final()
-    assert await ground.status(paid) == "PAID"
+    assert await ground.status(payment) == "PAID"
     assert await ground.status(unpaid) == "EXPIRED"
 
 
-async def test_nothing_ends_without_a_block_having_been_read(ground: ChainWorld) -> None:
+async def test_a_payment_does_not_end_until_a_new_block_is_read(ground: ChainWorld) -> None:
     payment, _ = await ground.bill("USDT")
     await ground.turn()
     for passed_s in (TTL_S + 1, DAY_S, 9 * DAY_S):
@@ -174,7 +176,7 @@ async def test_nothing_ends_without_a_block_having_been_read(ground: ChainWorld)
     assert await ground.status(payment) == "EXPIRED"
 
 
-async def test_a_chain_is_watched_from_a_look_on_and_not_while_its_head_is_old(
+async def test_a_chain_is_watched_after_a_poll_unless_its_head_is_old(
     ground: ChainWorld,
 ) -> None:
     service = ground.world.service
@@ -196,7 +198,7 @@ async def test_a_chain_is_watched_from_a_look_on_and_not_while_its_head_is_old(
     assert (await ground.cursor()).watched
 
 
-async def test_a_payment_that_never_becomes_final_alarms_and_after_a_day_is_a_case(
+async def test_a_payment_without_finality_raises_an_alarm_and_a_case_after_a_day(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -219,8 +221,8 @@ async def test_a_payment_that_never_becomes_final_alarms_and_after_a_day_is_a_ca
     assert waiting._value.get() == 0
 
 
-async def seen_past_its_time(ground: ChainWorld) -> Payment:
-    """Let a payment be seen, and mine more blocks without making it final."""
+async def pay_without_finality(ground: ChainWorld) -> Payment:
+    """Sight a payment, and pass its deadline without making the payment final."""
     payment, session = await ground.bill("USDT")
     await ground.pay(session)
     await ground.turn()
@@ -230,10 +232,10 @@ async def seen_past_its_time(ground: ChainWorld) -> Payment:
     return payment
 
 
-async def test_finality_that_a_watched_chain_never_reaches_is_waited_for_a_day(
+async def test_a_payment_without_finality_on_a_watched_chain_expires_after_a_day(
     witnessed: ChainWorld,
 ) -> None:
-    payment = await seen_past_its_time(witnessed)
+    payment = await pay_without_finality(witnessed)
     await witnessed.move_clock(DAY_S)
     await witnessed.turn()
     await witnessed.move_clock(60)
@@ -246,10 +248,10 @@ async def test_finality_that_a_watched_chain_never_reaches_is_waited_for_a_day(
     assert "LATE_PAYMENT" in await witnessed.cases()
 
 
-async def test_nothing_expires_by_the_wait_while_nobody_watches_the_chain(
+async def test_a_payment_does_not_expire_while_its_chain_is_unwatched(
     witnessed: ChainWorld,
 ) -> None:
-    payment = await seen_past_its_time(witnessed)
+    payment = await pay_without_finality(witnessed)
     await witnessed.world.rows("UPDATE chain_cursor SET watched_until = clock()")
     await witnessed.move_clock(9 * DAY_S)
     for _ in range(3):
@@ -260,7 +262,7 @@ async def test_nothing_expires_by_the_wait_while_nobody_watches_the_chain(
     assert await witnessed.status(payment) == "PAID"
 
 
-async def test_a_replaced_session_ends_when_nothing_can_come_of_it_any_more(
+async def test_a_replaced_session_ends_when_its_deadline_is_final(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -269,7 +271,7 @@ async def test_a_replaced_session_ends_when_nothing_can_come_of_it_any_more(
     await ground.turn()
     assert (await ground.world.session(session.id))["life"] == "closing"
     before = (await ground.world.session(session.id))["inquire_at"]
-    await ground.turn()  # it is not asked about at every look
+    await ground.turn()  # the inquiry does not run in every poll
     assert (await ground.world.session(session.id))["inquire_at"] == before
     await ground.pass_time(TTL_S + 2)
     await ground.final()

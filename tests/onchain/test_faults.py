@@ -1,4 +1,4 @@
-"""The watcher with faulty endpoints: nothing is lost or invented."""
+"""The watcher with faulty endpoints: payments are neither lost nor invented."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,7 +25,7 @@ HONEST = Faults()
 
 
 @asynccontextmanager
-async def behind(world: World, urls: list[str]) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
+async def read_through(world: World, urls: list[str]) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
     async with AsyncExitStack() as stack:
         nodes = [
             await stack.enter_async_context(FaultyNode(url, seed=seed))
@@ -41,26 +41,26 @@ async def behind(world: World, urls: list[str]) -> AsyncIterator[tuple[ChainWorl
 @pytest.fixture
 async def alone(world: World, chain_url: str) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
     """A single endpoint."""
-    async with behind(world, [chain_url]) as found:
-        yield found
+    async with read_through(world, [chain_url]) as ground_and_nodes:
+        yield ground_and_nodes
 
 
 @pytest.fixture
 async def pair(world: World, chain_url: str) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
     """Two endpoints of the same chain."""
-    async with behind(world, [chain_url] * 2) as found:
-        yield found
+    async with read_through(world, [chain_url] * 2) as ground_and_nodes:
+        yield ground_and_nodes
 
 
 @pytest.fixture
-def other_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """Another chain with the same network id."""
+def foreign_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
+    """The URL of a second chain with the same network id."""
     chain = Anvil(612_055, log=tmp_path / "other.log", binary=anvil)
     yield chain.start()
     chain.stop()
 
 
-async def try_to_look(ground: ChainWorld, times: int = 1) -> None:
+async def try_to_poll(ground: ChainWorld, times: int = 1) -> None:
     """Run the watcher, even if the chain is unreachable."""
     for _ in range(times):
         try:
@@ -69,29 +69,31 @@ async def try_to_look(ground: ChainWorld, times: int = 1) -> None:
             await ground.decide()
 
 
-async def until(ground: ChainWorld, wanted: Callable[[], Any], times: int = 60) -> None:
+async def poll_until(ground: ChainWorld, condition: Callable[[], Any], times: int = 60) -> None:
     """Run the watcher until a condition is true, because faults are random."""
     for _ in range(times):
-        if await wanted():
+        if await condition():
             return
-        await try_to_look(ground)
-    raise AssertionError(f"not after {times} looks")
+        await try_to_poll(ground)
+    raise AssertionError(f"not after {times} polls")
 
 
-async def gone(ground: ChainWorld) -> list[Any]:
+async def list_missing(ground: ChainWorld) -> list[Any]:
     return await ground.world.rows("SELECT FROM chain_sighting WHERE gone_at IS NOT NULL")
 
 
-async def test_an_endpoint_that_is_behind_denies_nothing(pair: tuple[ChainWorld, Nodes]) -> None:
+async def test_a_lagging_endpoint_does_not_disprove_a_payment(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
     ground, (ahead, late) = pair
     payment, session = await ground.bill("USDT")
     await ground.turn()
     late.faults = Faults(lag=6)
     await ground.pay(session)
     await ground.mine(4)
-    await try_to_look(ground, 3)
+    await try_to_poll(ground, 3)
     assert await ground.status(payment) == "PROCESSING"
-    assert await gone(ground) == []
+    assert await list_missing(ground) == []
     assert (await ground.view(session))["status"] in {"detected", "confirming"}
     late.faults = HONEST
     await ground.turn()
@@ -100,7 +102,7 @@ async def test_an_endpoint_that_is_behind_denies_nothing(pair: tuple[ChainWorld,
     assert await ground.dispositions() == ["credited"]
 
 
-async def test_what_is_final_for_one_endpoint_alone_is_not_final(
+async def test_a_block_is_final_only_if_every_endpoint_reports_it_as_final(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, (_, late) = pair
@@ -111,7 +113,7 @@ async def test_what_is_final_for_one_endpoint_alone_is_not_final(
     assert (await ground.cursor()).block == height - 5 - 2
 
 
-async def test_an_endpoint_that_stands_still_counts_as_away(
+async def test_a_stalled_endpoint_counts_as_unavailable(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, (_, late) = pair
@@ -127,19 +129,19 @@ async def test_an_endpoint_that_stands_still_counts_as_away(
     for _ in range(8):
         await ground.pass_time(400)
         late.faults = Faults(lag=await ground.height() - height)
-        await try_to_look(ground)
+        await try_to_poll(ground)
     assert await ground.status(unpaid) == "EXPIRED"
-    assert await ground.status(payment) == "PROCESSING", "nobody proves it"
+    assert await ground.status(payment) == "PROCESSING", "a single endpoint cannot prove it"
     assert await ground.cases() == ["RECONCILIATION"]
     late.faults = HONEST
     await ground.final()
     assert await ground.status(payment) == "PAID"
 
 
-async def test_a_chain_that_ends_before_what_counts_as_read_is_not_watched(
+async def test_a_chain_that_ends_before_its_cursor_is_not_watched(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
-    """As after a `--deployed-block` beyond the head, or on a chain that was restarted."""
+    """For example, if `--deployed-block` is beyond the head, or the chain was restarted."""
     ground, _ = pair
     payment, session = await ground.bill("USDT")
     await ground.turn()
@@ -154,7 +156,7 @@ async def test_a_chain_that_ends_before_what_counts_as_read_is_not_watched(
     assert not (await ground.cursor()).watched
 
 
-async def test_a_log_that_a_search_leaves_out_is_found_by_its_receipt(
+async def test_a_log_omitted_by_a_search_is_found_through_its_receipt(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, nodes = pair
@@ -166,10 +168,10 @@ async def test_a_log_that_a_search_leaves_out_is_found_by_its_receipt(
     await ground.final()
     assert sum(node.done["dropped"] for node in nodes)
     assert await ground.status(payment) == "PAID"
-    assert await gone(ground) == []
+    assert await list_missing(ground) == []
 
 
-async def test_a_log_that_everybody_left_out_is_found_by_the_second_look(
+async def test_a_log_omitted_by_every_endpoint_is_found_by_the_recheck(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, nodes = pair
@@ -185,14 +187,14 @@ async def test_a_log_that_everybody_left_out_is_found_by_the_second_look(
         node.faults = HONEST
     before = LATE_LOGS.labels("native")._value.get()
     await ground.turn()
-    assert await ground.status(payment) == "PROCESSING"  # not at every look
+    assert await ground.status(payment) == "PROCESSING"  # not in every poll
     await ground.move_clock(601)
     await ground.turn()
     assert await ground.status(payment) == "PAID"
     assert LATE_LOGS.labels("native")._value.get() == before + 1
 
 
-async def test_a_second_look_in_small_steps_comes_to_its_end(
+async def test_a_recheck_in_small_steps_completes(
     alone: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, [node] = alone
@@ -205,41 +207,41 @@ async def test_a_second_look_in_small_steps_comes_to_its_end(
     node.faults = Faults(range_max=5)
     await ground.move_clock(601)
     await ground.turn()
-    assert (await ground.cursor()).second_look_block is not None  # it does not hold up what is new
+    assert (await ground.cursor()).second_look_block is not None  # new blocks are not held up
 
-    async def through() -> bool:
+    async def is_complete() -> bool:
         return (await ground.cursor()).second_look_block is None
 
-    await until(ground, through)
+    await poll_until(ground, is_complete)
     assert await ground.dispositions() == ["credited"]
 
 
-async def test_forged_logs_pay_nothing_and_hold_nothing_up(
+async def test_forged_logs_neither_pay_nor_block_the_watcher(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
-    ground, (liar, _) = pair
+    ground, (forger, _) = pair
     payment, session = await ground.bill("USDT")
     unpaid, _ = await ground.bill("USDT")
-    liar.faults = Faults(forge_logs=1.0)
+    forger.faults = Faults(forge_logs=1.0)
     await ground.pay(session)
     before = WRONG_RESPONSES.labels("native", "unproven_log")._value.get()
-    await try_to_look(ground, 2)
+    await try_to_poll(ground, 2)
     await ground.final()
-    assert liar.done["forged"]
+    assert forger.done["forged"]
     assert WRONG_RESPONSES.labels("native", "unproven_log")._value.get() > before
     assert await ground.status(payment) == "PAID"
     assert await ground.status(unpaid) == "PROCESSING"
     assert await ground.dispositions() == ["credited"]
 
 
-async def test_what_a_single_endpoint_forges_is_set_aside_and_holds_nothing_up(
+async def test_logs_forged_by_a_single_endpoint_are_set_aside_without_blocking(
     alone: tuple[ChainWorld, Nodes],
 ) -> None:
-    ground, [liar] = alone
+    ground, [forger] = alone
     payment, session = await ground.bill("USDT")
     unpaid, _ = await ground.bill("USDT")
     await ground.turn()
-    liar.faults = Faults(forge_logs=1.0)
+    forger.faults = Faults(forge_logs=1.0)
     await ground.pay(session)
     await ground.mine(3)
     await ground.turn()
@@ -249,7 +251,7 @@ async def test_what_a_single_endpoint_forges_is_set_aside_and_holds_nothing_up(
     assert set(await ground.cases()) == {"RECONCILIATION"}
 
 
-async def test_endpoints_without_receipts_prove_neither_one_thing_nor_the_other(
+async def test_endpoints_without_receipts_neither_prove_nor_disprove_a_payment(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, nodes = pair
@@ -259,23 +261,23 @@ async def test_endpoints_without_receipts_prove_neither_one_thing_nor_the_other(
     for node in nodes:
         node.faults = Faults(null_receipts=1.0)
     await ground.mine(3)
-    await try_to_look(ground, 2)
+    await try_to_poll(ground, 2)
     assert await ground.status(payment) == "PROCESSING"
-    assert await gone(ground) == []
+    assert await list_missing(ground) == []
     nodes[0].faults = HONEST
     await ground.turn()
     assert await ground.status(payment) == "PAID"
 
 
-BAD = {
+ENDPOINT_FAULTS = {
     "range": Faults(range_max=5),
-    "range and flaky": Faults(range_max=5, broken=0.2),
-    "small batches and holes": Faults(batch_max=1, null_blocks=0.2, null_receipts=0.3),
-} | {one.value: Faults(broken=0.3, breakages=[one]) for one in ALL}
+    "small range, flaky": Faults(range_max=5, broken=0.2),
+    "small batches, gaps": Faults(batch_max=1, null_blocks=0.2, null_receipts=0.3),
+} | {kind.value: Faults(broken=0.3, breakages=[kind]) for kind in ALL}
 
 
-@pytest.mark.parametrize("faults", BAD.values(), ids=BAD)
-async def test_a_bad_endpoint_is_read_to_the_end(
+@pytest.mark.parametrize("faults", ENDPOINT_FAULTS.values(), ids=ENDPOINT_FAULTS)
+async def test_a_faulty_endpoint_is_read_to_the_chain_head(
     alone: tuple[ChainWorld, Nodes], faults: Faults
 ) -> None:
     ground, [node] = alone
@@ -289,11 +291,11 @@ async def test_a_bad_endpoint_is_read_to_the_end(
             (await ground.cursor()).block == await ground.height() - 2
         )
 
-    await until(ground, paid)
+    await poll_until(ground, paid)
     assert await ground.dispositions() == ["credited"]
 
 
-async def test_more_stretches_than_fit_one_look_are_read_by_the_next(
+async def test_ranges_beyond_the_limit_of_a_poll_are_read_by_the_next_poll(
     alone: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, [node] = alone
@@ -306,16 +308,16 @@ async def test_more_stretches_than_fit_one_look_are_read_by_the_next(
     assert (await ground.cursor()).block == await ground.height() - 2
 
 
-async def test_after_two_hours_without_any_endpoint_everything_is_caught_up(
+async def test_payments_made_during_an_outage_of_two_hours_are_processed_later(
     pair: tuple[ChainWorld, Nodes],
 ) -> None:
     ground, nodes = pair
-    paid = [await ground.bill("USDT", expires_in_s=86_400) for _ in range(3)]
+    bills = [await ground.bill("USDT", expires_in_s=86_400) for _ in range(3)]
     short, late_session = await ground.bill("USDT")
     await ground.turn()
     for node in nodes:
         node.faults = Faults(off=True)
-    for _, session in paid:
+    for _, session in bills:
         await ground.pay(session)
         await ground.mine(2)
     await ground.pay(late_session)
@@ -323,35 +325,35 @@ async def test_after_two_hours_without_any_endpoint_everything_is_caught_up(
         await ground.look()
     await ground.move_clock(7_200)
     await ground.decide()
-    assert await ground.status(short) == "PROCESSING"  # its time is over, and nobody can know
+    assert await ground.status(short) == "PROCESSING"  # undecided after its deadline
     await ground.keep_time()
     await ground.mine(3)
     for node in nodes:
         node.faults = HONEST
     await ground.turn()
-    assert [await ground.status(one) for one, _ in paid] == ["PAID"] * 3
-    assert await ground.status(short) == "PAID"  # in time it was
+    assert [await ground.status(payment) for payment, _ in bills] == ["PAID"] * 3
+    assert await ground.status(short) == "PAID"  # it was in time
 
 
-async def test_one_endpoint_with_another_chain_neither_pays_nor_halts(
-    world: World, chain_url: str, other_url: str
+async def test_a_single_endpoint_with_a_different_chain_does_not_halt_the_watcher(
+    world: World, chain_url: str, foreign_url: str
 ) -> None:
-    async with behind(world, [chain_url, other_url]) as (ground, (ours, other)):
-        other.faults = Faults(off=True)
+    async with read_through(world, [chain_url, foreign_url]) as (ground, (ours, foreign)):
+        foreign.faults = Faults(off=True)
         await ground.mine(20)
         await ground.turn()
-        other.faults = HONEST
+        foreign.faults = HONEST
         await ground.chain.ask("anvil_mine", hex(5))
-        stood = await ground.cursor()
+        before = await ground.cursor()
         ours.faults = Faults(off=True)
-        await _mine(other_url, 60)
-        await try_to_look(ground, 3)
-        assert (await ground.cursor()).halted is None  # one alone may be lying
-        assert (await ground.cursor()).block == stood.block
+        await _mine(foreign_url, 60)
+        await try_to_poll(ground, 3)
+        assert (await ground.cursor()).halted is None  # a single endpoint may be wrong
+        assert (await ground.cursor()).block == before.block
         ours.faults = HONEST
-        await try_to_look(ground, 2)
+        await try_to_poll(ground, 2)
         assert (await ground.cursor()).halted is None
-        assert (await ground.cursor()).block > stood.block
+        assert (await ground.cursor()).block > before.block
 
 
 async def _mine(url: str, count: int) -> None:

@@ -12,7 +12,7 @@ from tests.support.world import Api
 pytestmark = pytest.mark.full
 
 
-async def halted(ground: ChainWorld) -> ChainWorld:
+async def halt(ground: ChainWorld) -> ChainWorld:
     """Revert a block that was read as final."""
     await ground.mine(6)
     await ground.turn()
@@ -22,45 +22,45 @@ async def halted(ground: ChainWorld) -> ChainWorld:
     return ground
 
 
-async def test_a_reorg_below_finality_halts_the_chain_and_it_stays_halted(
+async def test_a_reorg_below_finality_halts_the_chain_and_keeps_it_halted(
     ground: ChainWorld, api: Api
 ) -> None:
     payment, session = await ground.bill("USDT")
     await ground.turn()
     assert (await api.send("GET", "/v1/chains/native")).json["status"] == "active"
-    await halted(ground)
-    stood = await ground.cursor()
-    assert stood.halted is not None
+    await halt(ground)
+    cursor = await ground.cursor()
+    assert cursor.halted is not None
     assert (await api.send("GET", "/v1/chains/native")).json["status"] == "halted"
     assert not (await ground.view(session))["payable"]
     await ground.pay(session)
     await ground.final()
     await ground.final()
-    assert await ground.cursor() == stood
+    assert await ground.cursor() == cursor
     assert await ground.status(payment) == "PROCESSING"
     assert await ground.dispositions() == []
 
 
-async def test_a_halted_chain_is_offered_to_nobody(ground: ChainWorld, api: Api) -> None:
+async def test_a_halted_chain_is_not_offered(ground: ChainWorld, api: Api) -> None:
     payment, _ = await ground.bill("USDT")
-    quotes = f"/v1/checkout/{payment.checkout_id}/quotes"
-    offered = (await api.send("GET", quotes)).json["quotes"]
-    assert {one.get("chain") for one in offered} == {"native", None}
-    await halted(ground)
-    offered = (await api.send("GET", quotes)).json["quotes"]
-    assert {one.get("chain") for one in offered} == {None}
-    fresh = await ground.world.create(currency="USD")
+    path = f"/v1/checkout/{payment.checkout_id}/quotes"
+    offers = (await api.send("GET", path)).json["quotes"]
+    assert {quote.get("chain") for quote in offers} == {"native", None}
+    await halt(ground)
+    offers = (await api.send("GET", path)).json["quotes"]
+    assert {quote.get("chain") for quote in offers} == {None}
+    new_payment = await ground.world.create(currency="USD")
     with pytest.raises(RefusedError) as refused:
-        await ground.world.select(fresh, ground.methods["USDT"])
+        await ground.world.select(new_payment, ground.methods["USDT"])
     assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
 
 
-async def test_a_person_lets_the_chain_go_on_and_nothing_is_lost(ground: ChainWorld) -> None:
+async def test_a_resumed_chain_processes_payments_made_during_the_halt(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     stray, _ = await ground.bill("USDT")
     await ground.turn()
     before = (await ground.cursor()).block
-    await halted(ground)
+    await halt(ground)
     await ground.pay(session)
     await ground.mine(3)
     await ground.world.perform(ResumeChain(chain="native", block=before))
@@ -72,10 +72,10 @@ async def test_a_person_lets_the_chain_go_on_and_nothing_is_lost(ground: ChainWo
     assert await ground.dispositions() == ["credited"]
 
 
-async def test_what_has_moved_to_another_block_is_not_given_back_as_if_it_came_twice(
+async def test_a_log_that_moved_to_a_different_block_is_not_refunded_automatically(
     ground: ChainWorld,
 ) -> None:
-    """Its log has a new position in its new block, so it is judged again."""
+    """The log has a new position in its new block, so it is classified again."""
     world = ground.world
     await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=True))
     payment, session = await ground.bill("USDT")
@@ -84,14 +84,16 @@ async def test_what_has_moved_to_another_block_is_not_given_back_as_if_it_came_t
     await ground.pay(session)
     await ground.final()
     await world.rows("UPDATE chain_receipt SET log_index = log_index + 9, block_hash = sha256('')")
-    await world.rows("UPDATE capture SET reference = reference || '0'")  # which has the place too
-    await halted(ground)
+    await world.rows(
+        "UPDATE capture SET reference = reference || '0'"
+    )  # the reference contains the position too
+    await halt(ground)
     await world.perform(ResumeChain(chain="native", block=before))
     await ground.final()
     assert await ground.status(payment) == "PAID"
     assert await ground.cases() == ["DOUBLE_PAYMENT"]
     assert await world.rows("SELECT FROM refund") == []
-    await ground.pay_otherwise(session, amount=10**18)  # this comes a second time
+    await ground.pay_otherwise(session, amount=10**18)  # a real second payment
     await ground.final()
     assert await ground.cases() == ["DOUBLE_PAYMENT"] * 2
     assert len(await world.rows("SELECT FROM refund")) == 1
@@ -100,48 +102,50 @@ async def test_what_has_moved_to_another_block_is_not_given_back_as_if_it_came_t
 async def test_a_refund_waits_while_its_chain_is_halted(refunding: RefundWorld) -> None:
     payment, _ = await refunding.paid()
     await refunding.ground.turn()
-    await halted(refunding.ground)
+    await halt(refunding.ground)
     refund = await refunding.ask(payment)
     await refunding.turn()
     assert await refunding.stands(refund) == ("PENDING", "queued")
-    assert refunding.signer.sent == [], "what was paid may be undone"
+    assert refunding.signer.sent == [], "the payment may be reverted"
     await refunding.ground.world.perform(ResumeChain(chain="native"))
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.stands(refund) == ("SUCCEEDED", "ended")
 
 
-async def test_a_chain_goes_on_from_where_it_stood_if_nothing_else_is_said(
+async def test_a_chain_resumes_at_its_cursor_by_default(
     ground: ChainWorld,
 ) -> None:
-    await halted(ground)
-    stood = await ground.cursor()
+    await halt(ground)
+    cursor = await ground.cursor()
     await ground.world.perform(ResumeChain(chain="native"))
-    assert (await ground.cursor()).block == stood.block
+    assert (await ground.cursor()).block == cursor.block
     await ground.final()
-    assert (await ground.cursor()).block > stood.block
+    assert (await ground.cursor()).block > cursor.block
 
 
-async def test_a_chain_goes_on_from_no_block_that_was_not_read(ground: ChainWorld) -> None:
+async def test_a_chain_does_not_resume_beyond_its_cursor(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
-    await halted(ground)
-    stood = (await ground.cursor()).block
+    await halt(ground)
+    cursor = (await ground.cursor()).block
     await ground.pay(session)
     await ground.mine(3)
-    resumed = await ground.world.perform(ResumeChain(chain="native", block=stood + 100))
-    assert resumed.block == stood
+    resumed = await ground.world.perform(ResumeChain(chain="native", block=cursor + 100))
+    assert resumed.block == cursor
     await ground.turn()
     assert await ground.status(payment) == "PAID"
 
 
-async def test_a_payment_waits_out_a_halted_chain(ground: ChainWorld) -> None:
+async def test_a_payment_does_not_expire_while_its_chain_is_halted(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.turn()
     await ground.pay(session)
     await ground.turn()
     before = (await ground.cursor()).block
     await ground.mine(3)
-    await ground.world.rows("UPDATE chain_cursor SET hash = $1", bytes(32))  # we read another one
+    await ground.world.rows(
+        "UPDATE chain_cursor SET hash = $1", bytes(32)
+    )  # the stored block differs
     await ground.turn()
     assert (await ground.cursor()).halted is not None
     await ground.pass_time(3600)

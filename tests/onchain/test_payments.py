@@ -36,11 +36,11 @@ async def test_an_exact_payment_is_paid_when_it_is_final(
     assert capture["currency"] == token
     assert capture["amount_minor"] == session.quote.total_minor
     assert (await ground.world.session(session.id))["outcome"] == "captured"
-    gone = await api.send("GET", session_path(session))
-    assert (gone.status, gone.json["code"]) == (410, "SESSION_GONE")
+    response = await api.send("GET", session_path(session))
+    assert (response.status, response.json["code"]) == (410, "SESSION_GONE")
 
 
-async def test_paid_at_is_the_databases_time_of_the_transaction_that_saw_finality(
+async def test_paid_at_is_the_database_time_when_finality_is_recorded(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -51,29 +51,29 @@ async def test_paid_at_is_the_databases_time_of_the_transaction_that_saw_finalit
     [before] = await ground.world.rows("SELECT clock() AS now")
     await ground.turn()
     [after] = await ground.world.rows("SELECT clock() AS now")
-    paid = (await ground.world.read(payment)).payment
-    assert paid.paid_at is not None
-    assert before["now"] <= paid.paid_at <= after["now"]
+    stored_payment = (await ground.world.read(payment)).payment
+    assert stored_payment.paid_at is not None
+    assert before["now"] <= stored_payment.paid_at <= after["now"]
     [receipt] = await ground.world.rows("SELECT final_at FROM chain_receipt")
-    assert receipt["final_at"] == paid.paid_at
-    assert paid.paid_at - paid.created_at >= timedelta(minutes=10)
+    assert receipt["final_at"] == stored_payment.paid_at
+    assert stored_payment.paid_at - stored_payment.created_at >= timedelta(minutes=10)
 
 
-async def test_everything_in_one_block_is_judged_and_the_exact_payment_wins(
+async def test_the_exact_payment_is_credited_among_several_in_the_same_block(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
     total = session.quote.total_minor
     await ground.chain.ask("evm_setAutomine", False)
-    sent = [
+    calls = [
         ground.call(session, amount=total - 1),
         ground.call(session, token="NATIVED"),
         ground.call(session),
         ground.call(session, amount=total + 1),
     ]
-    for one in sent:
-        asked = {"from": ground.payer, "gas": hex(3_000_000), **one}
-        await ground.chain.ask("eth_sendTransaction", asked)
+    for call in calls:
+        transaction = {"from": ground.payer, "gas": hex(3_000_000), **call}
+        await ground.chain.ask("eth_sendTransaction", transaction)
     await ground.mine(1)
     await ground.chain.ask("evm_setAutomine", True)
     await ground.final()
@@ -81,13 +81,15 @@ async def test_everything_in_one_block_is_judged_and_the_exact_payment_wins(
     assert await ground.dispositions() == ["underpaid", "wrong_token", "credited", "duplicate"]
     assert await ground.cases() == ["AMOUNT_MISMATCH", "DOUBLE_PAYMENT", "TOKEN_MISMATCH"]
     assert await ground.world.events(payment) == ["payment.completed"]
-    found = sorted((one["amount_minor"] - total, one["currency"]) for one in await captures(ground))
-    assert found == [(-1, "USDT"), (0, "NATIVED"), (0, "USDT"), (1, "USDT")]
-    [credited] = [one for one in await captures(ground) if one["credited"]]
+    amounts = sorted(
+        (row["amount_minor"] - total, row["currency"]) for row in await captures(ground)
+    )
+    assert amounts == [(-1, "USDT"), (0, "NATIVED"), (0, "USDT"), (1, "USDT")]
+    [credited] = [row for row in await captures(ground) if row["credited"]]
     assert (credited["amount_minor"], credited["currency"]) == (total, "USDT")
 
 
-async def test_the_same_logs_again_change_nothing(ground: ChainWorld) -> None:
+async def test_logs_that_are_read_twice_are_recorded_once(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.pay(session)
     await ground.pay_otherwise(session, amount=20_000_000_000_000_000)

@@ -7,12 +7,12 @@ from tests.support.chain import Evm
 
 
 @pytest.fixture(scope="session")
-def made(evm: Evm) -> Ground:
+def session_ground(evm: Evm) -> Ground:
     return make_ground(evm)
 
 
 @pytest.fixture
-def ground(made: Ground) -> Iterator[Ground]:
-    """The ground in its initial state, because each test's changes are undone."""
-    with made.evm.revert_afterwards():
-        yield made
+def ground(session_ground: Ground) -> Iterator[Ground]:
+    """The initial state; the changes of each test are reverted."""
+    with session_ground.evm.revert_afterwards():
+        yield session_ground

@@ -26,14 +26,14 @@ RICH = 10**30
 
 @dataclass(frozen=True)
 class Ground:
-    """A gateway with the native coin and three tokens, of which all accounts own plenty."""
+    """A gateway that accepts the native coin and three tokens; all accounts are rich."""
 
     evm: Evm
     gateway: Deployed
     usdt: Deployed
     plain: Deployed
     hostile: Deployed
-    account: Deployed  # with code, and not to be trusted
+    account: Deployed  # a malicious contract
     receiver: str
     buyer: str
     stranger: str
@@ -45,26 +45,26 @@ class Ground:
         token.send(owner, "approve", self.gateway.address, amount)
 
     def pay(self, token: Deployed | None, amount: int, **changes: Any) -> Receipt:
-        """Pay the bill, by default in the native coin, which is then sent along."""
-        given: dict[str, Any] = {
+        """Pay the bill; coins are sent as the value, if there is no token."""
+        arguments: dict[str, Any] = {
             "payer": self.buyer,
             "bill": BILL,
             "deadline": FAR,
             "value": 0 if token else amount,
         } | changes
         return self.gateway.send(
-            given["payer"],
+            arguments["payer"],
             "pay",
-            given["bill"],
+            arguments["bill"],
             token.address if token else NATIVE,
             amount,
-            given["deadline"],
-            value=given["value"],
+            arguments["deadline"],
+            value=arguments["value"],
         )
 
     def refund(self, token: Deployed | None, amount: int, **changes: Any) -> Receipt:
-        """Refund the buyer with the stranger's money."""
-        given: dict[str, Any] = {
+        """Refund the buyer from the stranger's account."""
+        arguments: dict[str, Any] = {
             "sender": self.stranger,
             "bill": BILL,
             "refund": REFUND,
@@ -72,18 +72,18 @@ class Ground:
             "value": 0 if token else amount,
         } | changes
         return self.gateway.send(
-            given["sender"],
+            arguments["sender"],
             "refund",
-            given["bill"],
-            given["refund"],
+            arguments["bill"],
+            arguments["refund"],
             token.address if token else NATIVE,
-            given["to"],
+            arguments["to"],
             amount,
-            value=given["value"],
+            value=arguments["value"],
         )
 
     def plot(self, hostile: Deployed, gateway: Deployed, data: str, coins: int) -> None:
-        """Let a hostile contract call the gateway when it next moves or receives money."""
+        """Make a hostile contract call the gateway when it next moves or receives money."""
         if coins:
             hostile.send(self.stranger, "fund", value=coins)
         inner = bytes.fromhex(data[2:])
@@ -97,7 +97,7 @@ class Ground:
 
     def held(self) -> list[int]:
         """Return the gateway's balances."""
-        return [self.balance(self.gateway.address, one) for one in (None, *self.tokens())]
+        return [self.balance(self.gateway.address, token) for token in (None, *self.tokens())]
 
 
 def make_ground(evm: Evm) -> Ground:
@@ -126,5 +126,5 @@ def make_ground(evm: Evm) -> Ground:
 
 def gateway_for(evm: Evm, receiver: str, *tokens: Deployed) -> Deployed:
     """Deploy a gateway that accepts the native coin and these tokens."""
-    places = [NATIVE, *(one.address for one in tokens)]
-    return evm.deploy(GATEWAY, receiver, places, [COIN_MINIMUM, *(MINIMUM for _ in tokens)])
+    addresses = [NATIVE, *(token.address for token in tokens)]
+    return evm.deploy(GATEWAY, receiver, addresses, [COIN_MINIMUM, *(MINIMUM for _ in tokens)])

@@ -22,7 +22,7 @@ from tests.onchain.contract.test_pay import AMOUNT, COINS, word
 from tests.support.chain import Evm, expect_revert
 
 
-def test_the_code_on_the_chain_is_the_committed_one_and_ends_with_the_receiver(
+def test_the_deployed_code_is_the_committed_bytecode_followed_by_the_receiver(
     ground: Ground,
 ) -> None:
     code = ground.evm.ask("eth_getCode", ground.gateway.address, "latest")
@@ -37,7 +37,7 @@ def test_receiver_and_minimums_can_be_read(ground: Ground) -> None:
     assert ground.gateway.call("minimum", ground.buyer) == 0
 
 
-def test_there_are_these_functions_and_none_for_an_owner() -> None:
+def test_the_contract_has_no_owner_functions() -> None:
     assert load(GATEWAY).selectors == {
         "pay(bytes16,address,uint256,uint256)": "0x37c76321",
         "refund(bytes16,bytes16,address,address,uint256)": "0xfccffc6b",
@@ -48,17 +48,17 @@ def test_there_are_these_functions_and_none_for_an_owner() -> None:
     }
 
 
-def test_a_mistaken_receiver_is_refused(ground: Ground) -> None:
+def test_an_invalid_receiver_is_rejected(ground: Ground) -> None:
     deployer = ground.evm.accounts[0]
     nonce = int(ground.evm.ask("eth_getTransactionCount", deployer, "latest"), 16)
-    itself = keccak(rlp.encode([bytes.fromhex(deployer[2:]), nonce]))[-20:].hex()
+    own_address = keccak(rlp.encode([bytes.fromhex(deployer[2:]), nonce]))[-20:].hex()
 
-    for mistaken in (f"0x{itself}", NATIVE):
+    for receiver in (f"0x{own_address}", NATIVE):
         with expect_revert("receiver"):
-            gateway_for(ground.evm, mistaken)
+            gateway_for(ground.evm, receiver)
 
 
-def test_a_mistaken_list_of_tokens_is_refused(ground: Ground) -> None:
+def test_an_invalid_token_list_is_rejected(ground: Ground) -> None:
     usdt, plain = ground.usdt.address, ground.plain.address
     for tokens, minimums, reason in (
         ([], [], "tokens"),
@@ -74,19 +74,17 @@ def test_a_mistaken_list_of_tokens_is_refused(ground: Ground) -> None:
     assert ground.evm.deploy(GATEWAY, ground.receiver, [usdt, plain], [1, 1]).address
 
 
-def test_sixteen_tokens_are_listed_and_seventeen_are_refused(ground: Ground) -> None:
-    places = [ground.evm.deploy("test_tokens/HostileToken").address for _ in range(17)]
+def test_sixteen_tokens_can_be_listed_and_seventeen_are_rejected(ground: Ground) -> None:
+    addresses = [ground.evm.deploy("test_tokens/HostileToken").address for _ in range(17)]
 
-    full = ground.evm.deploy(GATEWAY, ground.receiver, places[:16], [*range(1, 17)])
-    assert [full.call("minimum", place) for place in places[:16]] == [*range(1, 17)]
+    gateway = ground.evm.deploy(GATEWAY, ground.receiver, addresses[:16], [*range(1, 17)])
+    assert [gateway.call("minimum", address) for address in addresses[:16]] == [*range(1, 17)]
     with expect_revert(""):
-        ground.evm.deploy(GATEWAY, ground.receiver, places, [*range(1, 18)])
+        ground.evm.deploy(GATEWAY, ground.receiver, addresses, [*range(1, 18)])
 
 
 @pytest.mark.parametrize("hardfork", ["paris", "london"])
-def test_it_runs_on_chains_that_know_nothing_newer_than_its_target(
-    anvil: Binary, hardfork: str
-) -> None:
+def test_the_contract_runs_on_the_paris_and_london_hard_forks(anvil: Binary, hardfork: str) -> None:
     with tempfile.TemporaryDirectory(prefix="payintent-chain-") as folder:
         chain = Anvil(1, log=Path(folder) / "anvil.log", binary=anvil, hardfork=hardfork)
         evm = Evm(chain.start())

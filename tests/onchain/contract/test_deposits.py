@@ -1,4 +1,4 @@
-"""Money leaves a deposit address only to the receiver, or by the receiver's own call."""
+"""A deposit address sends money only to the receiver, or if the receiver calls it."""
 
 import os
 from collections import Counter
@@ -56,8 +56,8 @@ class Deposits:
         return address
 
     def sweep(self, uuid: bytes, token: Deployed | None) -> Receipt:
-        place = token.address if token else NATIVE
-        return self.factory.send(self.stranger, "sweep", uuid, place)
+        token_address = token.address if token else NATIVE
+        return self.factory.send(self.stranger, "sweep", uuid, token_address)
 
     def sweep_many(self, uuids: list[bytes], token: Deployed) -> Receipt:
         return self.factory.send(self.stranger, "sweep_many", uuids, token.address)
@@ -108,7 +108,7 @@ def test_an_address_is_the_create2_address_of_its_uuid(deposits: Deposits) -> No
 
 
 @pytest.mark.parametrize("kind", ["usdt", "plain", "hostile"])
-def test_a_deposit_goes_to_the_receiver_whoever_sweeps(deposits: Deposits, kind: str) -> None:
+def test_any_account_can_sweep_a_deposit_to_the_receiver(deposits: Deposits, kind: str) -> None:
     token: Deployed = getattr(deposits, kind)
     address = deposits.deposit(FIRST, token)
 
@@ -130,7 +130,7 @@ def test_a_second_deposit_to_an_address_is_swept_too(deposits: Deposits) -> None
     assert deposits.usdt.call("balanceOf", deposits.receiver) == 2 * AMOUNT
 
 
-def test_coins_sent_before_the_first_sweep_go_to_the_receiver(deposits: Deposits) -> None:
+def test_coins_are_swept_before_and_after_the_forwarder_is_deployed(deposits: Deposits) -> None:
     address = deposits.address(FIRST)
     deposits.evm.send(deposits.stranger, address, value=COINS)
     before = deposits.evm.coins(deposits.receiver)
@@ -150,7 +150,7 @@ def test_an_empty_address_cannot_be_swept(deposits: Deposits) -> None:
     assert not deposits.has_code(deposits.address(FIRST))
 
 
-def test_an_account_without_code_is_no_token(deposits: Deposits) -> None:
+def test_an_account_without_code_is_rejected_as_a_token(deposits: Deposits) -> None:
     with expect_revert(""):
         deposits.factory.send(deposits.stranger, "sweep", FIRST, deposits.receiver)
 
@@ -182,14 +182,14 @@ def test_a_blocked_address_does_not_stop_a_batch(deposits: Deposits) -> None:
     assert deposits.usdt.call("balanceOf", deposits.receiver) == 3 * AMOUNT
 
 
-def test_a_blocked_receiver_can_be_swept_to(deposits: Deposits) -> None:
+def test_deposits_can_be_swept_to_a_blocked_receiver(deposits: Deposits) -> None:
     deposits.deposit(FIRST, deposits.usdt)
     deposits.usdt.send(deposits.stranger, "set_blocked", deposits.receiver, True)
     deposits.sweep(FIRST, deposits.usdt)
     assert deposits.usdt.call("balanceOf", deposits.receiver) == AMOUNT
 
 
-def test_a_uuid_twice_in_a_batch_is_swept_once(deposits: Deposits) -> None:
+def test_a_duplicate_uuid_in_a_batch_is_swept_once(deposits: Deposits) -> None:
     deposits.deposit(FIRST, deposits.usdt)
     receipt = deposits.sweep_many([FIRST, FIRST], deposits.usdt)
     assert len(deposits.events(receipt, "Swept")) == 1
@@ -201,7 +201,7 @@ def test_a_batch_has_at_most_200_uuids(deposits: Deposits) -> None:
         deposits.sweep_many(UUIDS, deposits.usdt)
 
 
-def test_only_the_receiver_executes_calls(deposits: Deposits) -> None:
+def test_only_the_receiver_can_execute_calls(deposits: Deposits) -> None:
     deposits.deposit(FIRST, deposits.usdt)
     address = deposits.deposit(FIRST, deposits.plain)
     deposits.sweep(FIRST, deposits.usdt)
@@ -217,7 +217,7 @@ def test_only_the_receiver_executes_calls(deposits: Deposits) -> None:
     assert deposits.plain.call("balanceOf", deposits.stranger) == AMOUNT
 
 
-def test_a_failed_call_of_the_receiver_moves_nothing(deposits: Deposits) -> None:
+def test_a_failed_call_by_the_receiver_does_not_move_tokens(deposits: Deposits) -> None:
     address = deposits.deposit(FIRST, deposits.plain)
     deposits.deposit(FIRST, deposits.usdt)
     deposits.sweep(FIRST, deposits.usdt)
@@ -229,7 +229,7 @@ def test_a_failed_call_of_the_receiver_moves_nothing(deposits: Deposits) -> None
     assert deposits.plain.call("balanceOf", address) == AMOUNT
 
 
-def test_a_token_that_calls_back_gets_nothing_but_a_sweep(deposits: Deposits) -> None:
+def test_a_reentrant_token_can_only_trigger_a_sweep_to_the_receiver(deposits: Deposits) -> None:
     """A reentrant sweep of another token sends it to the receiver, like any sweep."""
     address = deposits.deposit(FIRST, deposits.usdt)
     deposits.deposit(FIRST, deposits.hostile)
@@ -249,21 +249,19 @@ def test_a_token_that_calls_back_gets_nothing_but_a_sweep(deposits: Deposits) ->
     assert deposits.hostile.call("balanceOf", deposits.receiver) == 3 * AMOUNT
 
 
-def test_a_reentrant_sweep_of_the_same_token_moves_the_balance_once(deposits: Deposits) -> None:
+def test_a_reentrant_sweep_of_the_same_token_reverts(deposits: Deposits) -> None:
     deposits.deposit(FIRST, deposits.hostile)
     data = deposits.factory.data("sweep", FIRST, deposits.hostile.address)
     inner = (deposits.factory.address, bytes.fromhex(data[2:]), 0)
     deposits.hostile.send(deposits.stranger, "call_inside", *inner)
     with expect_revert(""):  # the balance is gone when the outer transfer continues
         deposits.sweep(FIRST, deposits.hostile)
-    deposits.hostile.send(
-        deposits.stranger, "call_inside", NATIVE, b"", 0
-    )  # no inner call from now on
+    deposits.hostile.send(deposits.stranger, "call_inside", NATIVE, b"", 0)  # stop the inner calls
     deposits.sweep(FIRST, deposits.hostile)
     assert deposits.hostile.call("balanceOf", deposits.receiver) == AMOUNT
 
 
-def test_a_receiver_that_refuses_coins_is_not_swept_to(deposits: Deposits) -> None:
+def test_a_sweep_to_a_receiver_that_rejects_coins_reverts(deposits: Deposits) -> None:
     account = deposits.evm.deploy(HOSTILE_ACCOUNT)
     factory = deploy_factory(deposits.evm, account.address)
     address = factory.call("address_of", FIRST)
@@ -274,20 +272,22 @@ def test_a_receiver_that_refuses_coins_is_not_swept_to(deposits: Deposits) -> No
     assert deposits.evm.coins(address) == COINS
 
 
-def test_two_factories_have_different_addresses_for_a_uuid(deposits: Deposits) -> None:
-    other = deploy_factory(deposits.evm, deposits.receiver)
-    assert other.call("address_of", FIRST) != deposits.address(FIRST)
+def test_two_factories_derive_different_addresses_from_a_uuid(deposits: Deposits) -> None:
+    factory = deploy_factory(deposits.evm, deposits.receiver)
+    assert factory.call("address_of", FIRST) != deposits.address(FIRST)
 
 
 def test_a_forwarder_needs_a_receiver_and_a_factory_needs_a_forwarder(deposits: Deposits) -> None:
     with expect_revert("receiver"):
         deposits.evm.deploy(DEPOSIT_FORWARDER, NATIVE)
-    for mistaken in (deposits.stranger, deposits.usdt.address, NATIVE):
+    for address in (deposits.stranger, deposits.usdt.address, NATIVE):
         with expect_revert(""):
-            deposits.evm.deploy(DEPOSIT_FACTORY, mistaken)
+            deposits.evm.deploy(DEPOSIT_FACTORY, address)
 
 
-def test_the_code_on_the_chain_is_the_committed_code_and_its_immutable(deposits: Deposits) -> None:
+def test_the_deployed_code_is_the_committed_bytecode_followed_by_the_immutable(
+    deposits: Deposits,
+) -> None:
     forwarder = deposits.factory.call("forwarder")
     assert deposits.forwarder(forwarder).call("receiver") == deposits.receiver
     for name, address, immutable in (
@@ -298,7 +298,7 @@ def test_the_code_on_the_chain_is_the_committed_code_and_its_immutable(deposits:
         assert code == f"{load(name).runtime_bytecode}{immutable[2:]:0>64}"
 
 
-def test_there_is_no_function_for_an_owner() -> None:
+def test_the_contracts_have_no_owner_functions() -> None:
     assert sorted(load(DEPOSIT_FACTORY).selectors) == [
         "address_of(bytes16)",
         "forwarder()",
@@ -314,7 +314,7 @@ def test_there_is_no_function_for_an_owner() -> None:
 
 
 class History(RuleBasedStateMachine):
-    """Deposits, sweeps and calls in any order; `deposits` is set by the test."""
+    """Deposits, sweeps and calls in any order. The test sets `deposits`."""
 
     deposits: Deposits
 
@@ -368,7 +368,7 @@ class History(RuleBasedStateMachine):
         assert error == ("receiver" if self.deposits.has_code(address) else None)
 
     @invariant()
-    def everything_is_at_its_address_or_with_the_receiver(self) -> None:
+    def all_tokens_are_at_their_address_or_the_receiver(self) -> None:
         for kind in ("usdt", "plain"):
             token: Deployed = getattr(self.deposits, kind)
             assert token.call("balanceOf", self.deposits.receiver) == self.received[kind]
@@ -387,7 +387,7 @@ def _error_of(act: Callable[[], object]) -> str | None:
 
 @pytest.mark.full
 @pytest.mark.timeout(0)
-def test_no_history_moves_money_anywhere_but_to_the_receiver(deposits: Deposits) -> None:
+def test_every_history_moves_money_only_to_the_receiver(deposits: Deposits) -> None:
     profile = settings(
         max_examples=500 if LONG else 20,
         stateful_step_count=50 if LONG else 20,

@@ -1,4 +1,4 @@
-"""Random histories of a gateway: its books and all balances agree after every step.
+"""Random histories of a gateway: its events and all balances agree after every step.
 
 `HYPOTHESIS_PROFILE=long` generates more and longer histories.
 """
@@ -45,12 +45,12 @@ KINDS = st.sampled_from(["coin", "usdt", "plain"])
 AMOUNTS = st.sampled_from([COIN_MINIMUM - 1, COIN_MINIMUM, COIN_MINIMUM + 1])
 BILLS = st.sampled_from([BILL, OTHER_BILL])
 REFUNDS = st.sampled_from([REFUND, OTHER_REFUND])
-PEOPLE = st.sampled_from(["buyer", "stranger", "receiver"])
+ACCOUNTS = st.sampled_from(["buyer", "stranger", "receiver"])
 Key = tuple[object, ...]
 
 
 class History(RuleBasedStateMachine):
-    """Accounts that pay, refund, lose money to the gateway and sweep. The test sets `ground`."""
+    """Accounts that pay, refund, sweep and misdirect tokens. The test sets `ground`."""
 
     ground: Ground
 
@@ -59,58 +59,60 @@ class History(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.stack.enter_context(self.ground.evm.revert_afterwards())
         self.first_block = int(self.ground.evm.ask("eth_blockNumber"), 16)
-        self.before = {kind: self._receivers(kind) for kind in ("coin", "usdt", "plain")}
+        self.initial = {
+            kind: self._gross_receiver_balance(kind) for kind in ("coin", "usdt", "plain")
+        }
         self.paid: set[Key] = set()
         self.refunded: set[Key] = set()
-        self.stray: Counter[str] = Counter()  # what lies in the gateway by mistake
-        self.came: Counter[str] = Counter()  # to the receiver, by all ways
+        self.stray: Counter[str] = Counter()  # sent to the gateway by mistake
+        self.received: Counter[str] = Counter()  # by the receiver, in any way
         self.fee = False
 
     def teardown(self) -> None:
         self.stack.close()
 
-    @rule(bill=BILLS, kind=KINDS, amount=AMOUNTS, payer=PEOPLE, in_time=st.booleans())
+    @rule(bill=BILLS, kind=KINDS, amount=AMOUNTS, payer=ACCOUNTS, in_time=st.booleans())
     def pay(self, bill: bytes, kind: str, amount: int, payer: str, in_time: bool) -> None:
         key = (bill, kind, amount)
         deadline = FAR if in_time else self.ground.evm.now() - 1
-        wrong = {
+        rejections = {
             "amount": kind == "coin" and amount < COIN_MINIMUM,
             "already paid": key in self.paid,
             "expired": not in_time,
             "payer": payer == "receiver",
             "inexact": kind == "usdt" and self.fee,
         }
-        who = getattr(self.ground, payer)
-        said = self._try(
+        account = getattr(self.ground, payer)
+        error = self._error_of(
             lambda: self.ground.pay(
-                self._token(kind), amount, payer=who, bill=bill, deadline=deadline
+                self._token(kind), amount, payer=account, bill=bill, deadline=deadline
             )
         )
 
-        assert said == next((reason for reason, is_so in wrong.items() if is_so), None)
-        if said is None:
+        assert error == next((reason for reason, applies in rejections.items() if applies), None)
+        if error is None:
             self.paid.add(key)
-            self.came[kind] += amount
+            self.received[kind] += amount
 
-    @rule(refund=REFUNDS, kind=KINDS, amount=AMOUNTS, sender=PEOPLE, to=PEOPLE)
+    @rule(refund=REFUNDS, kind=KINDS, amount=AMOUNTS, sender=ACCOUNTS, to=ACCOUNTS)
     def refund(self, refund: bytes, kind: str, amount: int, sender: str, to: str) -> None:
         key = (sender, refund)
-        wrong = {
+        rejections = {
             "to": sender == to,
             "already refunded": key in self.refunded,
             "inexact": kind == "usdt" and self.fee,
         }
-        who, whom = getattr(self.ground, sender), getattr(self.ground, to)
-        said = self._try(
+        sender_account, recipient = getattr(self.ground, sender), getattr(self.ground, to)
+        error = self._error_of(
             lambda: self.ground.refund(
-                self._token(kind), amount, sender=who, to=whom, refund=refund
+                self._token(kind), amount, sender=sender_account, to=recipient, refund=refund
             )
         )
 
-        assert said == next((reason for reason, is_so in wrong.items() if is_so), None)
-        if said is None:
+        assert error == next((reason for reason, applies in rejections.items() if applies), None)
+        if error is None:
             self.refunded.add(key)
-            self.came[kind] += amount * ((to == "receiver") - (sender == "receiver"))
+            self.received[kind] += amount * ((to == "receiver") - (sender == "receiver"))
 
     @rule(kind=st.sampled_from(["usdt", "plain"]), amount=AMOUNTS)
     def lose(self, kind: str, amount: int) -> None:
@@ -121,12 +123,14 @@ class History(RuleBasedStateMachine):
 
     @rule(kind=KINDS)
     def sweep(self, kind: str) -> None:
-        place = self._place(kind)
+        token_address = self._token_address(kind)
         fee = self.stray[kind] // 10_000 if kind == "usdt" and self.fee else 0
-        said = self._try(lambda: self.ground.gateway.send(self.ground.stranger, "sweep", place))
+        error = self._error_of(
+            lambda: self.ground.gateway.send(self.ground.stranger, "sweep", token_address)
+        )
 
-        assert said == (None if self.stray[kind] else "nothing")
-        self.came[kind] += self.stray.pop(kind, 0) - fee
+        assert error == (None if self.stray[kind] else "nothing")
+        self.received[kind] += self.stray.pop(kind, 0) - fee
 
     @rule(on=st.booleans())
     def switch_fee(self, on: bool) -> None:
@@ -134,32 +138,32 @@ class History(RuleBasedStateMachine):
         self.fee = on
 
     @invariant()
-    def the_gateway_holds_what_was_lost_to_it_and_nothing_else(self) -> None:
-        assert self.ground.held()[:3] == [self.stray[one] for one in ("coin", "usdt", "plain")]
+    def the_gateway_holds_only_stray_money(self) -> None:
+        assert self.ground.held()[:3] == [self.stray[kind] for kind in ("coin", "usdt", "plain")]
 
     @invariant()
-    def the_receiver_has_what_came(self) -> None:
-        for kind, before in self.before.items():
-            assert self._receivers(kind) == before + self.came[kind]
+    def the_receiver_balance_matches_the_transfers(self) -> None:
+        for kind, before in self.initial.items():
+            assert self._gross_receiver_balance(kind) == before + self.received[kind]
 
     @invariant()
-    def the_events_are_the_payments_and_no_two_have_the_same_key(self) -> None:
+    def the_events_match_the_payments_and_have_unique_keys(self) -> None:
         logs = self._logs("Paid")
-        keys = [(one.topics[1], one.topics[3], one.data[:66]) for one in logs]
+        keys = [(log.topics[1], log.topics[3], log.data[:66]) for log in logs]
 
         assert len(keys) == len(set(keys)) == len(self.paid)
-        places = {self._place(kind)[2:]: kind for kind in self.before}
+        kinds = {self._token_address(kind)[2:]: kind for kind in self.initial}
         assert {
             (
-                bytes.fromhex(one.topics[1][2:34]),
-                places[one.topics[3][26:]],
-                decode(["uint256", "address"], bytes.fromhex(one.data[2:]))[0],
+                bytes.fromhex(log.topics[1][2:34]),
+                kinds[log.topics[3][26:]],
+                decode(["uint256", "address"], bytes.fromhex(log.data[2:]))[0],
             )
-            for one in logs
+            for log in logs
         } == self.paid
         assert len(self._logs("Refunded")) == len(self.refunded)
 
-    def _try(self, act: Callable[[], object]) -> str | None:
+    def _error_of(self, act: Callable[[], object]) -> str | None:
         try:
             act()
         except Reverted as error:
@@ -169,25 +173,25 @@ class History(RuleBasedStateMachine):
     def _token(self, kind: str) -> Deployed | None:
         return None if kind == "coin" else getattr(self.ground, kind)
 
-    def _place(self, kind: str) -> str:
+    def _token_address(self, kind: str) -> str:
         token = self._token(kind)
         return token.address if token else NATIVE
 
-    def _receivers(self, kind: str) -> int:
+    def _gross_receiver_balance(self, kind: str) -> int:
         """Return the receiver's balance plus its gas costs."""
         receiver = self.ground.receiver
         fees = self.ground.evm.fees[receiver] if kind == "coin" else 0
         return self.ground.balance(receiver, self._token(kind)) + fees
 
     def _logs(self, event: str) -> list[Log]:
-        asked = {
+        search = {
             "address": self.ground.gateway.address,
             "topics": [self.ground.gateway.contract.topics[event]],
             "fromBlock": hex(self.first_block),
             "toBlock": "latest",
         }
-        found = self.ground.evm.ask("eth_getLogs", asked)
-        return [Log(one["address"], one["topics"], one["data"]) for one in found]
+        logs = self.ground.evm.ask("eth_getLogs", search)
+        return [Log(log["address"], log["topics"], log["data"]) for log in logs]
 
 
 @pytest.fixture
@@ -200,5 +204,5 @@ def stage(ground: Ground) -> type[History]:
 
 
 @pytest.mark.timeout(0)
-def test_after_every_step_of_every_history_books_and_money_agree(stage: type[History]) -> None:
+def test_the_events_and_the_balances_agree_after_every_step(stage: type[History]) -> None:
     run_state_machine_as_test(stage, settings=PROFILE)

@@ -1,4 +1,4 @@
-"""Misbehaving tokens and accounts: no money is lost, and nothing false is recorded."""
+"""Misbehaving tokens and accounts: money is not lost, and the events stay correct."""
 
 import pytest
 
@@ -12,12 +12,12 @@ MOVES = ["pay", "refund"]
 
 
 def move(ground: Ground, kind: str, token: Deployed | None, amount: int = AMOUNT) -> None:
-    """Pay or refund, which move money by the same rules."""
+    """Pay or refund: both move money by the same rules."""
     (ground.pay if kind == "pay" else ground.refund)(token, amount)
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_a_transfer_that_answers_false_moves_nothing(ground: Ground, kind: str) -> None:
+def test_a_transfer_that_returns_false_is_rejected(ground: Ground, kind: str) -> None:
     ground.hostile.send(ground.stranger, "answer_with", 0)
     with expect_revert("transfer"):
         move(ground, kind, ground.hostile)
@@ -27,7 +27,7 @@ def test_a_transfer_that_answers_false_moves_nothing(ground: Ground, kind: str) 
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_an_answer_that_is_neither_true_nor_false_is_refused(ground: Ground, kind: str) -> None:
+def test_a_transfer_result_that_is_not_a_boolean_is_rejected(ground: Ground, kind: str) -> None:
     ground.hostile.send(ground.stranger, "answer_with", 2)
 
     with expect_revert(""):
@@ -36,7 +36,7 @@ def test_an_answer_that_is_neither_true_nor_false_is_refused(ground: Ground, kin
 
 @pytest.mark.parametrize("arriving", [0, 9_999, 10_001], ids=["nothing", "less", "more"])
 @pytest.mark.parametrize("kind", MOVES)
-def test_another_sum_than_the_amount_must_not_arrive(
+def test_a_transfer_that_delivers_a_different_amount_is_rejected(
     ground: Ground, kind: str, arriving: int
 ) -> None:
     ground.hostile.send(ground.stranger, "let_arrive", arriving)
@@ -48,7 +48,7 @@ def test_another_sum_than_the_amount_must_not_arrive(
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_a_fee_that_is_switched_on_one_day_stops_payments_and_takes_nothing(
+def test_a_token_fee_enabled_later_fails_the_call_and_is_not_charged(
     ground: Ground, kind: str
 ) -> None:
     payer = ground.buyer if kind == "pay" else ground.stranger
@@ -62,7 +62,7 @@ def test_a_fee_that_is_switched_on_one_day_stops_payments_and_takes_nothing(
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_a_token_whose_code_is_gone_is_refused(ground: Ground, kind: str) -> None:
+def test_a_token_without_code_is_rejected(ground: Ground, kind: str) -> None:
     ground.evm.ask("anvil_setCode", ground.usdt.address, "0x")
 
     with expect_revert(""):
@@ -70,7 +70,7 @@ def test_a_token_whose_code_is_gone_is_refused(ground: Ground, kind: str) -> Non
 
 
 def _inner_calls(ground: Ground, gateway: Deployed) -> list[tuple[str, int]]:
-    """All possible reentrant calls, with the coins that they need."""
+    """List all reentrant calls, with the coins that they need."""
     return [
         (gateway.data("pay", BILL, ground.hostile.address, AMOUNT, FAR), 0),
         (gateway.data("pay", OTHER_BILL, NATIVE, COINS, FAR), COINS),
@@ -81,7 +81,7 @@ def _inner_calls(ground: Ground, gateway: Deployed) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("inside", range(4), ids=["same", "other", "refund", "sweep"])
 @pytest.mark.parametrize("kind", MOVES)
-def test_a_token_that_calls_back_gets_nothing_done(ground: Ground, kind: str, inside: int) -> None:
+def test_reentrant_calls_from_a_token_fail(ground: Ground, kind: str, inside: int) -> None:
     ground.usdt.send(ground.buyer, "transfer", ground.gateway.address, AMOUNT)
     data, coins = _inner_calls(ground, ground.gateway)[inside]
     ground.plot(ground.hostile, ground.gateway, data, coins)
@@ -93,20 +93,20 @@ def test_a_token_that_calls_back_gets_nothing_done(ground: Ground, kind: str, in
 
 
 @pytest.mark.parametrize("inside", range(4), ids=["same", "other", "refund", "sweep"])
-def test_a_receiver_that_calls_back_gets_nothing_done(ground: Ground, inside: int) -> None:
+def test_reentrant_calls_from_the_receiver_fail(ground: Ground, inside: int) -> None:
     account = ground.account
     gateway = gateway_for(ground.evm, account.address, ground.usdt, ground.hostile)
     ground.usdt.send(ground.buyer, "transfer", gateway.address, AMOUNT)
     data, coins = _inner_calls(ground, gateway)[inside]
     ground.plot(account, gateway, data, coins)
 
-    paid = gateway.send(ground.buyer, "pay", BILL, NATIVE, COINS, FAR, value=COINS)
+    receipt = gateway.send(ground.buyer, "pay", BILL, NATIVE, COINS, FAR, value=COINS)
 
     assert account.call("inner_calls") == 0
-    assert len([log for log in paid.logs if log.address == gateway.address]) == 1
+    assert len([log for log in receipt.logs if log.address == gateway.address]) == 1
 
 
-def test_an_account_that_gets_a_refund_and_calls_back_gets_no_second_one(ground: Ground) -> None:
+def test_a_reentrant_second_refund_from_the_recipient_fails(ground: Ground) -> None:
     account = ground.account
     data = ground.gateway.data("refund", BILL, REFUND, NATIVE, ground.stranger, COINS)
     ground.plot(account, ground.gateway, data, COINS)
@@ -116,7 +116,7 @@ def test_an_account_that_gets_a_refund_and_calls_back_gets_no_second_one(ground:
     assert account.call("inner_calls") == 0
 
 
-def test_whoever_sweeps_a_token_that_calls_back_gets_nothing_else_done(ground: Ground) -> None:
+def test_a_reentrant_payment_during_a_sweep_fails(ground: Ground) -> None:
     hostile = ground.hostile
     hostile.send(ground.buyer, "transfer", ground.gateway.address, AMOUNT)
     data = ground.gateway.data("pay", OTHER_BILL, NATIVE, COINS, FAR)
@@ -128,12 +128,12 @@ def test_whoever_sweeps_a_token_that_calls_back_gets_nothing_else_done(ground: G
     assert not ground.is_paid(None, COINS, OTHER_BILL)
 
 
-def test_a_call_from_inside_a_transfer_works_where_nothing_forbids_it(ground: Ground) -> None:
-    """The tests above would prove nothing if the hostile token could not make calls."""
-    other = gateway_for(ground.evm, ground.receiver, ground.usdt)
-    ground.plot(ground.hostile, other, other.data("pay", OTHER_BILL, NATIVE, COINS, FAR), COINS)
+def test_a_token_can_call_a_second_gateway_during_a_transfer(ground: Ground) -> None:
+    """A control: the hostile token can make calls if the gateway does not prevent them."""
+    gateway = gateway_for(ground.evm, ground.receiver, ground.usdt)
+    ground.plot(ground.hostile, gateway, gateway.data("pay", OTHER_BILL, NATIVE, COINS, FAR), COINS)
 
     ground.pay(ground.hostile, AMOUNT)
 
     assert ground.hostile.call("inner_calls") == 1
-    assert other.call("is_paid", OTHER_BILL, NATIVE, COINS)
+    assert gateway.call("is_paid", OTHER_BILL, NATIVE, COINS)

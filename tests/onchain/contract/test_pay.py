@@ -27,16 +27,16 @@ def word(address: str) -> str:
     return "0x" + 24 * "0" + address[2:]
 
 
-def chosen(ground: Ground, kind: str) -> tuple[Deployed | None, int]:
-    """A token of this kind, and a valid amount."""
+def token_and_amount(ground: Ground, kind: str) -> tuple[Deployed | None, int]:
+    """Return a token of this kind and a valid amount."""
     return (None, COINS) if kind == "coin" else (getattr(ground, kind), AMOUNT)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_receiver_gets_exactly_the_amount_and_the_gateway_keeps_nothing(
+def test_the_receiver_gets_the_exact_amount_and_the_gateway_holds_no_balance(
     ground: Ground, kind: str
 ) -> None:
-    token, amount = chosen(ground, kind)
+    token, amount = token_and_amount(ground, kind)
     before = ground.balance(ground.receiver, token)
 
     ground.pay(token, amount)
@@ -46,21 +46,21 @@ def test_the_receiver_gets_exactly_the_amount_and_the_gateway_keeps_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_event_has_these_topics_and_this_data_to_the_byte(ground: Ground, kind: str) -> None:
-    token, amount = chosen(ground, kind)
+def test_the_paid_event_has_the_expected_topics_and_data(ground: Ground, kind: str) -> None:
+    token, amount = token_and_amount(ground, kind)
 
     logs = ground.pay(token, amount).logs
 
-    [paid] = [log for log in logs if log.address == ground.gateway.address]
-    place = token.address if token else NATIVE
-    uuid = "0x" + BILL.hex() + 32 * "0"  # sixteen bytes stand on the left of their word
-    assert paid.topics == [PAID, uuid, word(ground.buyer), word(place)]
-    assert paid.data == "0x" + encode(["uint256", "address"], [amount, ground.receiver]).hex()
+    [event] = [log for log in logs if log.address == ground.gateway.address]
+    token_address = token.address if token else NATIVE
+    uuid = "0x" + BILL.hex() + 32 * "0"  # bytes16 is left-aligned in its word
+    assert event.topics == [PAID, uuid, word(ground.buyer), word(token_address)]
+    assert event.data == "0x" + encode(["uint256", "address"], [amount, ground.receiver]).hex()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bill_is_paid_once(ground: Ground, kind: str) -> None:
-    token, amount = chosen(ground, kind)
+def test_a_bill_can_be_paid_only_once(ground: Ground, kind: str) -> None:
+    token, amount = token_and_amount(ground, kind)
     assert not ground.is_paid(token, amount)
 
     ground.pay(token, amount)
@@ -72,12 +72,12 @@ def test_a_bill_is_paid_once(ground: Ground, kind: str) -> None:
         ground.pay(token, amount, payer=ground.stranger)
 
 
-def test_another_amount_token_or_bill_is_another_payment(ground: Ground) -> None:
+def test_a_different_amount_token_or_bill_is_a_separate_payment(ground: Ground) -> None:
     ground.pay(ground.usdt, AMOUNT)
-    others = [(ground.usdt, AMOUNT + 1, BILL), (ground.plain, AMOUNT, BILL)]
-    others.append((ground.usdt, AMOUNT, OTHER_BILL))
+    payments = [(ground.usdt, AMOUNT + 1, BILL), (ground.plain, AMOUNT, BILL)]
+    payments.append((ground.usdt, AMOUNT, OTHER_BILL))
 
-    for token, amount, bill in others:
+    for token, amount, bill in payments:
         assert not ground.is_paid(token, amount, bill)
         ground.pay(token, amount, bill=bill)
         assert ground.is_paid(token, amount, bill)
@@ -89,7 +89,7 @@ def test_dust_with_a_copied_uuid_does_not_block_the_real_payment(ground: Ground)
     assert ground.pay(ground.usdt, AMOUNT).ok
 
 
-def test_a_second_click_after_the_deadline_is_told_that_it_is_paid(ground: Ground) -> None:
+def test_a_repeat_after_the_deadline_is_rejected_as_already_paid(ground: Ground) -> None:
     ground.pay(ground.usdt, AMOUNT)
     past = ground.evm.now() - 1
 
@@ -99,36 +99,39 @@ def test_a_second_click_after_the_deadline_is_told_that_it_is_paid(ground: Groun
         ground.pay(ground.usdt, AMOUNT + 1, deadline=past)
 
 
-def test_the_deadline_is_the_last_second_at_which_a_payment_is_mined(ground: Ground) -> None:
+def test_a_payment_is_accepted_up_to_and_including_its_deadline(ground: Ground) -> None:
     deadline = ground.evm.now() + 1_000
     usdt, gateway = ground.usdt.address, ground.gateway
-    for amount, mined_at, fine in ((AMOUNT, deadline, True), (AMOUNT + 1, deadline + 1, False)):
+    for amount, mined_at, is_accepted in (
+        (AMOUNT, deadline, True),
+        (AMOUNT + 1, deadline + 1, False),
+    ):
         data = gateway.data("pay", BILL, usdt, amount, deadline)
         ground.evm.ask("evm_setNextBlockTimestamp", mined_at)
 
-        mined = ground.evm.mine(ground.buyer, gateway.address, data)
+        receipt = ground.evm.mine(ground.buyer, gateway.address, data)
 
-        assert mined.ok == fine
-        assert ground.is_paid(ground.usdt, amount) == fine
+        assert receipt.ok == is_accepted
+        assert ground.is_paid(ground.usdt, amount) == is_accepted
 
 
-def test_a_payment_that_is_mined_too_late_leaves_nothing_but_its_reason(ground: Ground) -> None:
+def test_a_payment_mined_after_its_deadline_reverts_and_moves_no_money(ground: Ground) -> None:
     before = ground.balance(ground.buyer, ground.usdt)
     deadline = ground.evm.now() - 1
     data = ground.gateway.data("pay", BILL, ground.usdt.address, AMOUNT, deadline)
 
-    late = ground.evm.mine(ground.buyer, ground.gateway.address, data)
+    receipt = ground.evm.mine(ground.buyer, ground.gateway.address, data)
 
-    assert not late.ok
-    assert late.logs == []
+    assert not receipt.ok
+    assert receipt.logs == []
     assert ground.balance(ground.buyer, ground.usdt) == before
     assert not ground.is_paid(ground.usdt, AMOUNT)
-    replayed = {"from": ground.buyer, "to": ground.gateway.address, "data": data}
+    call = {"from": ground.buyer, "to": ground.gateway.address, "data": data}
     with expect_revert("expired"):
-        ground.evm.ask("eth_call", replayed, hex(late.block - 1))
+        ground.evm.ask("eth_call", call, hex(receipt.block - 1))
 
 
-def test_a_token_that_is_not_listed_is_refused(ground: Ground) -> None:
+def test_an_unlisted_token_is_rejected(ground: Ground) -> None:
     unlisted = ground.evm.deploy(PLAIN_TOKEN, "Worthless", "WLS", 6)
     unlisted.send(ground.buyer, "mint", ground.buyer, RICH)
     ground.allow(ground.buyer, unlisted, RICH)
@@ -137,7 +140,7 @@ def test_a_token_that_is_not_listed_is_refused(ground: Ground) -> None:
         ground.pay(unlisted, AMOUNT)
 
 
-def test_the_native_coin_is_refused_where_it_is_not_listed(ground: Ground) -> None:
+def test_the_native_coin_is_rejected_if_it_is_not_listed(ground: Ground) -> None:
     tokens_only = ground.evm.deploy(
         "PaymentGateway", ground.receiver, [ground.usdt.address], [MINIMUM]
     )
@@ -147,8 +150,10 @@ def test_the_native_coin_is_refused_where_it_is_not_listed(ground: Ground) -> No
 
 
 @pytest.mark.parametrize(("kind", "least"), [("usdt", MINIMUM), ("coin", COIN_MINIMUM)])
-def test_the_minimum_is_enough_and_one_less_is_not(ground: Ground, kind: str, least: int) -> None:
-    token, _ = chosen(ground, kind)
+def test_the_minimum_amount_is_accepted_and_less_is_rejected(
+    ground: Ground, kind: str, least: int
+) -> None:
+    token, _ = token_and_amount(ground, kind)
 
     assert ground.pay(token, least).ok
     with expect_revert("amount"):
@@ -157,20 +162,22 @@ def test_the_minimum_is_enough_and_one_less_is_not(ground: Ground, kind: str, le
         ground.pay(token, 0)
 
 
-def test_coins_that_come_with_a_token_are_refused(ground: Ground) -> None:
+def test_coins_sent_with_a_token_payment_are_rejected(ground: Ground) -> None:
     with expect_revert("value"):
         ground.pay(ground.usdt, AMOUNT, value=1)
 
 
-@pytest.mark.parametrize("off", [-1, 1, -COINS])
-def test_coins_other_than_the_amount_are_refused(ground: Ground, off: int) -> None:
+@pytest.mark.parametrize("difference", [-1, 1, -COINS])
+def test_a_coin_value_that_differs_from_the_amount_is_rejected(
+    ground: Ground, difference: int
+) -> None:
     with expect_revert("value"):
-        ground.pay(None, COINS, value=COINS + off)
+        ground.pay(None, COINS, value=COINS + difference)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_receiver_cannot_pay_himself(ground: Ground, kind: str) -> None:
-    token, amount = chosen(ground, kind)
+def test_the_receiver_cannot_be_the_payer(ground: Ground, kind: str) -> None:
+    token, amount = token_and_amount(ground, kind)
     if token:
         token.send(ground.receiver, "mint", ground.receiver, RICH)
         ground.allow(ground.receiver, token, RICH)
@@ -179,16 +186,16 @@ def test_the_receiver_cannot_pay_himself(ground: Ground, kind: str) -> None:
         ground.pay(token, amount, payer=ground.receiver)
 
 
-def test_an_allowance_of_less_than_the_amount_is_refused(ground: Ground) -> None:
-    for allowed in (0, AMOUNT - 1):
-        ground.allow(ground.buyer, ground.plain, allowed)
+def test_an_allowance_below_the_amount_is_rejected(ground: Ground) -> None:
+    for allowance in (0, AMOUNT - 1):
+        ground.allow(ground.buyer, ground.plain, allowance)
         with expect_revert(""):
             ground.pay(ground.plain, AMOUNT)
     ground.allow(ground.buyer, ground.plain, AMOUNT)
     assert ground.pay(ground.plain, AMOUNT).ok
 
 
-def test_a_balance_of_less_than_the_amount_is_refused(ground: Ground) -> None:
+def test_a_balance_below_the_amount_is_rejected(ground: Ground) -> None:
     poor = ground.evm.accounts[5]
     ground.allow(poor, ground.usdt, RICH)
     ground.usdt.send(poor, "mint", poor, AMOUNT - 1)
@@ -198,7 +205,7 @@ def test_a_balance_of_less_than_the_amount_is_refused(ground: Ground) -> None:
     assert ground.pay(ground.usdt, AMOUNT, payer=poor).ok
 
 
-def test_a_blocked_payer_is_refused_and_can_pay_once_he_is_free(ground: Ground) -> None:
+def test_a_blocked_payer_is_rejected_until_unblocked(ground: Ground) -> None:
     ground.usdt.send(ground.stranger, "set_blocked", ground.buyer, True)
     with expect_revert(""):
         ground.pay(ground.usdt, AMOUNT)
@@ -206,7 +213,7 @@ def test_a_blocked_payer_is_refused_and_can_pay_once_he_is_free(ground: Ground) 
     assert ground.pay(ground.usdt, AMOUNT).ok
 
 
-def test_the_usdt_like_allowance_goes_to_another_by_way_of_zero_only(ground: Ground) -> None:
+def test_a_usdt_like_allowance_must_be_reset_to_zero_before_it_changes(ground: Ground) -> None:
     with expect_revert(""):
         ground.allow(ground.buyer, ground.usdt, AMOUNT)
 
@@ -217,17 +224,17 @@ def test_the_usdt_like_allowance_goes_to_another_by_way_of_zero_only(ground: Gro
     assert ground.usdt.call("allowance", ground.buyer, ground.gateway.address) == 0
 
 
-def test_plain_coins_unknown_functions_and_coins_to_a_question_are_refused(ground: Ground) -> None:
+def test_calls_with_unexpected_coins_or_unknown_functions_are_rejected(ground: Ground) -> None:
     gateway = ground.gateway
-    question = gateway.data("is_paid", BILL, NATIVE, COINS)
-    for data, value in (("0x", 1), ("0x", 0), ("0x12345678", 0), (question, 1)):
+    view_call = gateway.data("is_paid", BILL, NATIVE, COINS)
+    for data, value in (("0x", 1), ("0x", 0), ("0x12345678", 0), (view_call, 1)):
         with expect_revert(""):
             ground.evm.send(ground.buyer, gateway.address, data, value=value)
     with expect_revert(""):
         gateway.send(ground.buyer, "sweep", NATIVE, value=1)
 
 
-def test_a_receiver_that_refuses_coins_lets_the_payment_fail_whole(ground: Ground) -> None:
+def test_a_payment_reverts_completely_if_the_receiver_rejects_coins(ground: Ground) -> None:
     gateway = gateway_for(ground.evm, ground.account.address, ground.usdt)
     ground.account.send(ground.stranger, "refuse", True)
     with expect_revert(""):
