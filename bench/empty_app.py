@@ -1,4 +1,4 @@
-"""The minimum cost of a request: an application that only responds, on the service's server.
+"""The minimum cost of a request: an application that only responds, run by the service's server.
 
 `python -m bench.empty_app PORT`. HTTP and request admission are handled by the service's server.
 The application has no routing, common headers or database.
@@ -16,7 +16,7 @@ _HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % 
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Give every request the same response."""
+    """Send the same response to every request."""
     del scope, receive
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     await send({"type": "http.response.body", "body": _BODY})

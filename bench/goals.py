@@ -29,7 +29,7 @@ td, th { padding: .2em .8em .2em 0; text-align: left } .right { text-align: righ
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure of this run, and its minimum or maximum."""
+    """A figure from this run, and its minimum or maximum."""
 
     name: str
     measured: float
@@ -64,7 +64,7 @@ def list_goals(
         Goal("GET /payments/{id}, 32 clients", get, GET_RATIO, " of pgbench"),
         Goal("GET /catalog, 304", report.catalog.empty_ratio, CATALOG_RATIO, " of an empty app"),
         *(Goal(rate.name, rate.per_s, rate.goal_per_s, "/s") for rate in rates),
-        Goal("payments on a chain, settled", watcher.per_s, WATCHER_PER_S, "/s"),
+        Goal("on-chain payments settled", watcher.per_s, WATCHER_PER_S, "/s"),
         *(
             Goal(
                 f"webhooks, p99, while {waits.hanging:.0%} of endpoints hang",
@@ -96,7 +96,7 @@ def show(goals: Sequence[Goal], console: Console) -> None:
 
 
 def write_page(goals: Sequence[Goal], printed: str) -> str:
-    """Return a page with a bar for each goal, which is full if the goal is met, and the output."""
+    """Return a page with the output and, for each goal, a bar that is full if the goal is met."""
     rows = "\n".join(map(_row, goals))
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>make bench</title>\n'

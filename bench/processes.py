@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _run(installation: Installation, pid: int, clients: int) -> dict[str, tuple[float, float]]:
-    """Measure the creation and reading of payments: requests per second, and their CPU time."""
+    """Measure creating and reading payments: requests per second, and CPU time per request."""
     authorization = {"authorization": f"Bearer {installation.api_key}"}
     headers = {**authorization, "idempotency-key": KEY.decode(), "content-type": "application/json"}
     create = request("POST", "/v1/payments", headers, CREATE_BODY.encode())

@@ -98,8 +98,8 @@ async def read_script(count: int) -> Script:
 def rate(bin_dir: Path, url: str, script: Script, clients: int, seconds: float) -> float:
     """Run a script repeatedly, and return its transactions per second.
 
-    A busy machine may need all the time to connect. In that case, the run is repeated with more
-    time.
+    On a busy machine, connecting can take all of the time. In that case, the run is repeated with
+    more time.
     """
     for longer in _LONGER:
         done = _pgbench(bin_dir, url, script, clients, seconds * longer)
@@ -134,7 +134,7 @@ def _pgbench(
 
 
 def _length(seconds: float) -> str:
-    """Return pgbench's duration option: whole seconds, or a number of transactions if shorter."""
+    """Return pgbench's duration option: whole seconds, or transactions for a shorter duration."""
     if seconds >= 1:
         return f"--time={round(seconds)}"
     return f"--transactions={max(1, round(seconds * _TRANSACTIONS_PER_S))}"

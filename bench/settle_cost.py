@@ -1,7 +1,7 @@
-"""`python -m bench.settle_cost`: the additional cost of the ledger and an index in settlements.
+"""`python -m bench.settle_cost`: the cost that the ledger and an index add to settlements.
 
-Three copies of a database are measured alternately: unchanged, without the retention index, and
-also without the ledger. In the last copy, ledger rows are computed but not written.
+Four copies of a database are measured alternately: unchanged, without the retention index, without
+the ledger, and without both. Without the ledger, ledger rows are computed but not written.
 """
 
 import argparse
@@ -35,7 +35,7 @@ async def _add_without_entries(tx: Any, found: Any, _entries: Any, at: Any) -> N
     await _add(tx, found, [], at)
 
 
-#: The differences of the copies: the index is dropped, or ledger entries are not written.
+#: The differences between the copies: the index is dropped, or ledger entries are not written.
 COPIES = {
     "as it is": (False, False),
     f"without {_INDEX}": (True, False),
@@ -86,10 +86,10 @@ async def _measure(url: str, rows: int, rounds: int, warm_up: int) -> list[Place
 
 
 def table(places: list[Place]) -> Table:
-    """Return the medians, and the additional cost of the first copy compared with each other."""
+    """Return the medians, and the additional cost of the first copy compared with the others."""
     shown = Table(title=f"a settlement; the ledger may add {GOAL_PERCENT} %")
     shown.add_column("", no_wrap=True)
-    for name in ("processor time of PostgreSQL", "as it is: dearer by", "time", "by"):
+    for name in ("processor time of PostgreSQL", "additional cost as it is", "time", "by"):
         shown.add_column(name, justify="right")
     for way in WAYS:
         for name, place in zip(COPIES, places, strict=True):

@@ -1,4 +1,4 @@
-"""Replaces a supervisor's processes with SIGHUP, under load and without a proxy."""
+"""Use SIGHUP to replace a supervisor's processes, under load and without a proxy."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ async def drill_roll(
 
 
 def table(done: Sequence[Roll], calls: Sequence[Call]) -> Table:
-    """Return a table with each reload and the requests that were due until the next reload."""
+    """Return a table with each reload and the requests that were due before the next reload."""
     shown = Table(title=f"SIGHUP reload of {_PROCESSES} processes, without a proxy")
     for name in ("SIGHUP", "all replaced after", *FIGURES):
         shown.add_column(name, justify="right")

@@ -173,7 +173,7 @@ class Service:
         return await submit(self.operation_context, operation, actor, show_progress)
 
     async def run_operation(self, operation: AnyOperation[R], actor: Actor) -> R:
-        """Run an operation; raises `CONFLICT` if it needs approval."""
+        """Run an operation. Raises `CONFLICT` if it needs approval."""
         return await run_operation(self.operation_context, operation, actor)
 
     @cached_property

@@ -59,7 +59,8 @@ def main() -> int:
     except subprocess.TimeoutExpired:
         return _not_audited(f"no response within {TIMEOUT_S} s")
     if not process.stdout.strip():
-        return _not_audited((process.stderr.strip().splitlines() or ["pip-audit is silent"])[-1])
+        lines = process.stderr.strip().splitlines()
+        return _not_audited(lines[-1] if lines else "pip-audit returned no output")
     return _judge(json.loads(process.stdout)["dependencies"])
 
 
@@ -69,13 +70,12 @@ def _judge(packages: list[dict[str, Any]]) -> int:
         _not_audited(f"{len(skipped)} of {len(packages)} are unknown to osv: {', '.join(skipped)}")
     found = [(package, item) for package in packages for item in package.get("vulns", [])]
     for package, item in found:
-        fixed = ", ".join(item["fix_versions"]) or "no version yet"
+        versions = ", ".join(item["fix_versions"])
+        fix = f"fixed in {versions}" if versions else "not fixed yet"
         description = item["description"][:REASON_LENGTH_MAX]
-        print(
-            f"{package['name']} {package['version']}: {item['id']}, fixed in {fixed}: {description}"
-        )
+        print(f"{package['name']} {package['version']}: {item['id']}, {fix}: {description}")
     if not found and not skipped:
-        print(f"no known vulnerability in {len(packages)} packages")
+        print(f"no known vulnerabilities in {len(packages)} packages")
     return 1 if found else 0
 
 

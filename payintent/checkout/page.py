@@ -339,7 +339,7 @@ async def _find_link_url(visit: CheckoutVisit) -> str | None:
 
 
 async def _list_refund_links(visit: CheckoutVisit, language: Language) -> list[tuple[str, bool]]:
-    """Return links to deposit refunds, and whether each is waiting for the buyer's address."""
+    """Return links to deposit refunds, and whether each refund is waiting for an address."""
     payment, context = visit.payment, visit.context
     session = visit.snapshot.session
     if payment.status in OPEN or session is None or session.quote.provider != DEPOSIT_PROVIDER:

@@ -63,7 +63,9 @@ def _diff(file: Path = _File, as_json: bool = Json) -> None:
 def _apply(
     file: Path = _File,
     check: bool = typer.Option(
-        False, "--check", help="Change nothing, and exit with status 1 if the installation differs."
+        False,
+        "--check",
+        help="Exit with status 1 if the installation differs, without changing it.",
     ),
     why: str = Why,
     yes: bool = Yes,

@@ -126,7 +126,7 @@ def migrate(
         COMMAND_WAIT_S, min=0, help="Seconds to wait for an unavailable database."
     ),
     grants: Path | None = typer.Option(
-        None, help="Also run the statements of this file, such as deploy/database/grants.sql."
+        None, help="Also run the statements in this file, such as deploy/database/grants.sql."
     ),
 ) -> None:
     """Migrate the database schema to this version."""

@@ -73,7 +73,7 @@ async def _render_approval(
 
 
 def _get_minimum_role(approval: ApprovalView) -> Role:
-    """Return the lowest role that may decide. It must also be able to propose the operation."""
+    """Return the lowest role that may both propose the operation and decide on proposals."""
     kind = OPERATIONS.get(approval.action)  # None for refunds
     if kind is not None and kind.needs_role.includes(Approve.needs_role):
         return kind.needs_role

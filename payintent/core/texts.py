@@ -6,8 +6,8 @@ from payintent.core.errors import BadRequestError
 
 _EMAIL_MAX = 320
 _SPECIAL_CHARS = r"\x00-\x20\x7f-\xa0\u2028\u2029\"(),:;<>@\[\\\]"
-#: An address in any script (RFC 6531): a local part, quoted or not, and a domain or an address
-#: literal.
+#: An email address in any script (RFC 6531): a local part, quoted or not, and a domain or an
+#: address literal.
 _EMAIL = re.compile(
     rf"(?:[^{_SPECIAL_CHARS}]+|\"(?:[^\x00-\x1f\x7f\"\\]|\\[^\x00-\x1f\x7f])+\")"
     rf"@(?:[^{_SPECIAL_CHARS}.]+(?:\.[^{_SPECIAL_CHARS}.]+)*|\[[^{_SPECIAL_CHARS}]+(?::[^{_SPECIAL_CHARS}]*)*\])"

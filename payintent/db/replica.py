@@ -91,8 +91,8 @@ class ReadDatabase(Executor):
     def get_page_database(self, last_at: datetime | None) -> Executor:
         """Return the database for the list page after a row created at `last_at`.
 
-        It is the primary if the previous page may have ended with rows that the replica lacks. The
-        replica's page would then skip rows.
+        Returns the primary if the previous page may have ended with rows that the replica lacks,
+        because the replica's page would then skip rows.
         """
         if last_at is None:
             return self
@@ -145,8 +145,8 @@ class ReadDatabase(Executor):
     async def _get_fresh_replica(self, replica: Database) -> Database | None:
         """Return the replica if its lag is within the limit.
 
-        The lag is checked at most once a second, and only while lists are read. Callers only wait
-        for the check if the previous result has expired.
+        The lag is checked at most once a second, and only while lists are read. Callers wait for
+        the check only if the previous result has expired.
         """
         now = monotonic()
         if self._check is None and now >= self._next_check_at:

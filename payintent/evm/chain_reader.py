@@ -99,8 +99,8 @@ class RpcChainReader:
     """Reads a chain through several endpoints, named `name-1`, `name-2` etc.
 
     Connections are opened on the first request. All methods except `fetch_heads` query the given
-    endpoint. They raise `ChainUnavailableError` if it returns no usable response, and immediately
-    while it backs off after a failure. Invalid URLs raise ValueError.
+    endpoint. They raise `ChainUnavailableError` if the endpoint returns no usable response, and
+    immediately while the endpoint backs off after a failure. Invalid URLs raise ValueError.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class RpcChainReader:
         await self._session.close()
 
     async def fetch_heads(self) -> list[ChainHeads]:
-        """Query all endpoints concurrently; raises `ChainUnavailableError` only if all fail."""
+        """Query all endpoints concurrently. Raises `ChainUnavailableError` only if all fail."""
         responses = await asyncio.gather(*(self._fetch_heads_or_none(name) for name in self.names))
         heads = [head for head in responses if head is not None]
         if not heads:
@@ -186,9 +186,9 @@ class RpcChainReader:
     ) -> tuple[Block, tuple[TransferLog, ...]]:
         """Search for transfers of tokens to recipients, and read a block in the same request.
 
-        `blocks` are the first block, the block to read, and the last block. Raises as `search_logs`
-        does, and `TooManyRecipientsError` if the endpoint refuses the number of recipients, whose
-        maximum is then reduced.
+        `blocks` are the first block, the block to read, and the last block. Raises the same
+        errors as `search_logs`, and `TooManyRecipientsError` if the endpoint refuses the number of
+        recipients, whose maximum is then reduced.
         """
         start, final, end = blocks
         if not tokens or not recipients or not 0 <= start <= end or not 0 <= final <= end:
@@ -217,10 +217,10 @@ class RpcChainReader:
         receivers: Mapping[bytes, bytes],
         tokens: Collection[bytes],
     ) -> tuple[Block, tuple[SweepLog, ...], tuple[TransferLog, ...]]:
-        """Search the blocks from `start` to `end` for sweeps; raises as `search_logs` does.
+        """Search the blocks from `start` to `end` for sweeps.
 
         `receivers` are the factories' receivers. Returns the last block, the factories' logs, and
-        the transfers of these tokens to the receivers.
+        the transfers of these tokens to the receivers. Raises the same errors as `search_logs`.
         """
         if not receivers or not 0 <= start <= end:
             raise ValueError("a search needs factories and blocks")
@@ -276,7 +276,7 @@ class RpcChainReader:
         sender: bytes | None = None,
         value: int = 0,
     ) -> bytes:
-        """Call a contract without a transaction; raises `CallRevertedError` if it reverts."""
+        """Call a contract without a transaction. Raises `CallRevertedError` if the call reverts."""
         transaction = {"to": to_hex(to), "data": to_hex(data), "value": hex(value)}
         if sender is not None:
             transaction["from"] = to_hex(sender)

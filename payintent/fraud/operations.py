@@ -81,7 +81,8 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         await check_merchant(context.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
             raise BadRequestError(
-                "code must be 1 to 64 capital letters, digits or underscores, with a letter first"
+                "code must be 1 to 64 capital letters, digits or underscores, starting with a"
+                " letter"
             )
         if not 0 <= self.score <= _SCORE_MAX:
             raise BadRequestError(f"score must be from 0 to {_SCORE_MAX}")

@@ -265,7 +265,7 @@ class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     action: ClassVar[str] = "account.change"
     secret_fields: ClassVar[frozenset[str]] = frozenset({"credentials"})
     account_id: _AccountId
-    name: Annotated[str | None, option("A name that describes its purpose.")] = None
+    name: Annotated[str | None, option("A name that describes the account's purpose.")] = None
     base_url: Annotated[str | None, option("The base URL of the provider's API.")] = None
     credentials: Annotated[dict[str, str] | None, option(_CREDENTIALS_HELP)] = None
     countries: Annotated[list[str] | None, option('Comma-separated; "" for all countries.')] = None

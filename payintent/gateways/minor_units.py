@@ -10,7 +10,7 @@ _CURRENCY = re.compile(r"[0-9A-Za-z]{1,12}")
 
 
 def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
-    """Convert to a gateway's units. Raises `ValueError` if they cannot represent the amount."""
+    """Convert an amount to a gateway's units. Raises `ValueError` if they cannot represent it."""
     surplus = get_minor_decimals(currency) - decimals
     if surplus <= 0:
         return amount_minor * 10**-surplus
@@ -21,7 +21,7 @@ def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
 
 
 def from_gateway(units: int, currency: str, decimals: int) -> int:
-    """Convert a gateway's units to minor units. Raises `ValueError` if they are too precise."""
+    """Convert gateway units to minor units. Raises `ValueError` if the amount is too precise."""
     surplus = get_minor_decimals(currency) - decimals
     if surplus >= 0:
         return units * 10**surplus

@@ -2,8 +2,8 @@
 
 Every outcome is a value: done, pending, declined, not contacted or unknown. Adapters do not raise
 if a gateway is unreachable or its response is invalid. Without a usable response the outcome is
-`OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is only
-returned if the request was definitely not sent.
+`OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is
+returned only if the request was definitely not sent.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ class GatewayCapabilities:
     #: The published limits on a payment's total, by currency. A method's own limits replace them.
     limits: Mapping[str, AmountLimits] = field(default_factory=dict[str, AmountLimits])
     refunds: RefundSupport = RefundSupport.PARTIAL
-    #: Whether a refund can safely be sent again with the same id. If not, it is only sent once.
+    #: Whether a refund can safely be sent again with the same id. If not, it is sent only once.
     refund_is_idempotent: bool = True
     #: The origins of the gateway's API, pages and scripts. An account's URLs must belong to them.
     origins: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class GatewayCapabilities:
     detect_livemode: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _keys: None
     remote: bool = True  # sessions require network requests, which are rate-limited for buyers
     remote_refunds: bool = True  # refunds require network requests
-    test_only: bool = False  # does not move money, so it only has test accounts
+    test_only: bool = False  # does not move money, so it has only test accounts
     sandbox_only: bool = False  # hidden in production unless it has accounts
     #: The gateway's minimum delay before the first inquiry about a session and between inquiries.
     #: It does not apply when the buyer returns or changes the method, or at the deadline.
@@ -103,7 +103,7 @@ class GatewayCapabilities:
 class GatewaySessionRequest:
     """A request to collect exactly the quoted amount, in our minor units.
 
-    Methods are only offered if the gateway's own units can represent the amount exactly.
+    Methods are offered only if the gateway's own units can represent the amount exactly.
     """
 
     session_id: UUID  # also the gateway's idempotency key
@@ -143,7 +143,7 @@ class GatewaySessionRef:
 class GatewaySessionState(StrEnum):
     OPEN = "open"  # awaiting the buyer
     AUTHORISING = "authorising"  # the buyer is authorising the payment; must not be closed
-    ATTEMPTED = "attempted"  # declined, but the buyer may retry; only reported by callbacks
+    ATTEMPTED = "attempted"  # declined, but the buyer may retry; reported only by callbacks
     CAPTURED = "captured"
     DECLINED = "declined"  # ended without a capture
     CANCELLED = "cancelled"  # cancelled by the buyer at the gateway

@@ -34,7 +34,7 @@ class Readiness:
             pending_migrations = await migrations_runner.list_pending_migrations(self._url)
         except StorageUnavailableError:
             return "the database is unreachable"
-        return f"{len(pending_migrations)} migrations are pending" if pending_migrations else ""
+        return f"pending migrations: {len(pending_migrations)}" if pending_migrations else ""
 
 
 async def _get_liveness(_: Request) -> Response:

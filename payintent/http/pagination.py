@@ -119,7 +119,7 @@ def read_time(name: str, text: str) -> datetime:
 
 
 def _parse_seconds(match: re.Match[str]) -> datetime:
-    """Return the time in UTC without its fraction. Raises `ValueError` if it does not exist."""
+    """Return the UTC time without fractional seconds. Raises `ValueError` if it does not exist."""
     is_leap_second = match["second"] == _LEAP_SECOND
     sign = "-" if match["sign"] == "-" else "+"
     offset = f"{sign}{match['hours']}:{match['minutes']}" if match["hours"] else "+00:00"

@@ -90,8 +90,8 @@ class MerchantRateLimiter:
     async def take_link_token(self, merchant: AuthenticatedMerchant) -> None:
         """Take a token for a payment that a buyer creates with one of the merchant's links.
 
-        Its bucket is as small as the bucket for lookups, so that visitors to a link cannot use up
-        the merchant's create limit. Raises `RateLimitExceededError`.
+        The links' bucket is as small as the bucket for lookups, so that visitors to a link cannot
+        use up the merchant's create limit. Raises `RateLimitExceededError`.
         """
         await self._take_small_token(merchant, _LINK_KIND)
 
@@ -107,7 +107,7 @@ class MerchantRateLimiter:
         await self._spend_token(merchant_id, _CHANGE_KIND, _CHANGE_LIMIT)
 
     async def take_link_mail_token(self, merchant_id: int) -> None:
-        """Take a token for a payment link's mail. Raises `RateLimitExceededError`."""
+        """Take a token for an email with a payment link. Raises `RateLimitExceededError`."""
         await self._spend_token(merchant_id, _LINK_MAIL_KIND, _LINK_MAIL_LIMIT)
 
     async def _spend_token(
@@ -186,7 +186,7 @@ class AddressRateLimiter:
         _take_address_token(self._buckets, address)
 
     def take_link_token(self, address: str | None) -> None:
-        """Take a token for a payment that is created from an address with a payment link.
+        """Take a token for a payment that a client at this address creates with a payment link.
 
         The bucket is small, because each payment is stored and reserves a use of the link. Raises
         `RATE_LIMITED`.

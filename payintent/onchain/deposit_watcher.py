@@ -177,7 +177,7 @@ class DepositWatcher:
         blocks = _Range(start, chain_cursor.block, newest)
         deposits = await self._read_at_endpoints(blocks, heads, addresses)
         if not await can_set_aside(self.database, slug, len(deposits.unproven)):
-            raise ChainUnavailableError(f"{slug}: too many deposits cannot be proven")
+            raise ChainUnavailableError(f"{slug}: too many unproven deposits")
         async with self.database.transaction() as tx:
             is_current = await deposits_store.advance_deposit_cursor(
                 tx, slug, cursor, deposits.end.number, deposits.end.at
@@ -224,7 +224,7 @@ class DepositWatcher:
         addresses: Sequence[bytes],
         decidable_ids: Collection[UUID] = (),
     ) -> int:
-        """Store the deposits in a range of blocks, first to last, and apply the captures.
+        """Store the deposits in an inclusive range of blocks, and apply the captures.
 
         The sessions of new deposits and the decidable sessions are settled. Returns the number of
         new final deposits.
@@ -410,7 +410,7 @@ async def settle_deposits(tx: Tx, session_ids: Collection[UUID]) -> None:
 async def _apply_captures(
     tx: Tx, decided: Sequence[tuple[SessionDeposits, list[DepositCapture]]]
 ) -> None:
-    """Apply captures of sessions with different payments, in the order of each session."""
+    """Apply each session's captures in order. The sessions belong to different payments."""
     for number in range(max((len(captures) for _, captures in decided), default=0)):
         chosen = [(item, captures[number]) for item, captures in decided if number < len(captures)]
         await settle_sessions(

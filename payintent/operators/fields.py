@@ -94,7 +94,7 @@ def check_web_url(field: str, url: str, *, sandbox: bool) -> None:
 def check_shop_url(field: str, url: str, *, sandbox: bool) -> None:
     """Check the URL of a shop page. It may use http on a loopback host, for development."""
     if not _is_url(url, allows_http=sandbox or is_confidential(url)):
-        raise BadRequestError(f"{field} must be an https URL, or an http URL of localhost")
+        raise BadRequestError(f"{field} must be an https URL, or an http URL for localhost")
 
 
 def check_colour(field: str, colour: str) -> None:
@@ -255,7 +255,7 @@ MerchantFilter = Annotated[int | None, option("Only entries for this merchant.",
 OwnerId = Annotated[
     int | None, option("The owning merchant. Default: the platform.", name="merchant")
 ]
-Purpose = Annotated[str, option("A name that describes its purpose.")]
+Purpose = Annotated[str, option("A descriptive name.")]
 IsoCountry = Annotated[str, argument("A country code of two capital letters.")]
 ViewerCountry = Annotated[str, argument("A country code; T1 means Tor, and XX an unknown country.")]
 ListLimit = Annotated[int, option("Maximum number of entries.", min=1, max=LIST_LIMIT_MAX)]

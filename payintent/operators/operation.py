@@ -76,7 +76,7 @@ def copy_fields(record_type: type[T], record: object, **values: Any) -> T:
     return record_type(**{name: getattr(record, name) for name in names}, **values)
 
 
-#: Prefixes of actor names in the audit log: terminals, and OpenID Connect identities.
+#: Prefixes of actor names in the audit log, for terminals and OpenID Connect identities.
 TERMINAL_PREFIX = "cli:"
 IDENTITY_PREFIX = "oidc:"
 #: Prefix of the names of merchants' members and keys.

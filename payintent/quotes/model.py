@@ -27,7 +27,7 @@ def resolve_quote_country(
 ) -> QuoteCountry:
     """Choose the country for which quotes are made, and whether tokens may be offered there.
 
-    A requested country is used even if no method is available there. Otherwise the first country
+    A requested country is used even if no method is available there. Otherwise, the first country
     with a suitable method is used: the viewer's country, then the merchant's, then all others.
 
     Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` if the requested country is not supported.

@@ -40,10 +40,7 @@ _HINT = "start `make dev` or `payintent devchain up`"
 
 
 def start(*, foreground: bool) -> None:
-    """Run the chains in this terminal, or start them in the background.
-
-    Return once they are ready.
-    """
+    """Run the chains in this terminal, or start them in the background and wait until ready."""
     var_dir, ports = _var_dir(), _ports()
     if find_owner(var_dir / "chains"):
         _fail("the chains are already running: `payintent devchain up` or `make dev` started them")

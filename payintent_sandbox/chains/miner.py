@@ -14,7 +14,7 @@ FINAL_DEPTH = 2  # blocks above the final one, on every development chain
 
 @dataclass(slots=True)
 class Miner:
-    """Mines a block per second on a chain while blocks are needed, because all blocks are stored.
+    """Mines a block per second, but only while blocks are needed, because all blocks are stored.
 
     `busy` returns whether the service needs blocks. `restore` is called when anvil's id is not
     `instance_id`: it deploys the lost contracts and returns the new id.
@@ -26,7 +26,7 @@ class Miner:
     restore: Callable[[], Awaitable[str]]
 
     async def run(self) -> None:
-        """Run until cancelled. Errors of an unreachable chain or database are retried."""
+        """Run until cancelled. Retry if the chain or the database is unreachable."""
         while True:
             try:
                 await self.mine_once()

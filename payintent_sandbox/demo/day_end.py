@@ -1,4 +1,4 @@
-"""Close the current day of a sandbox merchant, so that it has a statement without waiting.
+"""Close a sandbox merchant's current day, so that its statement is available immediately.
 
 Only the closing transaction sees the later time; all other clocks are unchanged.
 """
@@ -10,7 +10,7 @@ from payintent.accounting.close_statements import close_day
 from payintent.db.database import Database, Tx
 from payintent.runtime.settings import Settings
 
-_UNUSED = base64.b64encode(bytes(32)).decode()  # a key, because closing a day does not read secrets
+_UNUSED = base64.b64encode(bytes(32)).decode()  # any key; closing a day does not read secrets
 
 
 async def end_day(database_url: str, merchant_id: int) -> None:

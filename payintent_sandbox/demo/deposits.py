@@ -27,7 +27,7 @@ async def pay_to_an_address(stage: DemoStage) -> None:
     purchase = await select(stage, CHAIN, TOKEN, provider="onchain")
     address = purchase.session["deposit_address"]
     await _send(purchase, address, purchase.amount // 2)
-    [part] = await stage.until("the first part", lambda: _received(purchase, purchase.amount // 2))
+    [part] = await stage.until("first part", lambda: _received(purchase, purchase.amount // 2))
     stage.say(f"received {part['received']['amount']}, remaining {part['remaining']['amount']}")
     await _send(purchase, address, purchase.amount - purchase.amount // 2)
     completed = await stage.webhook(purchase.payment, "payment.completed")

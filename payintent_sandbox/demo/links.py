@@ -7,7 +7,7 @@ _APPROVED = "4242424242424242"
 
 
 async def pay_with_link(stage: DemoStage) -> None:
-    """Create a link for one use, pay with it, and check that it is used up."""
+    """Create a single-use link, pay with it, and check that it is used up."""
     link = await stage.call(
         "POST",
         "/payment-links",

@@ -261,10 +261,10 @@ class DemoStage:
     ) -> list[Fields]:
         """Call `ask` until it returns a value. Raises StepError after `patience_s` seconds."""
         deadline = time.monotonic() + patience_s
-        with self.console.status(f"waiting for {what}, {patience_s:.0f} s at most"):
+        with self.console.status(f"waiting up to {patience_s:.0f} s: {what}"):
             while not (result := await ask()):
                 if time.monotonic() > deadline:
-                    raise StepError(f"no {what} within {patience_s:.0f} s")
+                    raise StepError(f"timed out after {patience_s:.0f} s: {what}")
                 await asyncio.sleep(POLL_S)
         return result
 

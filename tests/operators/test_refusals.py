@@ -157,7 +157,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("restriction.add", {"country": "cu"}, _BAD, "country 'cu' must be two capital letters"),
     ("restriction.lift", {}, _UNKNOWN, "'CU' has no CRYPTO restriction"),
     ("fraud.add", {"code": "spam"}, _BAD, "code must be 1 to 64 capital letters"),
-    ("fraud.add", {"code": "1A"}, _BAD, "with a letter first"),
+    ("fraud.add", {"code": "1A"}, _BAD, "starting with a letter"),
     ("fraud.add", {"score": 101}, _BAD, "score must be from 0 to 100"),
     ("fraud.add", {"value": None}, _BAD, "value must have 1 to 255 characters"),
     ("fraud.add", {"value": "x" * 256}, _BAD, "value must have 1 to 255 characters"),

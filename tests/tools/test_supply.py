@@ -91,7 +91,7 @@ def test_a_known_vulnerability_of_a_pinned_package_fails_the_check(tmp_path: Pat
 
 def test_packages_without_a_known_vulnerability_pass(tmp_path: Path) -> None:
     with _osv({}) as url:
-        assert _audit(tmp_path, url) == (0, ["no known vulnerability in 2 packages"])
+        assert _audit(tmp_path, url) == (0, ["no known vulnerabilities in 2 packages"])
 
 
 def test_offline_the_check_says_in_one_line_that_it_could_not_and_goes_on(tmp_path: Path) -> None:

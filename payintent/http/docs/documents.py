@@ -42,13 +42,13 @@ GUIDES = (
         "quickstart",
         "docs/integrate/quickstart.md",
         "Quickstart",
-        "Create, pay and receive the webhook of a test payment on your machine.",
+        "Create and pay a test payment on your machine, and receive its webhook.",
     ),
     Guide(
         "portal",
         "docs/integrate/portal.md",
         "The merchant portal",
-        "Set up the test side from an invitation to the first verified webhook.",
+        "Set up the test side, from the invitation to the first verified webhook.",
     ),
     Guide(
         "payments",
@@ -78,7 +78,7 @@ GUIDES = (
         "payment-links",
         "docs/integrate/payment-links.md",
         "Payment links",
-        "Be paid without a shop: create links with a fixed or an open amount.",
+        "Get paid without a shop: create links with a fixed or open amount.",
     ),
     Guide(
         "stablecoins",

@@ -79,7 +79,7 @@ class Member:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _has_supervisor(self) -> bool:
-        """Wait a second. Returns False if the supervisor's end of the socket pair is closed."""
+        """Wait for a second. Returns False if the supervisor's end of the socket pair is closed."""
         try:
             return self._channel.recv(1) != b""
         except TimeoutError:

@@ -112,7 +112,7 @@ async def _create(emulator: SimulatorEmulator, request: Request, body: bytes) ->
     account, order = _account(emulator, request), _decoded(body, Order)
     fault = emulator.rules.action(Operation.CREATE, (order.reference,), order)
     if fault == "503":
-        raise RefusalError(503, "out of order, by rule")
+        raise RefusalError(503, "failed because of a rule")
     session, new = emulator.create(account, order, _pages_url(request))
     if fault == "hang35s":
         await emulator.hang()
@@ -128,7 +128,7 @@ async def _inquire(emulator: SimulatorEmulator, request: Request, _: bytes) -> R
     session = emulator.find(account, name)
     fault = emulator.rules.action(Operation.INQUIRE, *_facts(session, name))
     if fault == "503_inquiry":
-        raise RefusalError(503, "out of order, by rule")
+        raise RefusalError(503, "failed because of a rule")
     if fault == "hang_inquiry":
         await emulator.hang()
         session = emulator.find(account, name)
@@ -141,7 +141,7 @@ async def _cancel(emulator: SimulatorEmulator, request: Request, _: bytes) -> Re
     account, name = _account(emulator, request), request.path_params["name"]
     session = emulator.find(account, name)
     if emulator.rules.action(Operation.CANCEL, *_facts(session, name)):
-        raise RefusalError(503, "out of order, by rule")
+        raise RefusalError(503, "failed because of a rule")
     if session is None:
         raise RefusalError(404, _NO_SESSION)
     return _view(session, 200 if emulator.close(session) else 409)
@@ -152,7 +152,7 @@ async def _refund(emulator: SimulatorEmulator, request: Request, body: bytes) ->
     session = emulator.captured(account, order.capture)
     fault = emulator.rules.action(Operation.REFUND, *_facts(session, order.reference))
     if fault == "503_refund":
-        raise RefusalError(503, "out of order, by rule")
+        raise RefusalError(503, "failed because of a rule")
     refund, new = emulator.refunds.create(
         account, order, session, is_mended=fault == "refunds_work"
     )
@@ -166,7 +166,7 @@ async def _inquire_refund(emulator: SimulatorEmulator, request: Request, _: byte
     refund = emulator.refunds.find(account, name)
     session = emulator.captured(account, refund.order.capture) if refund else None
     if emulator.rules.action(Operation.INQUIRE_REFUND, *_facts(session, name)):
-        raise RefusalError(503, "out of order, by rule")
+        raise RefusalError(503, "failed because of a rule")
     if refund is None:
         raise RefusalError(404, "no such refund")
     return _refund_view(refund, 200)
@@ -184,7 +184,7 @@ async def _pay(emulator: SimulatorEmulator, request: Request, body: bytes) -> Re
             return _page(session, error="This is not one of the test cards below.", status=422)
         if not emulator.pay(session, card):
             return _page(session, status=409)
-    # A form that is sent twice is paid once, and both responses redirect to the same page.
+    # If a form is submitted twice, it is paid once, and both responses redirect to the same page.
     challenged = session.status is Status.AUTHORISING
     return _see_other(session.pay_url if challenged else session.order.return_url)
 
@@ -247,7 +247,7 @@ def _facts(session: Session | None, name: str) -> tuple[tuple[str, ...], Order |
 def _paying(emulator: SimulatorEmulator, request: Request) -> Session:
     session = emulator.page(request.path_params["id"])
     if emulator.rules.action(Operation.PAGE, *_facts(session, "")):
-        raise RefusalError(500, "out of order, by rule")
+        raise RefusalError(500, "failed because of a rule")
     return session
 
 

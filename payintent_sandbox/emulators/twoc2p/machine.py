@@ -28,7 +28,7 @@ class TwoC2pEmulator:
     """All invoices of the emulator. State changes never await."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
-        self.refund_status = "RF"  # the status of refunds of later payments
+        self.refund_status = "RF"  # for refunds of payments made after it is set
         self._accounts = {account.merchant_id: account for account in accounts}
         self._invoices: dict[tuple[str, str], Invoice] = {}
         self._by_token: dict[str, Invoice] = {}

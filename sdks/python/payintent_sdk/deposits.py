@@ -85,8 +85,8 @@ def _build_eip681_url(session: OnchainSession) -> str:
 def derive_deposit_address(pay_uuid: str, factory_address: str, init_code_hash: str) -> str:
     """Return a session's deposit address, in lower case.
 
-    The arguments are 16, 20 and 32 bytes as hex with the prefix `0x`; otherwise, raises
-    `ValueError`.
+    The arguments must be 16, 20 and 32 bytes, respectively, as hex with the prefix `0x`. Raises
+    `ValueError` otherwise.
     """
     salt = _decode("pay_uuid", pay_uuid, 16) + bytes(16)
     factory = _decode("factory_address", factory_address, 20)

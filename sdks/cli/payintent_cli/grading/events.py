@@ -56,5 +56,5 @@ def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **chang
 
 
 def signed_before(webhook: Webhook, age_s: int) -> Webhook:
-    """Build the same event with a timestamp from `age_s` seconds earlier."""
+    """Build the same event with a timestamp that is `age_s` seconds earlier."""
     return replace(webhook, at_s=webhook.at_s - age_s)

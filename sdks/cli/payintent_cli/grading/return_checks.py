@@ -1,4 +1,4 @@
-"""Checks with returning buyers, lost webhooks, and orders that are already paid."""
+"""Checks of a buyer's return to the shop, lost webhooks, and orders that are already paid."""
 
 from __future__ import annotations
 
