@@ -71,7 +71,7 @@ async def multiply(url: str, copies: int, jobs: int) -> None:
     await _run(url, jobs, "writing copies", await _list_writes(one, copies))
     await one.execute("DROP SCHEMA part CASCADE")
     indexes = [row[0] for row in await one.fetch(_INDEXES, list(_TABLES))]
-    await _run(url, jobs, "making indexes", [f"REINDEX INDEX {name}" for name in indexes])
+    await _run(url, jobs, "building indexes", [f"REINDEX INDEX {name}" for name in indexes])
     await _run(url, jobs, "vacuum", [f"VACUUM (ANALYZE) {table}" for table in _TABLES])
     await one.close()
 

@@ -115,7 +115,7 @@ def _listing(api: socket.socket, name: str, merchants: list[_Merchant], times: i
 
 
 def _kept(times: int) -> Iterator[bool]:
-    """Warm up for a tenth of the time, so that plans and pages are in memory."""
+    """Yield whether to record each round. The first rounds only warm up the caches."""
     yield from [False] * (times // 10 + 1) + [True] * times
 
 

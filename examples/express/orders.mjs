@@ -48,7 +48,7 @@ export function placeOrder(id) {
 }
 
 /**
- * Returns the URL of the order's checkout, or its own page if there is nothing to pay. If the payment has ended
+ * Returns the URL of the order's checkout, or of the order page if there is nothing to pay. If the payment has ended
  * unpaid, this begins the next attempt. The payment is read because a cancellation by the buyer does not send an event,
  * and because events can be late.
  * @param {Order} order

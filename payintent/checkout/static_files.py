@@ -1,4 +1,4 @@
-"""Scripts, style sheets, flags, the browser SDK and merchants' pictures of the checkout."""
+"""Static files of the checkout: scripts, styles, flags, the browser SDK and merchant pictures."""
 
 import base64
 import gzip

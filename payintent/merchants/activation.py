@@ -231,7 +231,7 @@ def _methods_step(record: ActivationRecord, methods: Sequence[PaymentMethod]) ->
         for code in currencies or ()
         if not any(_accepts(method, code, countries) for method in usable_methods)
     ]
-    summary = f"{len(usable_methods)} of {len(methods)} methods are usable"
+    summary = f"usable methods: {len(usable_methods)} of {len(methods)}"
     if not methods:
         summary = "the merchant has no methods"
     elif not usable_methods:
@@ -262,7 +262,9 @@ def _market_step(record: ActivationRecord) -> ChecklistStep:
         and record.requested_countries is not None
         and requested_market != (record.countries, record.currencies)
     )
-    summary = "the requested market is applied" if is_applied else "payments are not accepted yet"
+    summary = (
+        "the requested market has been applied" if is_applied else "payments are not accepted yet"
+    )
     return ChecklistStep(
         step="Market applied",
         done=is_applied and not is_pending,

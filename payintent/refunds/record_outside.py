@@ -65,7 +65,7 @@ async def open_outside_refund_case(tx: Tx, account_id: int, report: OutsideRefun
             tx,
             reported_capture,
             report,
-            "not counted: this money is reserved by refunds requested here",
+            "not counted: this money is reserved by refunds requested through this service",
         )
 
 

@@ -1,1 +1,1 @@
-"""The demo shop: the integration of a merchant, which uses only the public HTTP API."""
+"""The demo shop: a merchant integration that uses only the public HTTP API."""

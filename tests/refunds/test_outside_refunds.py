@@ -158,7 +158,9 @@ async def test_what_our_own_refunds_reserve_waits_for_their_end(world: World) ->
     await hear(world, report(payment, 159000))
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await cases(world)
-    assert case.note.endswith("this money is reserved by refunds requested here; counted")
+    assert case.note.endswith(
+        "this money is reserved by refunds requested through this service; counted"
+    )
 
 
 @pytest.mark.parametrize("changes", [{"currency": "USD"}, {"amount_minor": 159001}])

@@ -159,7 +159,7 @@ class StripeGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Cancel a payment intent. If Stripe rejects the cancellation, report its state."""
+        """Cancel a payment intent, or report its state if Stripe rejects the cancellation."""
         return await _limit_time(self._query_session(account, session, cancel=True))
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionResult:

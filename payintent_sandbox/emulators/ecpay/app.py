@@ -1,4 +1,4 @@
-"""HTTP routes of the ECPay emulator: the buyer's page, the merchants' API, the tester's view."""
+"""HTTP routes of the ECPay emulator: the buyer's page, the merchant API and the tester's view."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager

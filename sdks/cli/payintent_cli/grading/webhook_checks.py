@@ -102,7 +102,7 @@ def _huge(shop: Shop, order: Order) -> Verdict:
     status = shop.send(replace(event(order), body=b" " * BODY_BYTES))
     good, saw = refused(shop, order, status)
     still, after = paid_once(shop, order, shop.send(event(order)))
-    # If a server disconnects while it receives the body, the status is random.
+    # If a server disconnects while it receives the body, the status is unpredictable.
     first = "accepted the large body" if status in ACCEPTED else saw.partition("; ")[2]
     return good and still, f"{first}; then {after}"
 
