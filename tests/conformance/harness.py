@@ -179,7 +179,7 @@ class Harness(Traits, ABC):
     @property
     def secrets(self) -> frozenset[str]:
         """Return the values that no log, text or repr may contain, without `public` credentials."""
-        given = {**self.add_account.credentials, **self.account.credentials}
+        given = {**self.other_account.credentials, **self.account.credentials}
         return frozenset(value for name, value in given.items() if name not in self.public)
 
     def without_secrets(self) -> GatewayAccount:

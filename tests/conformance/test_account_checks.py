@@ -54,7 +54,7 @@ async def _check(harness: Harness, account: GatewayAccount | None = None) -> Acc
 
 
 async def test_both_accounts_of_the_kit_work(harness: Harness) -> None:
-    for account in (harness.account, harness.add_account):
+    for account in (harness.account, harness.other_account):
         check = await _check(harness, account)
         assert check.problem is None, check
 

@@ -42,7 +42,7 @@ def test_an_adapter_has_every_operation_of_the_port(harness: Harness) -> None:
 def test_capabilities_name_the_credentials_that_the_account_has(harness: Harness) -> None:
     names = harness.gateway.capabilities.credentials
     assert names <= set(harness.account.credentials)
-    assert names <= set(harness.add_account.credentials)
+    assert names <= set(harness.other_account.credentials)
     assert all(name and name == name.lower() for name in names)
 
 
@@ -93,7 +93,7 @@ def test_a_failure_that_nobody_documented_is_unknown(harness: Harness, code: str
 
 def test_an_account_shows_no_secret(harness: Harness) -> None:
     assert harness.secrets or not harness.gateway.capabilities.credentials - harness.public
-    for account in (harness.account, harness.add_account):
+    for account in (harness.account, harness.other_account):
         shown = f"{account!r} {account}"
         assert not [secret for secret in harness.secrets if secret in shown]
     assert not [

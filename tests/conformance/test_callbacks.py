@@ -177,12 +177,12 @@ async def test_an_account_signs_for_itself_alone(harness: Harness) -> None:
     request, callback = await genuine(harness)
     payload = harness.payload(request)
     ours = harness.signed(payload, harness.account)
-    theirs = harness.signed(payload, harness.add_account)
+    theirs = harness.signed(payload, harness.other_account)
     said = harness.gateway.parse_callback(harness.account, ours)
     assert (said.session_id, said.report) == (callback.session_id, callback.report)
     assert refused(harness, theirs)
-    assert refused(harness, request, harness.add_account)
-    assert refused(harness, ours, harness.add_account)
+    assert refused(harness, request, harness.other_account)
+    assert refused(harness, ours, harness.other_account)
 
 
 async def test_whoever_signs_with_an_empty_secret_is_refused(harness: Harness) -> None:

@@ -52,6 +52,6 @@ def _hear(harness: Harness) -> None:
     bad = [nonsense, *(replace(item, body=item.body + b" ") for item in harness.receiver.received)]
     for request in bad:
         try:
-            harness.gateway.parse_callback(harness.add_account, request)
+            harness.gateway.parse_callback(harness.other_account, request)
         except InvalidCallbackError:
             continue

@@ -129,9 +129,9 @@ async def test_a_session_that_nobody_opened_is_absent(harness: Harness) -> None:
 @where(lambda adapter, **_: adapter.uses_http)  # else an account opens no doors
 async def test_another_accounts_session_is_none_of_ours(harness: Harness) -> None:
     session = await paid(harness)
-    report = await harness.gateway.inquire(harness.add_account, session.ref)
+    report = await harness.gateway.inquire(harness.other_account, session.ref)
     assert _tells_of_no_money(report)
-    report = await harness.gateway.close_session(harness.add_account, session.ref)
+    report = await harness.gateway.close_session(harness.other_account, session.ref)
     assert _tells_of_no_money(report)
 
 
