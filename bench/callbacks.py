@@ -1,4 +1,4 @@
-"""From callback to webhook: the benchmark acts as both the gateway and the shop."""
+"""Measure callbacks and their webhooks. The benchmark acts as both the gateway and the shop."""
 
 import asyncio
 import hashlib
@@ -205,7 +205,7 @@ async def measure(installation: Installation, pending: list[Pending], per_s: flo
         sent = time.perf_counter()
         caller = (
             await idle.get()
-        )  # waiting for a caller counts, because real callbacks do not wait for us
+        )  # the wait for a caller is measured, because real callbacks do not wait for us
         answered = await caller.call(one.callback)
         idle.put_nowait(caller)
         return one.payment_id, sent, answered

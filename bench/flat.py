@@ -2,7 +2,7 @@
 
 A PostgreSQL server has a database for each number of payments, filled by `payintent seed`. Each
 round measures all databases, so that a slow moment of the machine affects all of them, and the
-medians are compared. PostgreSQL's processor time is the time of each database's connections.
+medians are compared. PostgreSQL's processor time is that of the database's server processes.
 """
 
 import argparse
@@ -38,8 +38,8 @@ SIZES = (1_000, 100_000, 1_000_000)
 GOAL = 1.2  # maximum ratio to the cost with the fewest payments
 _ROUNDS, _WARM_UP = 24, 4
 _DAYS = 90
-_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's databases
-_PART = 100_000  # a larger database is made of copies of a database of this size
+_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # for the benchmark's databases
+_PART = 100_000  # larger databases consist of copies of a database of this size
 _JOBS = 8
 _BUFFERS = ("128MB", "4GB")
 #: The server is temporary, so its write-ahead log can be minimal.

@@ -1,4 +1,4 @@
-"""The machine and the Python of a run. Figures from different machines are not comparable."""
+"""Describe a run's machine and Python. Figures from different machines are not comparable."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ def describe_machine() -> str:
 
 
 def print_machine(console: Console) -> None:
-    """Print this line below the results of a run."""
+    """Print the machine's description below the results of a run."""
     console.print(describe_machine(), highlight=False, soft_wrap=True)
 
 
@@ -38,7 +38,7 @@ def describe_python() -> str:
 
 
 def describe_speed() -> str:
-    """Measure a core, with work in Python and with work outside the interpreter."""
+    """Measure the speed of a core, with work in Python and with work outside the interpreter."""
     additions = _ADDITIONS / _least_s(_add) / 1e6
     hashed = len(_HASHED) / _least_s(lambda: hashlib.sha256(_HASHED)) / 1e6
     return f"one core: {additions:.0f} million additions/s in Python, SHA-256 {hashed:,.0f} MB/s"

@@ -42,7 +42,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """Latencies in milliseconds, from the sending of a callback."""
+    """Latencies in milliseconds, measured from each callback's due time."""
 
     per_s: float
     count: int
@@ -54,7 +54,7 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A kind of page. Each pair is for the small list and the large list."""
+    """The latency of one kind of list page. Each pair is for the small and the large list."""
 
     name: str
     rows: tuple[int, int]
@@ -91,7 +91,7 @@ class Report:
 
 
 def operation(rounds: list[Round]) -> Operation:
-    """Compute medians. Ratios are computed per round, because its figures are simultaneous."""
+    """Compute medians. Ratios are per round, because a round's figures are measured together."""
     pgbench = [
         (item.per_s, item.pgbench_per_s) for item in rounds if item.pgbench_per_s is not None
     ]
@@ -160,7 +160,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def _figures(one: Operation) -> list[str]:
-    """Return the cells of an operation's figures and its yardsticks' figures."""
+    """Return the table cells for an operation and its yardsticks."""
     figures = [
         *(f"{one.per_s:,.0f}/s", f"{one.cpu_us:.0f} us"),
         *(f"{one.empty_per_s:,.0f}/s", f"{one.empty_cpu_us:.0f} us", f"{one.empty_ratio:.2f}"),

@@ -73,7 +73,7 @@ async def drill(
 
 
 def table(done: Sequence[Restart], calls: Sequence[Call]) -> Table:
-    """Return a table with each restart and the requests that were due until the next restart."""
+    """Return a table with each restart and the requests that were due before the next restart."""
     shown = Table(title="Rolling restart behind deploy/nginx.conf")
     for name in ("restart of", "stopped after", "ready after", *FIGURES):
         shown.add_column(name, justify="left" if name == "restart of" else "right")

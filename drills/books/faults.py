@@ -1,4 +1,4 @@
-"""Faults during the drill: kills processes and the feed reader, and stops merchants' servers."""
+"""Kill processes and the feed reader, and stop merchants' servers, during the drill."""
 
 import asyncio
 import os

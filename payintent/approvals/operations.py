@@ -246,15 +246,17 @@ def _make_refund_view(refund: RefundDetails) -> ApprovalView:
 
 
 def _describe_refund(refund: RefundDetails) -> list[str]:
-    amount = refund.amount or f"{refund.amount_minor} smallest units"
+    amount = refund.amount or f"{refund.amount_minor} smallest units of"
     subject = refund.payment_id or refund.case_id or "money without a payment"
-    changes = [f"{amount} {refund.currency} of {subject} are returned through {refund.provider}"]
+    changes = [f"refund {amount} {refund.currency} for {subject} through {refund.provider}"]
     if refund.destination is not None:
-        payer = refund.payer or "with an erased address"
-        relation = "the address" if refund.destination == refund.payer else "NOT the address"
-        changes.append(
-            f"to {refund.destination} on {refund.chain}, {relation} of the payer {payer}"
-        )
+        if refund.payer is None:
+            relation = "; the payer's address has been erased"
+        elif refund.destination == refund.payer:
+            relation = ", the payer's address"
+        else:
+            relation = f", NOT the payer's address {refund.payer}"
+        changes.append(f"to {refund.destination} on {refund.chain}{relation}")
     return changes
 
 
@@ -281,7 +283,7 @@ async def _require_proposal(database: Executor, approval_id: str) -> Proposal:
 
 
 async def _lock_undecided(tx: Tx, approval_id: str) -> Proposal:
-    """Lock a proposal; raises `CONFLICT` if it has been decided or has expired."""
+    """Lock a proposal; raise `CONFLICT` if it has been decided or has expired."""
     proposal_id = (await _require_proposal(tx, approval_id)).id
     proposal = await proposals_store.lock(tx, proposal_id)
     assert proposal is not None  # noqa: S101 - proposals are never deleted

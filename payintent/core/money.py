@@ -141,7 +141,7 @@ def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
 def format_smallest_units(
     amount_minor: int, currency: str, token_decimals: int | None, *, on_chain: bool
 ) -> str | None:
-    """Format smallest units as an amount; returns None if the token's decimals are unknown.
+    """Format smallest units as an amount; return None if the token's decimals are unknown.
 
     If `on_chain` is False, a token amount is in test tokens.
     """
@@ -187,7 +187,7 @@ def round_up(value: Decimal, decimals: int) -> Decimal:
 
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
-    """Convert to smallest units (such as wei); returns None if there are too many decimals."""
+    """Convert to smallest units (such as wei); return None if there are too many decimals."""
     smallest_units = value.scaleb(decimals, EXACT)
     whole = smallest_units.to_integral_value(context=EXACT)
     return int(whole) if whole == smallest_units else None

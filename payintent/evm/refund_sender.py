@@ -118,7 +118,7 @@ async def _trace(
 async def _find_transaction_state(
     reader: RpcChainReader, tx_hash: bytes, last_final_block: int
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Look up a transaction. If an endpoint knows it, that response is used."""
+    """Look up a transaction. If any endpoint knows it, that endpoint's response is used."""
     has_response = False
     for name in reader.names:
         try:

@@ -111,7 +111,7 @@ async def get_origins(database: Executor, session_ids: Collection[UUID]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class SessionTransfer:
-    """A transfer to a session's address, as its page shows it."""
+    """A transfer to a session's address, as the session's page shows it."""
 
     tx_hash: bytes
     token: bytes
@@ -223,7 +223,7 @@ class DepositRecheck:
 
 @dataclass(frozen=True, slots=True)
 class RecheckSchedule:
-    """How often, for addresses of what age, and how many blocks back deposits are read again."""
+    """The recheck intervals, the addresses' age limits, and the number of blocks to read again."""
 
     every: timedelta
     age: timedelta
@@ -284,7 +284,7 @@ async def begin_recheck(
 async def advance_recheck(
     tx: Tx, chain: str, recheck: DepositRecheck, block: int, last_id: int | None
 ) -> DepositRecheck | None:
-    """Record that these addresses are read up to a block, and return their remaining recheck.
+    """Record that these addresses have been read up to a block, and return their remaining recheck.
 
     After the last block, the recheck continues with the addresses after `last_id`, or ends if
     `last_id` is None. Returns None in that case, or if another process has advanced the recheck.

@@ -83,7 +83,7 @@ class WalletHandoff:
         return self.encryption.digest(_CONTEXT + payload.hex())[:_SIGNATURE_BYTES]
 
 
-#: Payments are no longer offered this long before the deadline, since mining takes time.
+#: Payments are no longer offered this long before the deadline, because mining takes time.
 _PAYMENT_CUTOFF = timedelta(seconds=60)
 _PAYER = "{payer}"  # the browser replaces it with 40 hex digits
 _PAYER_WORD = "000000000000000000000000" + _PAYER
@@ -385,7 +385,7 @@ def _make_call(contract: bytes, data: str) -> dict[str, str]:
 def _build_links(snapshot: _Snapshot, uuid: bytes, handoff: WalletHandoff) -> dict[str, str]:
     """Return links that open wallets.
 
-    An EIP-681 URL describes a single call, so it cannot pay tokens, which need an approval first.
+    An EIP-681 URL describes a single call, but a token payment also needs an approval.
     """
     metamask = handoff.build_link(snapshot.session.id, snapshot.now)
     links = {} if metamask is None else {"metamask": metamask}

@@ -147,7 +147,7 @@ class _ReaderHolder:
     async def _halt(self, why: str, config: "_WatchedConfig") -> None:
         """Halt the chain, unless the operator has changed it since the comparison.
 
-        The cursor lock prevents a race, since `resume` also takes it.
+        The cursor lock prevents a race, because `resume` also takes it.
         """
         async with self.context.database.transaction() as tx:
             await chain_store.lock_cursor(tx, self.slug)

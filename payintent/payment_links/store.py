@@ -198,7 +198,7 @@ async def lock(tx: Tx, link_id: UUID) -> PaymentLink:
 
 
 async def take_new_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
-    """Take a slot that was never taken; return False if there is none.
+    """Take a slot that has never been taken; return False if there is none.
 
     The link must be locked.
     """

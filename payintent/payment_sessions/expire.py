@@ -64,8 +64,8 @@ async def expire_processing(tx: Tx, limit: int, timeout_s: float) -> int:
 async def expire_undecided(tx: Tx, session: Session, decision_timeout: timedelta) -> None:
     """Expire a payment if its gateway has not decided its session within `decision_timeout`.
 
-    Opens a case that stays undecided until the session's outcome is known. A chain payment only
-    expires if the chain is watched and has been read past the payment's deadline.
+    Opens a case that stays undecided until the session's outcome is known. A chain payment
+    expires only if the chain is watched and has been read past the payment's deadline.
     """
     payment, now = await payment_store.lock_payment(tx, session.payment_id)
     session = await session_store.lock(tx, session.id)

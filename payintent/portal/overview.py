@@ -88,7 +88,7 @@ async def _read_key_use(visit: MemberVisit) -> KeyUse:
 
 
 def hide_url_secrets(url: str) -> str:
-    """Return a URL without its credentials and the values of its query."""
+    """Return a URL without its credentials and query string, truncated if it is long."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     text = f"{parts.scheme}://{host}{parts.path}{'?…' if parts.query else ''}"

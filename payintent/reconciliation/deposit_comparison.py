@@ -1,9 +1,9 @@
 """Read the balances of deposit addresses for the daily comparison, in batches.
 
 A batch is compared at the last block whose deposits and sweeps have been read, because most
-endpoints do not provide balances at older blocks. A balance that differs from the books is read at
-a second endpoint too. Transfers that the deposit watcher's recheck has not reached yet are not
-differences.
+endpoints do not provide balances at older blocks. A balance that differs from the books is also
+read from a second endpoint. Transfers that the deposit watcher's recheck has not reached yet are
+not differences.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -169,7 +169,7 @@ def _ignore_progress(count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFile:
-    """A file with a known digest, in our generic layout or a layout of its gateway."""
+    """A file with a known digest, in our generic layout or one of its gateway's layouts."""
 
     path: Path = field(repr=False)
     sha256: str

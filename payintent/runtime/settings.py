@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     smtp_from: MailAddress = ""
     """Sender address, such as `payments@example.com`."""
 
-    # The edge network reports the viewer's country. It is only trusted if it sends the secret.
+    # The edge network reports the viewer's country. It is trusted only if it sends the secret.
     edge_country_header: str = "CloudFront-Viewer-Country"
     """Header in which the edge network sends the viewer's country, such as `CF-IPCountry`."""
     edge_secret_header: str = "X-Edge-Secret"  # noqa: S105 - a header's name
@@ -468,7 +468,7 @@ class Settings(BaseSettings):
             raise ValueError("PAYINTENT_SMTP_HOST needs PAYINTENT_SMTP_FROM")
         is_local = is_confidential(f"http://{self.smtp_host}")
         if self.smtp_host and self.smtp_security == "none" and not is_local:
-            raise ValueError("PAYINTENT_SMTP_SECURITY may only be none for a local mail server")
+            raise ValueError("PAYINTENT_SMTP_SECURITY may be none only for a local mail server")
         if self.smtp_user and self.smtp_security == "none":
             raise ValueError("PAYINTENT_SMTP_USER needs PAYINTENT_SMTP_SECURITY starttls or tls")
         if 0 < self.events_days < FEED_DAYS:

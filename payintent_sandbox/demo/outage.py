@@ -44,7 +44,7 @@ async def _missed(stage: DemoStage, place: str, payment: Fields) -> Fields:
     for entry in page["data"]:
         if entry["event"]["data"]["payment"]["id"] == payment["id"]:
             return entry
-    raise StepError(f"the feed has no event of {payment['id']} after {place}")
+    raise StepError(f"the feed has no event for {payment['id']} after {place}")
 
 
 async def _page(stage: DemoStage, **query: object) -> Fields:

@@ -425,7 +425,7 @@ async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage
     assert (refund.action, refund.status, refund.proposed_by) == (
         *("refund", "WAITING", f"merchant:{stage.world.merchant_id}"),
     )
-    assert refund.changes == [f"90.00 THB of {stage.known['payment']} are returned through fake"]
+    assert refund.changes == [f"refund 90.00 THB for {stage.known['payment']} through fake"]
     approved = await stage.service.run_operation(Approve(approval_id=refund.id), ALAN)
     assert (approved.result["step"], approved.approval.status) == ("queued", "APPROVED")
     rejection = Reject(approval_id=stage.known["other_refund"], note="asked for twice")

@@ -376,7 +376,7 @@ def test_a_file_of_authorities_that_its_owner_alone_reads_is_a_warning(
     ca_file = Authority(tmp_path).ca_file
     url = f"{examine.settings.database_url}&sslrootcert={ca_file}"  # it has a query already
     said = examine(PAYINTENT_CA_FILE=str(ca_file), DATABASE_URL=url)
-    owned = " is only readable by its owner"
+    owned = " is readable only by its owner"
     closed = [text.partition(owned)[0] for _, text in _lines(said, "WARN") if owned in text]
     assert closed == ["PAYINTENT_CA_FILE", "sslrootcert of DATABASE_URL"]
 

@@ -488,7 +488,7 @@ async def test_a_server_that_is_away_is_tried_later(settings: Settings) -> None:
     ("update", "why"),
     [
         ({"smtp_from": ""}, "needs PAYINTENT_SMTP_FROM"),
-        ({"smtp_host": "mail.example.com"}, "may only be none for a local mail server"),
+        ({"smtp_host": "mail.example.com"}, "may be none only for a local mail server"),
         ({"smtp_user": "x"}, "needs PAYINTENT_SMTP_SECURITY starttls or tls"),
         ({"smtp_host": "a\r\nb"}, "must be a host name"),
         ({"smtp_from": "Shop <a@b.test>"}, "must be an address such as"),

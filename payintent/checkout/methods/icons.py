@@ -1,7 +1,7 @@
 """Icons of payment methods, tokens and chains.
 
 All drawings are original. A method with a brand has a tile with its initials instead of the brand's
-logo, because the owners' rules do not allow their logos in other software.
+logo, because the brand owners do not allow their logos in other software.
 """
 
 import re

@@ -86,7 +86,7 @@ def _read_header(text: str) -> tuple[str, str | None]:
 
 
 def _find_key(keys: list[dict[str, Any]], kid: str | None, algorithm: str) -> RSAKey | ECKey:
-    """Return the key to verify a signature with.
+    """Return the key for verifying the signature.
 
     Its key type must match the algorithm, so that a token cannot choose how a key is used.
     """

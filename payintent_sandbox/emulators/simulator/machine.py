@@ -99,7 +99,7 @@ class SimulatorEmulator:
         return True
 
     def pay(self, session: Session, card: Card) -> bool:
-        """Accept the buyer's only card; return False if the session no longer accepts a card."""
+        """Accept the buyer's card; return False if the session no longer accepts one."""
         if not session.payable:
             return False
         session.card = card

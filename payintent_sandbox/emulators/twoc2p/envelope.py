@@ -1,4 +1,4 @@
-"""The two envelopes: JWTs signed with a merchant's secret, and JWE in JWS, from primitives."""
+"""The two message envelopes: JWTs signed with a merchant's secret, and JWE in JWS."""
 
 import base64
 import binascii

@@ -43,7 +43,7 @@ class Standing:
 
 
 class Shop:
-    """A shop with its two URLs. Use it with `with`."""
+    """A shop with its two URLs. Use it as a context manager."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Shop:
         return [self.place_order() for _ in range(count)]
 
     def click_twice(self, cart_id: str | None = None) -> list[Order]:
-        """Buy the same cart twice concurrently; by default a new cart."""
+        """Buy the same cart twice concurrently; by default, a new cart."""
         cart_id = cart_id or str(uuid.uuid4())
         with ThreadPoolExecutor(2) as clicks:
             return list(clicks.map(self._buy, [cart_id, cart_id]))
