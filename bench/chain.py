@@ -1,6 +1,6 @@
-"""`python -m bench.chain`: how fast final payments on a chain are matched and stored.
+"""`python -m bench.chain`: how fast final on-chain payments are matched and stored.
 
-A process watches the chain through two endpoints, as a worker does. Another process is the node.
+One process watches the chain through two endpoints, as a worker does. Another process is the node.
 """
 
 import argparse
@@ -97,7 +97,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float  # of the watching process
     database_cpu_s: float
     poll_cpu_s: float  # of the watching process and PostgreSQL, while all payments are pending
-    searches: int  # for deposits, in that poll, per endpoint
+    searches: int  # for deposits in that poll, per endpoint
     blocks: int
     catch_up_s: float
     memory_mb: float
@@ -113,7 +113,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings(database_url: str) -> Settings:
-    """Return the settings of all processes of this benchmark."""
+    """Return the settings for all of this benchmark's processes."""
     return Settings.model_validate(
         {
             "database_url": database_url,
@@ -300,7 +300,7 @@ def _hex(data: bytes) -> str:
 
 
 def main() -> None:
-    """Measure and print the results, or run as the watching process of a measurement."""
+    """Measure and print the results, or run as a benchmark's watching process."""
     parser = argparse.ArgumentParser(prog="python -m bench.chain", description=__doc__)
     parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(

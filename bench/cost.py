@@ -1,7 +1,8 @@
 """`python -m bench.cost`: the cost of each step of a payment, from its creation to its webhook.
 
-This measures the processor time of the service's process and of PostgreSQL for each step, and
-computes the rates of a core, of a host that runs everything, and of a primary on a separate host.
+The benchmark measures the processor time of the service's process and of PostgreSQL for each step.
+It computes the rates that one core, a host that runs everything, and a primary on a separate host
+can handle.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from payintent_sandbox.installation import prepare_installation
 
 LAST_STEPS = ("callbacks to PAID", "deliveries")  # as named in `bench.work_rates`
 _CLIENTS = 32
-_FIRST, _COUNT = 200, 3_000  # payments to warm up, and measured payments
+_FIRST, _COUNT = 200, 3_000  # warm-up payments, and measured payments
 _PRIMARY_CORES = 16
 _BODY = {
     "currency": "THB",
@@ -132,7 +133,7 @@ async def _measure(folder: Path, url: str, first: int, count: int) -> list[WorkR
 
 
 def measure(places: Places, *, quick: bool) -> list[WorkRate]:
-    """Measure the requests of a payment on a separate database, with fsync."""
+    """Measure a payment's requests on a separate database, with fsync."""
     first, count = (5, 20) if quick else (_FIRST, _COUNT)
     with places("cost") as place:
         return uvloop.run(_measure(place.folder, place.url, first, count))
@@ -147,11 +148,11 @@ def show(console: Console, costs: Sequence[WorkRate], cores: int) -> None:
     for cost in costs:
         table.add_row(cost.name, f"{cost.cpu_us:,.0f} us", f"{cost.database_cpu_us:,.0f} us")
     service, database = sum(c.cpu_us for c in costs), sum(c.database_cpu_us for c in costs)
-    table.add_row("together", f"{service:,.0f} us", f"{database:,.0f} us", style="bold")
+    table.add_row("total", f"{service:,.0f} us", f"{database:,.0f} us", style="bold")
     console.print(table)
     both = service + database
     console.print(
-        f"one core of the service carries 1,000,000 / {service:,.0f} = "
+        f"one core of the service handles 1,000,000 / {service:,.0f} = "
         f"{1e6 / service:,.0f} such payments per second\n"
         f"one host with {cores} cores for everything: {cores} x 1,000,000 / ({service:,.0f} + "
         f"{database:,.0f}) = {cores * 1e6 / both:,.0f}/s\n"

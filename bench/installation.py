@@ -22,7 +22,7 @@ _STOP_WAIT_S = 25.0
 
 @dataclass(frozen=True, slots=True)
 class EmptyApp:
-    """The port and process id of the empty application."""
+    """The empty application's port and process id."""
 
     pid: int
     port: int
@@ -61,7 +61,7 @@ class Installation:
 
     @contextlib.contextmanager
     def empty_app(self) -> Iterator[EmptyApp]:
-        """Run an application that does nothing on the service's server, in addition to the API."""
+        """Run an empty application on the service's server, in addition to the API."""
         port = self.world.ports.operator
         environment = self.world.service_environment()
         with self._process("empty", ["bench.empty_app", str(port)], environment) as process:
@@ -125,7 +125,7 @@ class Installation:
 
 
 def free_ports() -> Ports:
-    """Find a free port for each port of the sandbox."""
+    """Find a free port for each sandbox port."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in dataclasses.fields(Ports)]
         for probe in probes:

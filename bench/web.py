@@ -1,7 +1,7 @@
 """`python -m bench.web`: compare the size and speed of pages with their budgets.
 
-The pages are three pages of the checkout, and the first page of the operator console and of the
-merchant portal after sign-in.
+The pages are three checkout pages, and the first pages of the operator console and the merchant
+portal after sign-in.
 """
 
 import argparse
@@ -55,7 +55,7 @@ _USABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limit of a figure: a maximum, or a minimum if `least` is set."""
+    """The limit for a figure: a maximum, or a minimum if `least` is set."""
 
     name: str
     limit: float
@@ -71,7 +71,7 @@ class Budget:
         return value >= limit if self.least else value <= limit
 
     def text(self, value: float, page: str = "") -> str:
-        """Format a figure, with (!) if it exceeds the budget."""
+        """Format a figure, with (!) if it is outside the budget."""
         return self.plain(value) if self.met(value, page) else f"{self.plain(value)} (!)"
 
     def plain(self, value: float) -> str:
@@ -82,7 +82,7 @@ class Budget:
 HTML = Budget("HTML", weight.HTML_BYTES_MAX, "B", signed_in=8_000)
 CSS = Budget("CSS", weight.CSS_BYTES_MAX, "B", signed_in=6_000)
 JS = Budget("JavaScript", weight.JS_BYTES_MAX, "B", signed_in=30_000)  # includes the chart library
-REQUESTS = Budget("requests until it is there", weight.REQUESTS_MAX, "", signed_in=8)
+REQUESTS = Budget("requests until usable", weight.REQUESTS_MAX, "", signed_in=8)
 USABLE = Budget("usable", 0.5, "s")
 OPENED_FIRST = Budget("usable with an empty cache", 0.75, "s")
 LCP = Budget("largest paint (LCP)", 1.5, "s")
@@ -94,7 +94,7 @@ SDK = Budget("SDK, /sdk/v1.js", weight.SDK_BYTES_MAX, "B")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A budget, and its figures by page. A figure without a page has an empty name."""
+    """A budget, and its figures by page. The page name is empty for a figure without a page."""
 
     budget: Budget
     values: dict[str, float]
@@ -213,11 +213,11 @@ def _medians(speeds: Mapping[str, list[Speed]], pick: Callable[[Speed], float]) 
 def show(figures: list[Figure], runs: int, console: Console) -> None:
     """Print the figures with their budgets."""
     table = Table(
-        title=f"slow 4G (150 ms, 1.6 Mbit/s) and a CPU slowed down 4 times; medians of {runs} runs",
-        caption="bytes are compressed with gzip; (!) exceeds the budget",
+        title=f"slow 4G (150 ms, 1.6 Mbit/s) and 4x CPU slowdown; medians of {runs} runs",
+        caption="bytes are compressed with gzip; (!) is outside the budget",
     )
     table.add_column("")
-    for page in (*_PAGES.values(), "may be"):
+    for page in (*_PAGES.values(), "budget"):
         table.add_column(page, justify="right")
     for figure in figures:
         cells = [

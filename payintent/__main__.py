@@ -1,4 +1,4 @@
-"""Entry point of `python -m payintent`, which runs the `payintent` command."""
+"""Entry point for `python -m payintent`, which runs the `payintent` command."""
 
 from payintent.cli import main
 

@@ -48,7 +48,7 @@ def run(*, chains: bool = True) -> int:
         print(f"payintent dev: {error}", file=sys.stderr)
         return 1
     if listed := ", ".join(str(port) for port in taken(ports.all)):
-        print(f"payintent dev: port {listed} is in use; choose other ports with PORT_BASE=N")
+        print(f"payintent dev: ports in use: {listed}; choose other ports with PORT_BASE=N")
         return 1
     var_dir.mkdir(parents=True, exist_ok=True)
     database = Postgres(var_dir / "postgres")

@@ -60,7 +60,7 @@ class RunningEmulator:
         )
 
     async def settle(self, service: Service, actor: Actor, stored: dict[str, Any]) -> None:
-        """Add our account at the emulator, or update its URL: ports may change between starts."""
+        """Add our account at the emulator, or update its URL, because ports can change."""
         credentials = self.spec.credentials(stored["secrets"], self.url)
         if stored["account_id"] is None:
             new = AddAccount(provider=self.provider, base_url=self.url, credentials=credentials)
@@ -99,7 +99,7 @@ def running_emulators(ports: Sequence[int]) -> list[RunningEmulator]:
 
 
 def make_secrets() -> dict[str, Any]:
-    """Generate the secrets of each emulator. Their accounts are added later."""
+    """Generate the secrets of each emulator. Our accounts are added later."""
     return {spec.provider: {"account_id": None, "secrets": spec.secrets()} for spec in EMULATORS}
 
 
@@ -167,7 +167,7 @@ def _twoc2p_credentials(stored: Mapping[str, str], _: str) -> dict[str, str]:
 
 
 def _number(digits: int) -> str:
-    """Return a random number with this many digits, which does not start with 0."""
+    """Return a random number with this many digits that does not start with 0."""
     return secrets.choice(_DIGITS[1:]) + "".join(secrets.choice(_DIGITS) for _ in range(digits - 1))
 
 

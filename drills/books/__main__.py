@@ -171,7 +171,7 @@ class Drill:
 
 
 async def _shops(service: Service, receivers: Receivers, count: int) -> list[Shop]:
-    """Register merchants with all methods of the sandbox."""
+    """Register merchants with all sandbox methods."""
     made = [
         await service.run_operation(
             CreateMerchant(

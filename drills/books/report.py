@@ -74,7 +74,7 @@ def _rows(outcome: Outcome) -> list[tuple[str, str]]:
         ("events, delivered by webhook", f"{outcome.events:,}, {outcome.by_webhook:,}"),
         ("duplicate events in feeds", str(sum(feed.doubled for feed in feeds))),
         ("events missing in feeds", str(sum(feed.missing for feed in feeds))),
-        ("events in feeds that are not stored", str(sum(feed.unknown for feed in feeds))),
+        ("events in feeds but not in the database", str(sum(feed.unknown for feed in feeds))),
         ("events in the wrong order", str(sum(feed.misplaced for feed in feeds))),
         ("captures, without a payment", f"{counts['captures']:,}, {counts['uncredited']:,}"),
         ("refunds succeeded, failed", f"{counts['refunds']:,}, {counts['refunds_failed']:,}"),

@@ -1,4 +1,4 @@
-"""Faults of the cluster under load, and their repairs."""
+"""Cluster faults under load, and their repairs."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ Step = Callable[[Stage], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault, which is repaired after `hold_s`."""
+    """A fault that is repaired after `hold_s`."""
 
     name: str
     title: str

@@ -32,7 +32,8 @@ PACKAGES = {
 USER = "payintent"
 LEADER_PORT, POOL_PORT, STATUS_PORT = 5000, 6432, 8008
 _ALSO_IN = ("/usr/sbin", "/sbin")
-# PostgreSQL does not run as root. This user can read a checkout in root's home, but not write it.
+# PostgreSQL does not run as root. This user can read, but not write to, a checkout in
+# root's home.
 NOBODY = (
     *("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"),
     *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
@@ -72,7 +73,7 @@ def etcd(host: str, folder: Path) -> Program:
 
 
 def patroni(host: str, folder: Path, patroni_bin: Path, passwords: Passwords) -> Program:
-    """Return Patroni, which runs PostgreSQL, on a host."""
+    """Return a host's Patroni program, which runs PostgreSQL."""
     config: dict[str, Any] = yaml.safe_load((SHIPPED / "patroni.yml").read_text())
     own = folder / host
     own.mkdir(exist_ok=True)

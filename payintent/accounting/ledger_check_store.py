@@ -267,7 +267,7 @@ async def add_missing_entries(tx: Tx, kind: FactKind, after: UUID, limit: int) -
 
 
 async def _add_dispute_entries(tx: Tx, rows: Sequence[Row]) -> None:
-    """Add the entries of disputes. Captures are locked first, so that concurrent reports wait."""
+    """Add the entries for disputes. Captures are locked first, so that concurrent reports wait."""
     capture_ids = sorted({row["capture_id"] for row in rows})
     await tx.fetch(
         "SELECT FROM capture WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE", capture_ids

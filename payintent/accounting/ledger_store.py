@@ -224,7 +224,7 @@ def _sum_recorded(row: Row) -> dict[str, int]:
 
 
 async def record_sweeps(tx: Tx, sweep_ids: Collection[UUID]) -> None:
-    """Record changes in the deposits that sweeps moved. The chain's cursor must be locked."""
+    """Record changes in the deposit amounts that sweeps moved. Lock the chain's cursor first."""
     if not sweep_ids:
         return
     rows = await tx.fetch(

@@ -34,7 +34,7 @@ _fonts_lock = Lock()  # font names are registered for the whole process
 
 @dataclass(slots=True)
 class NameFonts:
-    """A document's fonts, reloaded for each document so that its bytes are reproducible."""
+    """A document's fonts, reloaded for each document so that the PDF's bytes are reproducible."""
 
     names: dict[Path, str] = field(default_factory=dict[Path, str])
 

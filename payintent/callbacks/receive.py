@@ -313,9 +313,7 @@ async def _apply_deferred_callback(database: Database, callback: DeferredCallbac
 
 
 _refusal_log = get_logger("callbacks")
-REFUSED = Counter(
-    "payintent_callbacks_refused_total", "Callbacks with an invalid signature", ["provider"]
-)
+REFUSED = Counter("payintent_callbacks_refused_total", "Rejected gateway callbacks", ["provider"])
 
 
 async def handle_callback(

@@ -123,7 +123,7 @@ def _format_dispute(case: MerchantCase) -> dict[str, Any] | None:
 
 
 def parse_case_filter(query: Mapping[str, str], merchant_id: int) -> CaseFilter:
-    """Parse the query parameters of a case list; raises `BAD_REQUEST` for invalid values."""
+    """Parse the query parameters of a case list; raise `BAD_REQUEST` for invalid values."""
     status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
     if status is not None and status not in STATUSES:
         raise BadRequestError(f"status must be one of {', '.join(STATUSES)}")

@@ -42,7 +42,7 @@ def format_number(number: str | Decimal) -> str:
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def normalize(self) -> Self:
-        """Return a copy with canonical values; raises `BAD_REQUEST` for an invalid address."""
+        """Return a copy with canonical values; raise `BAD_REQUEST` for an invalid address."""
         values: dict[str, Any] = {
             name: value
             for name, value in msgspec.structs.asdict(self).items()

@@ -38,7 +38,7 @@ _VALUES_MAX = 1_000  # values considered per claim
 
 
 def parse_claim_roles(text: str) -> dict[str, Role]:
-    """Parse `value=role,value=role`; raises `ValueError`."""
+    """Parse `value=role,value=role`; raise `ValueError` if the text is invalid."""
     roles: dict[str, Role] = {}
     entries = [item.strip() for item in text.split(",") if item.strip()]
     for number, item in enumerate(entries, start=1):
@@ -88,7 +88,7 @@ def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
 
 
 def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
-    """Parse a key; returns None if it is malformed.
+    """Parse a key; return None if it is malformed.
 
     The checksum detects typos without a database query.
     """

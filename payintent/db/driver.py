@@ -135,7 +135,7 @@ class _UncancelledConnection(asyncpg.Connection):
         typeoids: Iterable[int],
         timeout: float | None,  # noqa: ASYNC109 - the driver's parameter
     ) -> tuple[Any, Any]:
-        """Query built-in types once per process, because that takes three round trips and 3 ms."""
+        """Query built-in types once per process. The queries take three round trips and 3 ms."""
         oids = frozenset(typeoids)
         if oids in _built_in_types:
             return _built_in_types[oids], _NotSent()

@@ -1,7 +1,7 @@
 """Wake dispatchers and streams with NOTIFY after a commit, at most once every 20 ms.
 
-NOTIFY runs on its own connection, because inside a transaction it would take a cluster-wide lock at
-commit. Lost notifications are harmless, because all listeners also poll.
+NOTIFY runs on its own connection, because inside a transaction it would acquire a cluster-wide lock
+at commit. Lost notifications are harmless, because all listeners also poll.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ class ChangeFeed(Generic[K]):
                 self._stop()
 
     def close(self) -> None:
-        """Set `closing` and wake all subscribers to end their streams."""
+        """Set `closing` and wake all subscribers so that they end their streams."""
         self.closing = True
         for subscribers in self._subscribers.values():
             for subscriber in subscribers:

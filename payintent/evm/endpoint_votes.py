@@ -2,7 +2,7 @@
 
 A log is accepted if two endpoints report it with the same facts, such as the time of its block. If
 the endpoints differ, every endpoint is queried for only the blocks of the doubtful logs. A log that
-is missing at two endpoints is dropped. A log that is neither accepted nor dropped is unproven: the
+two endpoints do not have is dropped. A log that is neither accepted nor dropped is unproven: the
 cursor advances, and the caller sets the log aside. If a chain has a single endpoint, a search of
 only the log's block must also find the log.
 """
@@ -51,7 +51,7 @@ class Agreement(Generic[Log, Fact]):
 
 
 class LogSource(Protocol[Log, Fact]):
-    """Reads a range of blocks, or the blocks of given logs, at an endpoint."""
+    """Reads a range of blocks, or the blocks of given logs, from an endpoint."""
 
     async def read_range(self, name: str) -> Reading[Log, Fact]: ...
 
@@ -72,7 +72,7 @@ async def read_at_endpoints(
     chain: str,
     kind: str,
 ) -> Agreement[Log, Fact]:
-    """Read a range at endpoints that have `block`; if too few agree, decide on each log.
+    """Read a range from endpoints that have `block`; if too few agree, decide on each log.
 
     Raises `ChainUnavailableError` if too few endpoints can be read, or if they disagree about the
     last block itself.

@@ -172,7 +172,7 @@ def read_transfers(
     start: int,
     end: int,
 ) -> tuple[TransferLog, ...]:
-    """Decode the response to a search for transfers, in chain order; raises as `read_logs` does.
+    """Decode the response to a search for transfers, in chain order; raise as `read_logs` does.
 
     A token may emit logs of any shape. Logs that are not transfers of an amount are skipped.
     """
@@ -206,7 +206,7 @@ def _read_transfer(log: RpcLog) -> TransferLog | None:
 def read_sweeps(
     raw: msgspec.Raw | bytes, factories: Collection[bytes], start: int, end: int
 ) -> tuple[SweepLog, ...]:
-    """Decode the response to a search for sweeps, in chain order; raises as `read_logs` does."""
+    """Decode the response to a search for sweeps, in chain order; raise as `read_logs` does."""
     logs = sorted(map(_read_sweep, _LOGS.decode(raw)), key=log_position)
     if any(log.factory not in factories for log in logs):
         raise ValueError("the log was not requested")
@@ -257,7 +257,7 @@ def read_matching_logs(responses: Iterable[RpcLog]) -> ContractLogs:
 
 
 def read_paid(log: RpcLog) -> PaidLog:
-    """Decode a `Paid` log; raises ValueError if it is malformed."""
+    """Decode a `Paid` log; raise ValueError if it is malformed."""
     _, uuid, payer, token = _read_topics(log)
     amount, receiver = split_words(read_hex(log.data), 2)
     return PaidLog(
@@ -275,7 +275,7 @@ def read_paid(log: RpcLog) -> PaidLog:
 
 
 def read_refunded(log: RpcLog) -> RefundedLog:
-    """Decode a `Refunded` log; raises ValueError if it is malformed."""
+    """Decode a `Refunded` log; raise ValueError if it is malformed."""
     _, uuid, refund_id, token = _read_topics(log)
     amount, to, sender = split_words(read_hex(log.data), 3)
     return RefundedLog(

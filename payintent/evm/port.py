@@ -21,7 +21,7 @@ class TooManyRecipientsError(ChainUnavailableError):
 
 
 class CallRevertedError(Exception):
-    """A call was reverted; `reason` is the contract's text, or "" if there is none."""
+    """A call reverted; `reason` is the contract's text, or "" if there is none."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason or "reverted without a reason")
@@ -49,8 +49,8 @@ class ChainHeads:
 class PaidLog:
     """A `Paid` log of a gateway contract, identified by (tx_hash, log_index).
 
-    Addresses are 20 bytes long and `uuid` is 16. A token of 20 zero bytes is the native coin. The
-    amount is in the token's smallest unit.
+    Addresses are 20 bytes long, and `uuid` is 16 bytes long. A token of 20 zero bytes is the native
+    coin. The amount is in the token's smallest unit.
     """
 
     contract: bytes
@@ -158,7 +158,7 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class TransactionReceipt:
-    """The receipt of a mined transaction; status 1 means success, 0 reverted.
+    """The receipt of a mined transaction; status 1 means success, and 0 means a revert.
 
     Any contract may have emitted the logs, so callers must check `contract`.
     """
@@ -216,7 +216,7 @@ GAS_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractRefundCall:
-    """A refund call of the gateway contract; addresses are 20 bytes long, uuids 16."""
+    """A refund call to the gateway contract; addresses are 20 bytes long, and uuids are 16."""
 
     network_id: int
     contract: bytes
@@ -233,7 +233,7 @@ class ContractRefundCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCall:
-    """A `sweep_many` call of a deposit factory; addresses are 20 bytes long, uuids 16."""
+    """A `sweep_many` call to a deposit factory; addresses are 20 bytes long, and uuids are 16."""
 
     network_id: int
     contract: bytes  # the factory

@@ -342,7 +342,7 @@ def _failure_reason(session: _Session) -> FailureReason | None:
 
 
 def _is_simulator_error(response: HttpResult, statuses: frozenset[int]) -> TypeGuard[HttpResponse]:
-    """Return whether the error comes from the simulator itself and not, for example, a proxy."""
+    """Return whether the error comes from the simulator itself, and not from a proxy."""
     if isinstance(response, OutcomeUnknown) or response.status not in statuses:
         return False
     return decode_json(response.body, _ErrorBody) is not None

@@ -139,7 +139,7 @@ class DrainingServer(uvicorn.Server):
         share: ConnectionShare | None = None,
         on_started: Callable[[], None] | None = None,
     ) -> None:
-        """Listen on sockets shared between processes, and call `on_started` once listening."""
+        """Listen on shared sockets, and call `on_started` once the server is listening."""
         self._listener = SharedListener(sockets, _BACKLOG, share)
         self._on_started = on_started
 

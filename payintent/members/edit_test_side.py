@@ -1,7 +1,7 @@
 """Let members create and change their merchant's test side without an operator.
 
-Nothing in this module can change a live merchant: `lock_test_merchant` rejects it, and so does the
-trigger `audit_member_change` when the audit entry of the change is written.
+Nothing in this module can change a live merchant: `lock_test_merchant` rejects the change, and so
+does the trigger `audit_member_change` when the change's audit entry is written.
 """
 
 from dataclasses import dataclass, fields, replace

@@ -57,10 +57,10 @@ class RemovedMember:
 
 
 class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
-    """Invite a person to the merchant portal. The sign-in link is mailed, or printed once.
+    """Invite a person to the merchant portal with a sign-in link.
 
-    The link is mailed if a mail server is configured. It works once, within 72 hours. Inviting a
-    member again replaces the previous link.
+    If a mail server is configured, the link is mailed. Otherwise, it is printed once. The link
+    works once, within 72 hours. Inviting a member again replaces the previous link.
     """
 
     action: ClassVar[str] = "merchant.invite"

@@ -217,7 +217,7 @@ class Acceptance:
     token: str | None
     token_decimals: int | None  # on-chain decimals, or None without a supported token
     enabled: bool
-    account_enabled: bool  # whether account and provider are enabled and the chain is watched
+    account_enabled: bool  # whether the account and provider are enabled and the chain is watched
     unavailable_part: UnavailablePart | None = field(default=None, repr=False)
     #: The gateway's decimals per currency. None means the same as in `TENDER`.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)

@@ -1,8 +1,8 @@
 """Classifies and settles each final log exactly once.
 
-Transfers are settled in the transaction that moves the cursor. That transaction only stores refund
-logs. Each refund log is settled later in a separate transaction, which locks the payment, the
-capture and the refund, as every refund settlement does.
+Transfers are settled in the transaction that moves the cursor. Refund logs are only stored in that
+transaction. Each refund log is settled later in a separate transaction, which locks the payment,
+the capture and the refund, as every refund settlement does.
 """
 
 import collections
@@ -46,7 +46,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("chain_refunds")
 _REFUND_LOGS_MAX = 500  # per pass
-#: Dispositions of refund logs that mean that money was sent without a matching refund.
+#: Dispositions of refund logs for money that was sent without a matching refund.
 _ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.DUPLICATE}
 
 REFUNDS = Counter(

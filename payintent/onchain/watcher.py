@@ -187,10 +187,11 @@ class FinalBlockReader:
                     raise
 
     async def _confirm_or_halt(self, cursor: ChainCursor) -> None:
-        """Halt the chain if two endpoints replaced the cursor's block and no endpoint still has it.
+        """Halt the chain if two endpoints report that the cursor's block was replaced.
 
-        If only one of several endpoints reports a replacement, it may be wrong, so nothing is read
-        until they agree. If the chain has a single endpoint, its report is sufficient.
+        If any endpoint still has the block, the chain is not halted. If only one of several
+        endpoints reports a replacement, it may be wrong, so nothing is read until they agree. If
+        the chain has a single endpoint, its report is sufficient.
         """
         replacements = 0
         for name in self.reader.names:
@@ -212,7 +213,7 @@ class FinalBlockReader:
         await chain_store.halt(self.database, self.chain.slug, why)
 
     async def _settle_batch(self, batch: LogBatch, attempt: _Attempt) -> bool:
-        """Prove and settle logs in parts of `LOGS_MAX`; the last part moves the cursor.
+        """Prove and settle logs in parts of up to `LOGS_MAX`; the last part moves the cursor.
 
         Each part is proven while the previous part is written. Returns False if a log cannot be
         proven and another attempt may succeed. The last attempt sets such logs aside.

@@ -72,7 +72,7 @@ async def check_operator_token(
 
 
 def read_fields(body: bytes) -> dict[str, Any]:
-    """Decode a JSON object. An empty body and `null` are empty objects. Raises `BAD_REQUEST`."""
+    """Decode a JSON object; an empty body and `null` count as empty. Raises `BAD_REQUEST`."""
     try:
         return msgspec.json.decode(body or b"{}", type=dict[str, Any] | None) or {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -45,7 +45,7 @@ class Encryption:
         return _compute_search_digest(self._search_keys[self.current_key_name], text, kind)
 
     def compute_search_digests(self, text: str, kind: str) -> list[str]:
-        """Return the digests of a search term with each key of the key ring."""
+        """Digest a search term with each key of the key ring."""
         return [_compute_search_digest(key, text, kind) for key in self._search_keys.values()]
 
     def encrypt(self, secret: bytes, context: str) -> bytes:

@@ -89,7 +89,7 @@ def _token(
         address=NATIVE if coin else "",
         decimals=decimals,
         approve_zero_first=zero_first,
-        minimum=10 ** (decimals - 2),  # a hundredth
+        minimum=10 ** (decimals - 2),  # a hundredth of a token
     )
 
 
@@ -173,7 +173,7 @@ async def fund(
     units: int = FUNDED_UNITS,
     symbol: str | None = None,
 ) -> None:
-    """Send `units` whole coins and as many of every token to an account, or only of `symbol`."""
+    """Send `units` whole coins and `units` of each token to an account, or only of `symbol`."""
     faucet = (await chain.ask("eth_accounts"))[0]
     if symbol is None:
         await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)

@@ -45,7 +45,7 @@ def start(*, foreground: bool) -> None:
     if find_owner(var_dir / "chains"):
         _fail("the chains are already running: `payintent devchain up` or `make dev` started them")
     if listed := ", ".join(str(port) for port in taken(ports.chains)):
-        _fail(f"port {listed} is in use; choose other ports with PORT_BASE=N")
+        _fail(f"ports in use: {listed}; choose other ports with PORT_BASE=N")
     if foreground:
         raise typer.Exit(asyncio.run(_run(var_dir, ports)))
     _spawn(var_dir)

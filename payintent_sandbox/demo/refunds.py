@@ -171,7 +171,7 @@ async def _refused(stage: DemoStage) -> str:
     expect("failure_reason", refund["failure_reason"], "DECLINED")
     current = await stage.shows(payment, "PAID", "refunded_amount")
     expect("refunded_amount", Decimal(current["refunded_amount"]), Decimal(0))
-    return "the gateway refused it: FAILED, DECLINED; the payment is still PAID"
+    return "the gateway declined the refund: FAILED, DECLINED; the payment is still PAID"
 
 
 async def _unanswered(stage: DemoStage) -> str:

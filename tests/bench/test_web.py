@@ -16,7 +16,7 @@ ROWS = [
     "HTML",
     "CSS",
     "JavaScript",
-    "requests until it is there",
+    "requests until usable",
     "usable",
     "usable with an empty cache",
     "largest paint (LCP)",

@@ -36,7 +36,7 @@ class SignInFlow:
 
 
 def begin_flow(encryption: Encryption, next_path: str, now: datetime) -> SignInFlow:
-    """Start a sign-in, whose cookie is valid for ten minutes."""
+    """Start a sign-in with a cookie that is valid for ten minutes."""
     encoded_path = _encode_base64url(next_path.encode())
     if len(encoded_path) > _COOKIE_CHARS_MAX - 100:
         encoded_path = ""

@@ -67,7 +67,7 @@ URL_CHARS_MAX = 200
 DESCRIPTION_CHARS_MAX = 200  # the maximum length of TradeDesc; ItemName has the same text
 #: ECPay cannot close an order, and the status of an unpaid order does not show whether a card is
 #: being processed or the buyer has left. Like ECPay's own modules, this adapter treats a card order
-#: as abandoned after an hour. It cannot set a deadline, because `ExpireDate` only applies to ATM
+#: as abandoned after an hour. It cannot set a deadline, because `ExpireDate` applies only to ATM
 #: orders, and `StoreExpireDate` only to orders paid in convenience stores.
 ABANDONED_AFTER_S = 3600
 #: ECPay requires an interval of ten minutes between a payment and the first inquiry, and between

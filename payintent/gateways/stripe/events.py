@@ -83,7 +83,7 @@ _WARNING_EVENTS = frozenset(
 _SESSION_EVENTS = frozenset(
     {"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"}
 )
-#: Events that the webhook endpoint must send. `charge.refund.updated` is a legacy name for
+#: Events to which the webhook endpoint must subscribe. `charge.refund.updated` is a legacy name for
 #: `refund.updated`.
 EVENTS = (_SESSION_EVENTS | _REFUND_EVENTS | _DISPUTE_EVENTS.keys() | _WARNING_EVENTS) - {
     "charge.refund.updated"

@@ -249,7 +249,7 @@ def _refund_report(response: _Response, request: GatewayRefundRequest) -> Refund
 def _substitute_reference(request: GatewayRefundRequest, process: str) -> str:
     """Build a reference for a refund that 2C2P accepted without assigning a reference.
 
-    The reference only contains the invoice number, because the capture's reference may be completed
+    The reference contains only the invoice number, because the capture's reference may be completed
     later.
     """
     return f"{_invoice(request)}-{process}"
@@ -304,7 +304,7 @@ def _may_match(refund: _ListedRefund, request: GatewayRefundRequest) -> bool:
 def _parse_response(content: bytes) -> _Response:
     """Parse a response. Raises `ValueError` if it is invalid.
 
-    XML of this size is only dangerous if it defines entities, which requires a document type. The
+    XML of this size is dangerous only if it defines entities, which requires a document type. The
     response is decoded before parsing, so that an encoding declaration cannot hide a document type.
     """
     text = content.decode()

@@ -1,7 +1,7 @@
 """The board: memory that a supervisor and its processes share without locks.
 
-Each process writes only to a separate slot, which contains its connection count and arbitrary
-bytes. Slot 0 belongs to the supervisor.
+Each process writes only to its own slot, which contains its connection count and arbitrary bytes.
+Slot 0 belongs to the supervisor.
 """
 
 import mmap

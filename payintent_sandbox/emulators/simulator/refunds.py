@@ -34,7 +34,7 @@ class Settled(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Refunds:
-    """All refunds of the simulator; references are unique per account."""
+    """All of the simulator's refunds; references are unique per account."""
 
     def __init__(self, clock: ScaledClock, callbacks: Callbacks) -> None:
         self._clock = clock

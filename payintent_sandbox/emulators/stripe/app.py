@@ -62,7 +62,7 @@ class StripeEmulator:
             yield
 
     async def healthz(self, _: web.Request) -> Json:
-        """Answer a liveness probe."""
+        """Respond to a liveness probe."""
         return {"status": "ok"}
 
     async def cards(self, _: web.Request) -> Json:
@@ -70,7 +70,7 @@ class StripeEmulator:
         return {"data": [{"number": card.number, "label": card.label} for card in CARDS.values()]}
 
     async def retrieve(self, request: web.Request) -> Json:
-        """Answer the element's `retrievePaymentIntent` call."""
+        """Respond to the element's `retrievePaymentIntent` call."""
         query = request.query
         return await self.element.retrieve(query.get("key", ""), query.get("client_secret", ""))
 

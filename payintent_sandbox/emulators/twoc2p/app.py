@@ -251,7 +251,7 @@ async def _healthz(_: Gateway, __: Request, ___: bytes) -> Response:
 
 
 def _opened(gateway: Gateway, body: bytes) -> tuple[Account, bytes]:
-    """Find the merchant of a request, and verify it with the merchant's secret."""
+    """Find a request's merchant, and verify the request with the merchant's secret."""
     try:
         payload = msgspec.json.decode(body, type=_Envelope).payload
         claim = msgspec.json.decode(envelope.peek(payload), type=_MerchantClaim)

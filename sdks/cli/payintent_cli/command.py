@@ -54,7 +54,7 @@ def run(words: Sequence[str] | None = None) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands to the service's `payintent`."""
+    """Add the commands to the service's `payintent` command."""
     for name, help_text in _HELP.items():
         _add(app, name, help_text)
 

@@ -3,8 +3,8 @@
 After a fork, parent and child share their sockets, and each could read the response to the
 other's request. Connections work only in the event loop that opened them.
 
-The first request of a `Client` imports nothing. If a process forks while a thread imports a module,
-the import's lock stays held in the child, and the child waits for it forever.
+The first request of a `Client` imports nothing. If a process forks while a thread is importing a
+module, the import lock stays held in the child, which then waits for the lock forever.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, meaning in _SETTINGS.items():
         parser.addini(name, meaning, default="")
     for name in _OLDER_NAMES.values():
-        parser.addini(name, "an older name of another setting", default="")
+        parser.addini(name, "an older name for another setting", default="")
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ class ReceivedWebhook:
 class WebhookReceiver:
     """A loopback server that stores each verified webhook once.
 
-    Use it with `with`, or call `close`. `port` 0 selects any free port.
+    Use it in a `with` statement, or call `close`. `port` 0 selects any free port.
     """
 
     def __init__(self, secrets: str | Iterable[str], port: int = 0) -> None:
@@ -122,7 +122,7 @@ class WebhookReceiver:
         *,
         timeout_s: float = WAIT_S,
     ) -> Any:
-        """Return the first event of a type for a payment, and wait until it arrives.
+        """Wait for the first event of a type for a payment, and return it.
 
         Raises `TimeoutError` with a list of the received events.
         """
