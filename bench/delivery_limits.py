@@ -94,7 +94,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates of creation, relative to the rate of an empty application measured right afterwards."""
+    """Creation rates, each divided by the request rate of an empty app measured afterwards."""
 
     events: int
     before: float
@@ -144,7 +144,7 @@ class _Bench:
     extent: Extent
 
     async def waits(self, hanging: float, merchant_ids: list[int]) -> Waits:
-        """Record events at a steady rate, for endpoints of which a share hangs."""
+        """Record events at a steady rate while a share of the endpoints hangs."""
         arrivals: dict[str, float] = {}
         count = round(_EVENTS_PER_S * self.extent.lasting_s)
         each = math.ceil(count / len(merchant_ids))
@@ -170,7 +170,7 @@ class _Bench:
         )
 
     async def backlog(self) -> Backlog:
-        """Measure creation without a backlog, and with one whose endpoint refuses connections."""
+        """Measure creation without a backlog and with one whose endpoint refuses connections."""
         [merchant_id] = await self.merchants(1)
         with self.installation.api() as pid, self.installation.worker():
             before = self._creates(pid)
@@ -277,7 +277,7 @@ class _Bench:
 
 
 async def _until(done: Callable[[], bool], patience_s: float) -> None:
-    """Wait until `done` returns True, but at most for this time."""
+    """Wait until `done` returns True, but for at most `patience_s`."""
     until = perf_counter() + patience_s
     while not done() and perf_counter() < until:
         await asyncio.sleep(_TICK_S)

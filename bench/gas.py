@@ -1,4 +1,4 @@
-"""`python -m bench.gas`: measure the gas of calls to our contracts on a new development chain."""
+"""`python -m bench.gas`: measure the gas used by calls to our contracts on a development chain."""
 
 import asyncio
 import tempfile
@@ -52,7 +52,7 @@ PLAN = ChainPlan(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The gas of the first call of a kind, and of every later call."""
+    """The gas used by the first call of a kind, and by each later call."""
 
     name: str
     first: int
@@ -235,14 +235,14 @@ async def _measure(chain: DevChainRpc) -> GasReport:
 
 
 def show(console: Console) -> None:
-    """Print the costs, or the reason for their absence."""
+    """Print the costs, or the reason why they could not be measured."""
     try:
         report = asyncio.run(measure())
     except AnvilError as error:
         console.print(f"no gas figures: {error}")
         return
-    console.print(_build_table("gas of the gateway contract", report.gateway))
-    console.print(_build_table("gas of the deposit contracts", report.deposits))
+    console.print(_build_table("gas used by the gateway contract", report.gateway))
+    console.print(_build_table("gas used by the deposit contracts", report.deposits))
 
 
 def _build_table(title: str, costs: list[Cost]) -> Table:

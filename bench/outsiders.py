@@ -4,7 +4,7 @@ The benchmark uses a single API process. In each round, a crowd selects a paymen
 gateway and requests a shop's product images, at the rates below, while other buyers read their
 checkouts and quotes. In half of the rounds, the gateway and the image host accept connections but
 never respond; in the other half, they respond immediately. The result is the ratio of the other
-buyers' median p99 in the two kinds of rounds.
+buyers' median p99 between the two kinds of rounds.
 """
 
 import argparse
@@ -143,7 +143,7 @@ class Bench:
         return created
 
     async def _pictures(self, number: int) -> list[str]:
-        """Return the service's paths of images at the outsider that were never requested."""
+        """Return the service's paths for outsider images that have never been requested."""
         port = self.installation.world.ports.simulator
         paths: list[str] = []
         for picture in range(round(_PICTURES * self.share)):
@@ -175,7 +175,7 @@ class Bench:
 async def _at_rate(
     per_s: float, seconds: float, send: Callable[[int], Coroutine[None, None, None]]
 ) -> None:
-    """Send requests at this rate, regardless of the previous responses."""
+    """Send requests at this rate without waiting for the responses."""
     began, sent = time.perf_counter(), list[asyncio.Task[None]]()
     for number in range(round(per_s * seconds)):
         await asyncio.sleep(began + number / per_s - time.perf_counter())

@@ -105,7 +105,7 @@ class Place:
     def words(self, command: tuple[str, ...]) -> list[str]:
         """Replace the placeholders in a command."""
         is_node = self.example.name in NODE
-        # Use the copy's programs, because Next.js must not find a second React beside the others.
+        # Use the copy's programs, because Next.js must not find a second copy of React.
         ours = FOLDER / self.example.name / "bin"
         programs = self.folder / "node_modules/.bin" if is_node else ours
         known = {"bin": programs, "port": self.port, "node": npm()[0]}
@@ -295,7 +295,7 @@ def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
 
 
 def main() -> None:
-    """Play the examples named in the arguments, or all, and print the results."""
+    """Play the examples named in the arguments, or all examples, and print the results."""
     prepare("examples")
     table = Table(title="Shops in examples/")
     for name in ("shop", "forged webhook", "order after the payment", "s"):

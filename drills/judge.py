@@ -11,7 +11,7 @@ _CANCELLED = "CANCELLED"
 
 @dataclass(frozen=True, slots=True)
 class StoredPayment:
-    """A payment in the database. `key` is the create's idempotency key, stored as `payer_uid`."""
+    """A payment in the database. `key` is its idempotency key, stored as `payer_uid`."""
 
     payment_id: str
     key: str

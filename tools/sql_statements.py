@@ -57,7 +57,7 @@ def statements() -> Iterator[Statement]:
 
 
 def _list_keysets(value: object) -> list[KeysetList]:
-    """Return a value as a list if it is a `KeysetList`, or all of them in a dictionary."""
+    """Return a `KeysetList`, or every `KeysetList` in a dictionary, as a list."""
     values = cast("dict[object, object]", value).values() if isinstance(value, dict) else [value]
     return [item for item in values if isinstance(item, KeysetList)]
 

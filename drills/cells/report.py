@@ -10,7 +10,7 @@ from rich.table import Table
 
 from drills.observe import percentile
 
-#: Maximum ratio of the other merchant's 99th percentiles during and before a fault.
+#: Maximum factor by which a fault may increase the other merchant's 99th percentile.
 OTHERS_MAX = 1.2
 _SHARE = 0.99
 _ERRORS_SHOWN = 4
@@ -36,7 +36,7 @@ class Run:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was lost, doubled or missing, and no other request failed."""
+        """Whether nothing was lost, duplicated or missing, and no other request failed."""
         failed = self.others_failed + (self.errors.total() if self.is_harmless else 0)
         return not (self.lost or self.doubled or self.missing or failed)
 
@@ -85,7 +85,7 @@ def markdown(runs: Sequence[Run]) -> Iterable[str]:
 
 
 def is_met(runs: Sequence[Run]) -> bool:
-    """Return whether nothing was lost, and the other merchant was not affected."""
+    """Return whether nothing was lost and the other merchant was not affected."""
     return all(run.is_clean for run in runs) and all(
         growth(group) <= OTHERS_MAX for _, group in _grouped(runs)
     )
@@ -97,7 +97,7 @@ def p99_s(times: Iterable[Sequence[float]]) -> float:
 
 
 def growth(runs: Sequence[Run]) -> float:
-    """Return the ratio of the other merchant's 99th percentiles during and before the fault."""
+    """Return the factor by which the fault increased the other merchant's 99th percentile."""
     return p99_s(run.during_s for run in runs) / p99_s(run.before_s for run in runs)
 
 

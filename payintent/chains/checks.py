@@ -108,7 +108,8 @@ async def _list_refused_tokens(
 ) -> list[str]:
     """Describe the enabled tokens that a payment contract does not accept.
 
-    A contract accepts only the tokens of its deployment. A deposit factory accepts all tokens.
+    A contract accepts only the tokens passed to its constructor. A deposit factory accepts all
+    tokens.
     """
     if contract.forwarder is not None:
         return []
@@ -161,7 +162,7 @@ async def check_search_range(
         return CheckResult(True, f"{subject} covers the {needed} blocks between two polls")
     text = (
         f"{subject} covers {accepted} blocks, but {needed} blocks appear between two polls; "
-        "payments are found later, and need more requests"
+        "payments are detected later, and detection needs more requests"
     )
     return CheckResult(False, text)
 

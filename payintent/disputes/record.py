@@ -1,7 +1,7 @@
 """Record disputes and fraud warnings that gateways report.
 
 A dispute opens a case and blocks refunds of the disputed amount. It never changes the payment's
-status, since the specification has no status for disputed payments.
+status, because the specification has no status for disputed payments.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _warning_log = get_logger("fraud_warning")
 
 
 class EarlyReportError(Exception):
-    """The report's session is known, but its capture is not recorded yet."""
+    """The report's session is known, but its capture has not been recorded yet."""
 
     def __init__(self, session_id: UUID) -> None:
         super().__init__(session_id)

@@ -24,7 +24,7 @@ _USERS_MAX = 20_000  # maximum number of tracked users
 
 REFUSED_CALLS = Counter(
     "payintent_buyer_calls_refused_total",
-    "Gateway calls for buyers that were refused because the account had no capacity left",
+    "Buyers' gateway calls that were refused because the account had no capacity left",
 )
 
 

@@ -80,7 +80,7 @@ def _describe_connection_problem(response: NotContacted) -> str:
 
 
 def _clock_skew_s(response: HttpResponse, now: float) -> float:
-    """Return the seconds by which this host is ahead of the `Date` header; 0 without a header."""
+    """Return how many seconds this host is ahead of the `Date` header; 0 without a header."""
     try:
         date = parsedate_to_datetime(response.date)
     except ValueError:

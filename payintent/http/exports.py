@@ -54,7 +54,7 @@ class IncompleteExportError(RefusedError):
 class Export(Generic[T]):
     """A list that is exported as a file. `make_fields` returns a row's values by column name.
 
-    `pages` can contain empty pages. Reading a page must not take long.
+    `pages` can contain empty pages. Reading a page must be quick.
     """
 
     name: str  # without extension

@@ -71,7 +71,7 @@ def _join_sources(*own_sources: str, external: Iterable[str | None]) -> str:
 
 REQUEST_DURATION = Histogram(
     "payintent_http_request_seconds",
-    "Time from a request's headers to its response's headers",
+    "Time from receiving a request's headers to sending the response's headers",
     ["route", "method", "status"],
     buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )

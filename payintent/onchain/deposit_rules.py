@@ -65,9 +65,10 @@ _NEVER_FINAL = SessionReport(
 def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
     """Return the captures that result from the final transfers, in the order to apply them.
 
-    A session that can still be paid collects transfers until they reach the amount or its deadline
-    is final. A session that can no longer be paid reports its transfers as they arrive. These are
-    added up per token, so that many small transfers do not each open a case.
+    A session that can still be paid collects transfers until they reach the amount, or until all
+    transfers up to its deadline are known. A session that can no longer be paid reports its
+    transfers as they arrive. These are added up per token, so that many small transfers do not each
+    open a case.
     """
     if not evidence.is_current:
         return _capture_per_token(evidence.deposits)

@@ -1,8 +1,8 @@
 """Proves an endpoint's logs by finding the same logs in the same block at a second endpoint.
 
 Only logs of our contracts are queried, so that logs of foreign contracts cannot make the response
-too large. A missing response never proves that a log is absent. Only two endpoints that have the
-block without the log prove its absence.
+too large. A missing response never proves that a log is absent. Its absence is proven only if two
+endpoints have the block without the log.
 
 If logs in many blocks need proof, a single search covers all of these blocks. Logs that are missing
 from its result are then queried block by block.
@@ -132,7 +132,7 @@ async def prove_logs(reader: RpcChainReader, claim: LogClaim) -> LogProof:
 async def _search_blocks(reader: RpcChainReader, name: str, votes: _Votes) -> None:
     """Search all blocks with unproven logs at once, if there are many.
 
-    A missing log does not count as a denial, since an endpoint may reject the search or omit logs
+    A missing log does not count as a denial, because an endpoint may reject the search or omit logs
     that it has not indexed yet.
     """
     claim = votes.claim

@@ -132,7 +132,7 @@ class PendingTransferScanner:
     ) -> Sequence[PostedHash]:
         """Classify the transactions known to an endpoint, and return the rest.
 
-        Receipts are read only for calls to our contract, since anyone can post the hash of a
+        Receipts are read only for calls to our contract, because anyone can post the hash of a
         transaction with an oversized receipt.
         """
         tx_hashes = [posted_hash.tx_hash for posted_hash in posted_hashes]

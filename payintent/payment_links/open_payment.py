@@ -54,7 +54,7 @@ class LinkPayments:
     )
 
     async def find_state(self, link: PaymentLink) -> LinkState:
-        """Return the state for the link's page, which can be `USED_UP` for a second too long.
+        """Return the state for the link's page. `USED_UP` can persist for a second too long.
 
         Checking a link with thousands of uses is slow if all of them have a payment.
         """
@@ -114,7 +114,7 @@ class LinkPayments:
         digest = self.encryption.digest(
             f"payment link:{link.id}:{order.form_id}:{amount}:{previous_id}"
         )
-        # A merchant's own key could only be the same by chance.
+        # A merchant's own key could be the same only by chance.
         key = UUID(bytes=digest[:_BUYER_DIGEST_BYTES])
         body = CreatePaymentBody(
             currency=link.terms.currency,

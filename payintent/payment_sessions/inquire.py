@@ -40,7 +40,7 @@ _log = get_logger("inquire")
 #: Delays between inquiries; the last delay repeats. The first inquiry is 30 s after opening.
 OPEN_INQUIRY_DELAYS_S = (120.0, 600.0, 3600.0)
 #: Delay after a rate limit response from a gateway that requires gaps between inquiries, such as
-#: ECPay, whose limit lasts half an hour. Other gateways have limits of seconds and are queried
+#: ECPay, whose limit lasts half an hour. Other gateways' limits last seconds, so they are queried
 #: sooner, because a session can be paid until it is closed.
 THROTTLED_DELAY_S = 1800.0
 #: Delays between attempts to close a session. They start short, because expiry may depend on the

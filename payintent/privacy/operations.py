@@ -26,7 +26,7 @@ from payintent.runtime.settings import RetentionRule
 #: Payments per erasure. Run the operation again if the payer has more payments.
 _PAYMENTS_MAX = 1_000
 _EMPTY_BODY = "{}"  # replaces an event body that cannot be decrypted
-_PayerUid = Annotated[str, argument("The merchant's id of the payer.")]
+_PayerUid = Annotated[str, argument("The merchant's id for the payer.")]
 
 
 class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=True):

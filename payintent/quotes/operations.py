@@ -39,9 +39,9 @@ class QuoteExplanation:
     label: str
     provider: str
     currency: str  # empty if the method is not offered in any currency
-    country: str | None  # the country for which the method was judged; None: every country
+    country: str | None  # the country considered; None: every country
     offered: bool
-    countries: tuple[str, ...]  # judged countries in which the method is offered
+    countries: tuple[str, ...]  # considered countries in which the method is offered
     total: str | None  # the total that the buyer would pay; None if it depends on the country
     code: str  # the rule that refuses the method; empty if the method is offered
     reason: str  # a description of the reason

@@ -179,8 +179,8 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     destination: Annotated[
         str | None,
         option(
-            "On-chain address to refund to; default: the address of the payer, or as entered by "
-            "the buyer."
+            "On-chain address to refund to; default: the payer's address, or the address that the "
+            "buyer enters."
         ),
     ] = None
     key: Annotated[

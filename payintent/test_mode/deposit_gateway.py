@@ -22,7 +22,7 @@ from payintent.test_mode.model import TestSession
 
 
 class TestDepositGateway(TestGateway):
-    """Its callbacks and refunds work in the same way as those of the gateway for test cards."""
+    """Its callbacks and refunds work like the test card gateway's."""
 
     provider = TEST_DEPOSIT_PROVIDER
     capabilities = GatewayCapabilities(

@@ -58,13 +58,13 @@ def command(
 
 
 def supervised_command(*, network_id: int, port: int, folder: Path) -> list[str]:
-    """Return a command for a supervisor, which may run it again after the chain has ended."""
+    """Return a command for a supervisor, which may run it again after the chain has exited."""
     options = ["--network-id", str(network_id), "--port", str(port), "--folder", str(folder)]
     return [sys.executable, "-m", "payintent_sandbox.chains.anvil", *options]
 
 
 class Anvil:
-    """An anvil process. On Linux, it stops with the thread that started it, even if killed."""
+    """An anvil process. On Linux, it stops when the thread that started it ends."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Anvil:
 
     @property
     def url(self) -> str:
-        """Return the URL of the running chain's JSON-RPC."""
+        """Return the JSON-RPC URL of the running chain."""
         if not self._port:
             raise AnvilError("this chain has not been started")
         return f"http://127.0.0.1:{self._port}"

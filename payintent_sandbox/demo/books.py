@@ -49,7 +49,7 @@ async def pay_out(stage: DemoStage) -> None:
 
 
 async def state_the_day(stage: DemoStage) -> None:
-    """Demonstrate the end of the merchant's day, with a statement for each currency that moved."""
+    """Demonstrate the end of the merchant's day, with a statement for each active currency."""
     await end_day(stage.sandbox.database_url, stage.sandbox.merchants[0].id)
     response = await stage.call("GET", "/statements?limit=100", keyed=True)
     [last, *_] = response["data"]

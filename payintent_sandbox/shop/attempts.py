@@ -58,7 +58,7 @@ class Attempts:
         return order, order.checkout_url
 
     async def pay_again(self, order: Order) -> tuple[Order, str]:
-        """Return the order and its checkout URL, or its own page if there is nothing to pay.
+        """Return the order with its checkout URL, or with its page if there is nothing to pay.
 
         If the payment has ended unpaid, this starts the next attempt. The payment is read, because
         a cancellation on the checkout page sends no event, and because events can be late. Raises
@@ -70,7 +70,7 @@ class Attempts:
         if payment.get("status") in _OPEN:
             return order, order.checkout_url
         if payment.get("status") not in _ENDED_UNPAID or _is_reviewed(payment):
-            return order, self.page(order)  # the money has or may have arrived
+            return order, self.page(order)  # the money has arrived or may have arrived
         order = await self._create_payment(
             replace(order, attempt=order.attempt + 1, state=State.WAITING, failure_reason=None)
         )

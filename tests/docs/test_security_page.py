@@ -23,7 +23,7 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
     "on the card step, scripts also load from the gateway": (
         lambda of: of["card step"]["script-src"] == f"'self' {_ELSEWHERE}"
     ),
-    "the only inline script is on the wallet step, allowed by its hash": lambda of: (
+    "the only inline script is on the wallet step and is allowed by its hash": lambda of: (
         of["wallet step"]["script-src"] == f"'self' {offer_script('en').csp_source}"
         and not any(
             mark in told["script-src"]

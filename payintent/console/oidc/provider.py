@@ -172,7 +172,7 @@ class IdentityProvider:
             raise _log_provider_error("discovery", "its issuer differs from PAYINTENT_OIDC_ISSUER")
         endpoints = metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri
         if not all(is_confidential(url) and "#" not in url for url in endpoints):
-            detail = "one of its endpoints is not an https URL (or http on loopback) without #"
+            detail = "an endpoint is not an https URL (or http on loopback), or contains a #"
             raise _log_provider_error("discovery", detail)
         if not {_BASIC, _POST} & set(metadata.token_endpoint_auth_methods_supported):
             raise _log_provider_error("discovery", "it does not support client secrets")

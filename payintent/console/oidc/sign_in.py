@@ -192,6 +192,6 @@ def _redirect_uri(request: Request, settings: Settings) -> str:
 
 
 def _make_flow_cookie(settings: Settings) -> SignInCookie:
-    """Return the sign-in cookie. It is `SameSite=Lax`, as the callback is a cross-site redirect."""
+    """Return the sign-in cookie: `SameSite=Lax`, because the callback is a cross-site redirect."""
     is_secure = bool(settings.console_base)
     return SignInCookie("payintent-console-sign-in", is_secure, VALIDITY_S, same_site="lax")

@@ -97,7 +97,7 @@ def to_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None
 
 
 def sum_fees(transactions: Sequence[StripeBalanceTransaction]) -> int:
-    """Sum the transactions' fees and those transactions that are fees, in Stripe's units."""
+    """Sum the transactions' fees and the transactions that are fees, in Stripe's units."""
     return sum(
         transaction.fee
         - (transaction.amount if transaction.reporting_category in _FEE_CATEGORIES else 0)

@@ -46,7 +46,7 @@ class Notices:
 
 
 def result(trade: Trade, code: str, message: str, *, simulated: bool = False) -> dict[str, str]:
-    """Build a signed result, for the merchant's server and, through the browser, for its page."""
+    """Build a signed result for the merchant's server and, through the browser, for its page."""
     order = trade.order
     fields = {
         f"CustomField{number}": order.get(f"CustomField{number}", "") for number in range(1, 5)

@@ -48,7 +48,7 @@ def _url_host(address: str) -> str:
 
 
 def _accounts() -> tuple[Keys, ...]:
-    """Read the keys. They are not arguments, because every process can see those."""
+    """Read the keys. They are not arguments, because every process can see arguments."""
     listed = os.environ.get("STRIPE_KEYS", "").split(",")
     pairs = [pair.strip().partition(":") for pair in listed if pair.strip()]
     if any(not (a.startswith("sk_") and b.startswith("pk_")) for a, _, b in pairs):

@@ -1,1 +1,1 @@
-"""A command line for engineers who integrate the Payment Intent Service."""
+"""A command-line tool for engineers integrating the Payment Intent Service."""

@@ -45,7 +45,7 @@ TOOLS = {
     "get_statement": (
         "Read a daily statement and its lines, one for each payment, refund, dispute or payout."
     ),
-    "get_test_clock": "Read how far this test merchant's clock has been advanced.",
+    "get_test_clock": "Read how far this test merchant's clock has been advanced in total.",
     "list_cases": (
         "List money that needs manual review, for example because it was captured twice."
     ),

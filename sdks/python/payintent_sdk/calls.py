@@ -337,7 +337,7 @@ def get_test_clock() -> Call[TestClock]:
 
 
 def advance_test_clock(seconds: int) -> Call[AdvancedTestClock]:
-    """Advance the test clock by some seconds. Requires a test key."""
+    """Advance the test clock by `seconds`. Requires a test key."""
     return Call(
         method="POST",
         path="/v1/test/clock/advance",

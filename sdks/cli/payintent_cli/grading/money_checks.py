@@ -247,7 +247,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     ),
     (
         "late_money",
-        "a card that is declined, then charged: the service records the money as a case",
+        "a card that is declined, then charged; the service records the money as a case",
         "deliver only after payment.completed; money recorded as a case is refunded automatically",
         _late_money,
     ),
