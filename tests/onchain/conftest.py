@@ -36,7 +36,7 @@ async def service(
 
 @pytest.fixture
 async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
-    """A chain with the deployed gateway, whose payer has allowed all tokens."""
+    """A chain with the deployed gateway; the payer has allowed all tokens."""
     async with chain_world(world, chain_url) as ground:
         await ground.allow()
         yield ground

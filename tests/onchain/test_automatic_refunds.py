@@ -37,7 +37,7 @@ _DAY_S = 24 * 3600
 
 @dataclass
 class Signer:
-    """A signer whose chain is never mined: it estimates `gas` and records its requests."""
+    """A signer on a chain without blocks: it estimates `gas` and records its transactions."""
 
     gas: int = 90_000
     transactions: list[dict[str, str]] = field(default_factory=list[dict[str, str]])

@@ -38,7 +38,6 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def stop_watching(world: World) -> None:
-
     await world.rows("UPDATE chain_cursor SET watched_until = clock()")
 
 
@@ -113,7 +112,7 @@ async def run_chain_alarm(world: World) -> None:
 
 
 @pytest.fixture
-async def stranded(world: World) -> tuple[Payment, Session]:
+async def stranded_payment(world: World) -> tuple[Payment, Session]:
     """A payment that has waited for its chain for more than a day, with a case."""
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
@@ -144,24 +143,24 @@ async def read_past_deadline(world: World) -> None:
     await decide(world)
 
 
-def closed(status: str) -> tuple[str, str, str]:
+def dismissed_case(status: str) -> tuple[str, str, str]:
     return "DISMISSED", "policy:chain_read", f"its chain was read again: the payment is {status}"
 
 
 async def test_the_case_closes_when_the_chain_shows_the_money(
-    world: World, stranded: tuple[Payment, Session]
+    world: World, stranded_payment: tuple[Payment, Session]
 ) -> None:
-    payment, session = stranded
+    payment, session = stranded_payment
     await record_final_logs(world, log_of(session))
     assert await world.status(payment) == "PAID"
     await run_chain_alarm(world)
-    assert await case_of(world, payment) == closed("PAID")
+    assert await case_of(world, payment) == dismissed_case("PAID")
 
 
 async def test_the_case_closes_when_the_chain_is_read_and_the_payment_expires(
-    world: World, stranded: tuple[Payment, Session]
+    world: World, stranded_payment: tuple[Payment, Session]
 ) -> None:
-    payment, _ = stranded
+    payment, _ = stranded_payment
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)
     await run_chain_alarm(world)
     assert await case_of(world, payment) == ("OPEN", None, ""), (
@@ -172,14 +171,14 @@ async def test_the_case_closes_when_the_chain_is_read_and_the_payment_expires(
     with capture_logs() as events:
         await run_chain_alarm(world)
         await run_chain_alarm(world)
-    assert await case_of(world, payment) == closed("EXPIRED")
+    assert await case_of(world, payment) == dismissed_case("EXPIRED")
     assert [event["event"] for event in events if event["event"] == "stranded_cases_closed"] != []
 
 
 async def test_the_case_stays_open_if_the_outcome_of_a_sighted_transaction_is_unknown(
-    world: World, stranded: tuple[Payment, Session]
+    world: World, stranded_payment: tuple[Payment, Session]
 ) -> None:
-    payment, session = stranded
+    payment, session = stranded_payment
     await world.rows(
         """
         INSERT INTO chain_sighting (chain, tx_hash, log_index, session_id, exact, block, seen_at,
@@ -196,9 +195,9 @@ async def test_the_case_stays_open_if_the_outcome_of_a_sighted_transaction_is_un
 
 
 async def test_the_case_stays_open_if_a_posted_transaction_never_appeared(
-    world: World, stranded: tuple[Payment, Session]
+    world: World, stranded_payment: tuple[Payment, Session]
 ) -> None:
-    payment, session = stranded
+    payment, session = stranded_payment
     await world.rows(
         "INSERT INTO chain_hint (session_id, tx_hash, step) VALUES ($1, $2, 'pay')",
         session.id,
@@ -211,10 +210,10 @@ async def test_the_case_stays_open_if_a_posted_transaction_never_appeared(
 
 
 async def test_the_case_stays_open_while_the_session_has_a_second_open_case(
-    world: World, stranded: tuple[Payment, Session]
+    world: World, stranded_payment: tuple[Payment, Session]
 ) -> None:
     """For example, if only one endpoint reports a log."""
-    payment, session = stranded
+    payment, session = stranded_payment
     await add_case(world, payment, session.id)
     await read_past_deadline(world)
     await run_chain_alarm(world)
@@ -227,7 +226,7 @@ async def test_the_case_stays_open_while_the_session_has_a_second_open_case(
         """
     )
     await run_chain_alarm(world)
-    assert await case_of(world, payment) == closed("EXPIRED")
+    assert await case_of(world, payment) == dismissed_case("EXPIRED")
 
 
 async def add_case(world: World, payment: Payment, session_id: UUID) -> None:

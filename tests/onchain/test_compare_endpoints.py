@@ -19,7 +19,7 @@ HASH, OTHER = "0x" + "1" * 64, "0x" + "2" * 64
 
 @dataclass
 class Node:
-    """A node with these heads, whose blocks all have this hash."""
+    """A node with these heads; all its blocks have the same hash."""
 
     latest: int = 110
     final: int = 100

@@ -21,7 +21,7 @@ from payintent.payment_sessions.expire import expire_processing, expire_undecide
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.model import Payment, Session
 from payintent.payments.store import get_change_markers
-from tests.onchain.test_watchers import locked, waiting
+from tests.onchain.test_watchers import locked, wait_for_lock_waiters
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.onchain import ChainWorld
 
@@ -133,7 +133,7 @@ async def test_a_watcher_locks_payments_before_sessions(
     await deposits.ground.mine()
     async with locked(raw, "SELECT FROM payment WHERE id = $1 FOR UPDATE", payment.id):
         poll = asyncio.create_task(deposits.ground.look())
-        await waiting(raw, 1)
+        await wait_for_lock_waiters(raw, 1)
         await raw.execute("SELECT FROM session WHERE id = $1 FOR UPDATE", session.id)
     await poll
     assert await deposits.ground.status(payment) == "PAID"
@@ -147,7 +147,7 @@ async def test_a_slow_watcher_does_not_restore_pending_transfers_that_are_final(
     await deposits.transfer(session, HALF)
     async with locked(raw, "LOCK TABLE chain_sighting IN EXCLUSIVE MODE"):
         slow = asyncio.create_task(deposits.ground.look())
-        await waiting(raw, 1)
+        await wait_for_lock_waiters(raw, 1)
         await deposits.ground.mine()
         fast = asyncio.create_task(deposits.ground.look())
         await asyncio.sleep(0.5)

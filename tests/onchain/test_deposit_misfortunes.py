@@ -28,7 +28,7 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 
 @pytest.fixture
 async def usdt(ethereum: ChainWorld) -> DepositGround:
-    """A factory on a chain whose USDT can take a fee."""
+    """A factory on a chain with a USDT that can charge a fee."""
     return await add_factory(ethereum, "USDT")
 
 

@@ -1,4 +1,4 @@
-"""The refund of a deposit waits for an address that the buyer enters; the sender is not used."""
+"""The refund of a deposit goes to an address that the buyer enters, not to the sender."""
 
 import asyncio
 import re

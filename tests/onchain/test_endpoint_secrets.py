@@ -144,7 +144,7 @@ async def _wait_for_failures(api: Api) -> str:
             except OSError:
                 metrics = ""
             samples = [
-                f'payintent_chain_failures_total{{chain="{one}"}}' for one in _FAILING_CHAINS
+                f'payintent_chain_failures_total{{chain="{chain}"}}' for chain in _FAILING_CHAINS
             ]
             if all(sample in metrics for sample in samples):
                 return metrics

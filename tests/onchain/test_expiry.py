@@ -25,7 +25,7 @@ async def test_an_unpaid_payment_expires_when_a_final_block_passes_the_deadline(
     payment, _ = await ground.bill("USDT")
     await ground.pass_time(TTL_S + 2)
     await ground.turn()
-    assert await ground.status(payment) == "PROCESSING"  # a single endpoint proves nothing
+    assert await ground.status(payment) == "PROCESSING"  # a single endpoint is not a proof
     await ground.final()
     assert await ground.status(payment) == "EXPIRED"
     assert await ground.world.events(payment) == ["payment.expired"]

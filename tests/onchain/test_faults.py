@@ -286,12 +286,12 @@ async def test_a_faulty_endpoint_is_read_to_the_chain_head(
     await ground.mine(120)
     node.faults = faults
 
-    async def paid() -> bool:
+    async def is_paid() -> bool:
         return await ground.status(payment) == "PAID" and (
             (await ground.cursor()).block == await ground.height() - 2
         )
 
-    await poll_until(ground, paid)
+    await poll_until(ground, is_paid)
     assert await ground.dispositions() == ["credited"]
 
 

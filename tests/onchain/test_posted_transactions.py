@@ -1,4 +1,4 @@
-"""The effects, and the limits, of transaction hashes that the page posts."""
+"""The effects and the limits of transaction hashes that the page posts."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 
-NEVER = "0x" + 64 * "7"
+UNKNOWN_HASH = "0x" + 64 * "7"
 
 
 async def state(ground: ChainWorld, tx_hash: str) -> str:
@@ -19,7 +19,7 @@ async def state(ground: ChainWorld, tx_hash: str) -> str:
     return row["state"]
 
 
-async def test_a_call_after_its_deadline_fails_the_payment_as_soon_as_that_is_final(
+async def test_a_call_after_its_deadline_fails_the_payment_when_the_revert_is_final(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -34,25 +34,29 @@ async def test_a_call_after_its_deadline_fails_the_payment_as_soon_as_that_is_fi
     assert await ground.world.events(payment) == ["payment.failed"]
 
 
-async def test_another_revert_fails_it_after_two_minutes_without_another_attempt(
+async def test_a_different_revert_fails_the_payment_after_two_minutes_without_a_retry(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
-    other, other_session = await ground.bill("USDT")
-    for one in (session, other_session):
-        await ground.post(one, await ground.pay_otherwise(one, amount=1))  # below the minimum
+    retried, retried_session = await ground.bill("USDT")
+    for billed_session in (session, retried_session):
+        await ground.post(
+            billed_session, await ground.pay_otherwise(billed_session, amount=1)
+        )  # below the minimum
     await ground.final()
     await ground.move_clock(60)
     await ground.turn()
     assert await ground.status(payment) == "PROCESSING"
-    await ground.post(other_session, NEVER)
+    await ground.post(retried_session, UNKNOWN_HASH)
     await ground.move_clock(61)
     await ground.turn()
     assert await ground.reason(payment) == "TX_REVERTED"
-    assert await ground.status(other) == "PROCESSING"
+    assert await ground.status(retried) == "PROCESSING"
 
 
-async def test_a_revert_ends_no_payment_that_was_paid_exactly_as_well(ground: ChainWorld) -> None:
+async def test_a_revert_does_not_fail_a_payment_that_is_also_paid_exactly(
+    ground: ChainWorld,
+) -> None:
     payment, session = await ground.bill("USDT")
     await ground.post(session, await ground.pay_otherwise(session, deadline=1))
     await ground.mine(3)
@@ -63,7 +67,7 @@ async def test_a_revert_ends_no_payment_that_was_paid_exactly_as_well(ground: Ch
     assert await ground.status(payment) == "PAID"
 
 
-async def test_a_second_click_is_no_failure(ground: ChainWorld) -> None:
+async def test_a_duplicate_transaction_does_not_fail_the_payment(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.pay(session)
     second = await ground.pay_otherwise(session)
@@ -75,7 +79,7 @@ async def test_a_second_click_is_no_failure(ground: ChainWorld) -> None:
     assert await ground.dispositions() == ["credited"]
 
 
-async def test_a_wrong_amount_that_the_buyer_posted_fails_the_payment_after_two_minutes(
+async def test_a_posted_wrong_amount_fails_the_payment_after_two_minutes(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -91,7 +95,7 @@ async def test_a_wrong_amount_that_the_buyer_posted_fails_the_payment_after_two_
     assert await ground.world.cases(payment) == ["AMOUNT_MISMATCH"]
 
 
-async def test_a_wrong_amount_ends_nothing_while_the_right_one_is_in_sight(
+async def test_a_wrong_amount_does_not_fail_a_payment_with_an_exact_sighting(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -105,25 +109,25 @@ async def test_a_wrong_amount_ends_nothing_while_the_right_one_is_in_sight(
     assert await ground.status(payment) == "PAID"
 
 
-async def test_a_transaction_of_something_else_means_nothing(ground: ChainWorld) -> None:
+async def test_unrelated_posted_transactions_are_ignored(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
-    other, other_session = await ground.bill("USDT")
+    second_payment, second_session = await ground.bill("USDT")
     await ground.turn()
-    of_other = await ground.pay_otherwise(other_session, deadline=1)
+    foreign_payment = await ground.pay_otherwise(second_session, deadline=1)
     approval = await ground.send(
         {"to": ground.token("USDT"), "value": "0x0", "data": "0x095ea7b3" + 128 * "0"}
     )
-    for tx_hash in (of_other, approval):
+    for tx_hash in (foreign_payment, approval):
         await ground.post(session, tx_hash)
     await ground.final()
     await ground.move_clock(300)
     await ground.turn()
-    assert {await state(ground, of_other), await state(ground, approval)} == {"foreign"}
-    assert await ground.status(payment) == await ground.status(other) == "PROCESSING"
+    assert {await state(ground, foreign_payment), await state(ground, approval)} == {"foreign"}
+    assert await ground.status(payment) == await ground.status(second_payment) == "PROCESSING"
     assert (await ground.view(session))["status"] == "awaiting_payment"
 
 
-async def test_a_session_takes_ten_hashes_and_any_of_them_again(
+async def test_a_session_accepts_ten_hashes_and_repeats_of_them(
     ground: ChainWorld, api: Api
 ) -> None:
     _, session = await ground.bill("USDT")
@@ -131,8 +135,8 @@ async def test_a_session_takes_ten_hashes_and_any_of_them_again(
 
     async def post(number: int) -> tuple[int, str]:
         body = {"tx_hash": f"0x{number:064x}", "step": "pay"}
-        told = await api.send("POST", path, json=body)
-        return told.status, told.json.get("code", "")
+        response = await api.send("POST", path, json=body)
+        return response.status, response.json.get("code", "")
 
     assert [await post(number) for number in range(10)] == [(202, "")] * 10
     assert await post(10) == (409, "CONFLICT")
@@ -144,7 +148,7 @@ async def test_a_session_takes_ten_hashes_and_any_of_them_again(
     assert await post(3) == (410, "SESSION_GONE")
 
 
-async def test_the_method_cannot_be_changed_while_a_payment_is_in_sight(
+async def test_the_method_cannot_be_changed_after_a_payment_is_sighted(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -160,9 +164,9 @@ async def test_the_method_cannot_be_changed_while_a_payment_is_in_sight(
     assert await ground.status(payment) == "PAID"
 
 
-async def test_a_posted_hash_holds_the_method_for_ten_minutes(ground: ChainWorld) -> None:
+async def test_a_posted_hash_locks_the_method_for_ten_minutes(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
-    await ground.post(session, NEVER)
+    await ground.post(session, UNKNOWN_HASH)
     with pytest.raises(RefusedError) as refused:
         await ground.world.select(payment, ground.world.card)
     assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
@@ -174,7 +178,7 @@ async def test_a_posted_hash_holds_the_method_for_ten_minutes(ground: ChainWorld
     assert selected.payment.session_id != session.id
 
 
-async def test_hashes_that_nobody_knows_do_not_keep_others_from_being_looked_up(
+async def test_unknown_hashes_do_not_delay_the_lookup_of_other_hashes(
     ground: ChainWorld,
 ) -> None:
     _, session = await ground.bill("USDT")
@@ -182,16 +186,16 @@ async def test_hashes_that_nobody_knows_do_not_keep_others_from_being_looked_up(
         await ground.post(session, "0x" + 64 * digit)
     database = ground.world.database
     turns = [await pending_transfers.list_undecided_posted(database, "native", 2) for _ in range(4)]
-    first = {one.tx_hash for turn in turns[:3] for one in turn}
+    first = {transaction.tx_hash for turn in turns[:3] for transaction in turn}
     assert len(first) == 5
     assert [len(turn) for turn in turns] == [2, 2, 2, 2]
 
 
-async def test_hashes_of_a_session_that_has_ended_are_looked_up_no_more(
+async def test_hashes_of_an_ended_session_are_not_looked_up(
     ground: ChainWorld,
 ) -> None:
     _, session = await ground.bill("USDT")
-    await ground.post(session, NEVER)
+    await ground.post(session, UNKNOWN_HASH)
     await ground.pay(session)
     await ground.final()
     database = ground.world.database

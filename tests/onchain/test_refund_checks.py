@@ -1,4 +1,4 @@
-"""`doctor` checks on-chain refunds: the signer, its money, and missing settings."""
+"""`doctor` checks on-chain refunds: the signer, its balances, and missing settings."""
 
 import logging
 from uuid import uuid4
@@ -24,25 +24,26 @@ pytestmark = pytest.mark.full
 KEY = "a-key-that-is-secret"
 
 
-async def found(world: RefundWorld, signer: ExternalSigner | None = None) -> list[tuple[bool, str]]:
-    """Return doctor's findings."""
+async def run_checks(
+    world: RefundWorld, signer: ExternalSigner | None = None
+) -> list[tuple[bool, str]]:
     ground = world.ground
     database = ground.world.database
     row = await chain_store.get_chain(database, ground.slug)
     assert row is not None
-    asked = signer or world.refund_senders[ground.slug].signer
+    checked_signer = signer or world.refund_senders[ground.slug].signer
     tokens = await chain_store.list_tokens(database, ground.slug)
     contracts = await chain_store.list_contracts(database, ground.slug)
-    findings = check_refund_setup(asked, ground.reader, row, tokens, contracts)
-    return [(one.is_ok, one.text) async for one in findings]
+    findings = check_refund_setup(checked_signer, ground.reader, row, tokens, contracts)
+    return [(finding.is_ok, finding.text) async for finding in findings]
 
 
-async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
+async def test_doctor_passes_a_refunder_with_a_key_coins_and_an_allowance(
     refunding: RefundWorld,
 ) -> None:
-    told = await found(refunding)
-    assert [right for right, _ in told] == [True] * 3
-    signer, coins, token = (text for _, text in told)
+    findings = await run_checks(refunding)
+    assert [is_ok for is_ok, _ in findings] == [True] * 3
+    signer, coins, token = (text for _, text in findings)
     refunder = to_checksum_address(bytes.fromhex(refunding.refunder[2:]))
     assert signer == f"the signer has a key for {refunder}"
     assert coins.startswith(f"the refunder {refunder} has ")
@@ -50,53 +51,59 @@ async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
     assert token.endswith("has 1000000 and can refund all of it")
 
 
-async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> None:
+async def test_doctor_reports_every_missing_prerequisite(refunding: RefundWorld) -> None:
     ground = refunding.ground
     stranger = "0x" + 40 * "1"
     await ground.world.perform(SetChain(chain="native", refunder=stranger))
-    wrong = [text for right, text in await found(refunding) if not right]
-    assert len(wrong) == 3
+    problems = [text for is_ok, text in await run_checks(refunding) if not is_ok]
+    assert len(problems) == 3
     assert (
-        wrong[0]
+        problems[0]
         == f"the signer does not have a key for {to_checksum_address(bytes.fromhex(stranger[2:]))}"
     )
-    assert wrong[1].endswith("has 0 NATIVED")
-    assert wrong[2].endswith("has 0 and can refund all of it")
+    assert problems[1].endswith("has 0 NATIVED")
+    assert problems[2].endswith("has 0 and can refund all of it")
 
 
-async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) -> None:
+async def test_doctor_reports_the_refundable_amount_of_an_allowance(refunding: RefundWorld) -> None:
     contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
-    for amount, told in ((0, "can refund 0"), (25 * COIN // 10, "can refund 2.5")):
+    for amount, ending in ((0, "can refund 0"), (25 * COIN // 10, "can refund 2.5")):
         data = f"0x{abi.encode_approve(contract, amount).hex()}"
         step = {"to": refunding.ground.token("USDT"), "value": "0x0", "data": data}
         await refunding.ground.send(step, refunding.refunder)
-        right, text = (await found(refunding))[-1]
-        assert (right, text.endswith(told)) == (amount > 0, True)
+        is_ok, text = (await run_checks(refunding))[-1]
+        assert (is_ok, text.endswith(ending)) == (amount > 0, True)
 
 
-async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld) -> None:
+async def test_doctor_reports_a_signer_that_is_unreachable_or_on_a_different_chain(
+    refunding: RefundWorld,
+) -> None:
     await refunding.ground.world.rows("UPDATE chain SET network_id = 7 WHERE slug = 'native'")
-    assert (False, "the signer is on chain 612055, expected chain 7") in await found(refunding)
-    away = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
-    wrong = [text for right, text in await found(refunding, away) if not right]
-    assert wrong[0] == "refunds are on hold: native-signer returns no usable response: connection"
-    await away.close()
+    assert (False, "the signer is on chain 612055, expected chain 7") in await run_checks(refunding)
+    unreachable = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
+    problems = [text for is_ok, text in await run_checks(refunding, unreachable) if not is_ok]
+    assert (
+        problems[0] == "refunds are on hold: native-signer returns no usable response: connection"
+    )
+    await unreachable.close()
 
 
-async def test_no_signer_and_no_refunder_are_told(ground: ChainWorld) -> None:
+async def test_doctor_reports_a_missing_signer_or_refunder(ground: ChainWorld) -> None:
     row = await chain_store.get_chain(ground.world.database, "native")
     assert row is not None
     for signer, missing in (
         (None, "signer"),
         (ExternalSigner("native", "http://a.test"), "refunder"),
     ):
-        told = [one async for one in check_refund_setup(signer, ground.reader, row, [], [])]
-        assert [(one.is_ok, one.text) for one in told] == [
+        findings = [
+            finding async for finding in check_refund_setup(signer, ground.reader, row, [], [])
+        ]
+        assert [(finding.is_ok, finding.text) for finding in findings] == [
             (False, f"refunds are on hold: no {missing} is configured")
         ]
 
 
-async def test_the_signers_address_is_told_to_nobody(
+async def test_the_url_of_the_signer_is_never_logged(
     refunding: RefundWorld, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -111,14 +118,16 @@ async def test_the_signers_address_is_told_to_nobody(
         await refunding.ground.world.rows("UPDATE refund SET step = 'queued'")
         await refunding.turn()
     assert open_refund_senders({"native": f"ws://{KEY}/{KEY}"}, {"native": ["http://a.test"]}) == {}
-    told = capfd.readouterr()
-    text = f"{caplog.text}{told.out}{told.err}{refunding.refund_senders!r}"
+    output = capfd.readouterr()
+    text = f"{caplog.text}{output.out}{output.err}{refunding.refund_senders!r}"
     assert "refund_unanswered" in text
     assert KEY not in text
     assert "127.0.0.1" not in text
 
 
-async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWorld) -> None:
+async def test_a_refund_that_was_certainly_not_sent_differs_from_a_lost_response(
+    refunding: RefundWorld,
+) -> None:
     refunder, sender = refunding.refund_senders["native"], bytes.fromhex(refunding.refunder[2:])
     call = ContractRefundCall(
         network_id=612_055,
@@ -132,10 +141,10 @@ async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWo
     gas = await refunder.signer.estimate(sender, call, GAS_MAX)
     assert isinstance(gas, int)
     refunding.signer.mood = Mood.LOSES
-    silent = await refunder.signer.send(sender, call, gas)
-    assert isinstance(silent, OutcomeUnknown)
-    assert not isinstance(silent, NotContacted)
-    await wait_until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
+    outcome = await refunder.signer.send(sender, call, gas)
+    assert isinstance(outcome, OutcomeUnknown)
+    assert not isinstance(outcome, NotContacted)
+    await wait_until(lambda: refunding.signer.sent, "the signer has sent the transaction")
     assert len(refunding.signer.sent) == 1
     refunding.signer.away = True
     refunding.ground.clock.skipped_s += 60

@@ -23,46 +23,46 @@ from tests.support.world import World
 
 pytestmark = pytest.mark.full
 
-WAITS = ("PENDING", "queued")
+QUEUED = ("PENDING", "queued")
 SENT = ("PENDING", "sent")
 DONE = ("SUCCEEDED", "ended")
 CENT = 10**16
 
 
-class Liar(FaultyNode):
-    """A node whose searches return a refund that its chain does not have."""
+class ForgingNode(FaultyNode):
+    """A node that adds a refund to its search results."""
 
-    lie: dict[str, Any] | None = None
+    forged_log: dict[str, Any] | None = None
 
     async def _forged(
         self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
     ) -> dict[str, Any]:
         forged = await super()._forged(search, logs, head)
-        return {**forged, **(self.lie or {})}
+        return {**forged, **(self.forged_log or {})}
 
 
 @pytest.fixture
 async def pair(
     world: World, chain_url: str, refund_senders: dict[str, RpcRefundSender]
-) -> AsyncIterator[tuple[RefundWorld, Liar, FaultyNode]]:
-    """Two endpoints of a chain, of which the first may return false data."""
+) -> AsyncIterator[tuple[RefundWorld, ForgingNode, FaultyNode]]:
+    """Two endpoints of a chain; the first may forge logs."""
     async with AsyncExitStack() as stack:
-        liar = await stack.enter_async_context(Liar(chain_url))
+        forger = await stack.enter_async_context(ForgingNode(chain_url))
         honest = await stack.enter_async_context(FaultyNode(chain_url))
         ground = await stack.enter_async_context(
-            chain_world(world, chain_url, endpoints=[liar.url, honest.url])
+            chain_world(world, chain_url, endpoints=[forger.url, honest.url])
         )
         await ground.allow()
-        yield await stack.enter_async_context(refunding(ground, refund_senders)), liar, honest
+        yield await stack.enter_async_context(refunding(ground, refund_senders)), forger, honest
 
 
-def counted(disposition: str) -> float:
+def count_logs(disposition: str) -> float:
     return REFUNDS.labels("native", disposition)._value.get()
 
 
-async def still_ours_to_send(world: RefundWorld, payment: Any, refund: Any) -> None:
-    """Nothing has moved, and the refund can still be sent as accepted."""
-    assert await world.stands(refund) == WAITS
+async def assert_still_sendable(world: RefundWorld, payment: Any, refund: Any) -> None:
+    """The refund is unchanged, and can still be sent."""
+    assert await world.stands(refund) == QUEUED
     assert await world.ground.status(payment) == "PAID"
     await world.turn()
     await world.ground.final()
@@ -70,13 +70,13 @@ async def still_ours_to_send(world: RefundWorld, payment: Any, refund: Any) -> N
     assert await world.ground.status(payment) == "REFUNDED"
 
 
-async def test_a_refund_that_one_endpoint_invents_settles_nothing(
-    pair: tuple[RefundWorld, Liar, FaultyNode],
+async def test_a_refund_log_invented_by_one_endpoint_does_not_settle_the_refund(
+    pair: tuple[RefundWorld, ForgingNode, FaultyNode],
 ) -> None:
-    world, liar, _ = pair
+    world, forger, _ = pair
     payment, session = await world.paid()
     refund = await world.ask(payment)
-    liar.lie = {
+    forger.forged_log = {
         "topics": [
             f"0x{REFUNDED.hex()}",
             f"0x{(session.reference or '')[2:]}{32 * '0'}",
@@ -86,18 +86,18 @@ async def test_a_refund_that_one_endpoint_invents_settles_nothing(
         "data": f"0x{refund.amount_minor:064x}"
         f"{24 * '0'}{world.ground.payer[2:].lower()}{24 * '0'}{world.refunder[2:].lower()}",
     }
-    liar.faults = Faults(forge_logs=1.0)
+    forger.faults = Faults(forge_logs=1.0)
     before = WRONG_RESPONSES.labels("native", "unproven_log")._value.get()
     await world.ground.final()
     await world.ground.final()
-    assert liar.done["forged"]
+    assert forger.done["forged"]
     assert WRONG_RESPONSES.labels("native", "unproven_log")._value.get() > before
     assert await world.logs() == []
-    await still_ours_to_send(world, payment, refund)
+    await assert_still_sendable(world, payment, refund)
 
 
-async def test_a_refund_that_everybody_left_out_is_found_by_the_second_look(
-    pair: tuple[RefundWorld, Liar, FaultyNode],
+async def test_a_refund_omitted_by_every_endpoint_is_found_by_the_recheck(
+    pair: tuple[RefundWorld, ForgingNode, FaultyNode],
 ) -> None:
     world, *nodes = pair
     payment, _ = await world.paid()
@@ -118,7 +118,7 @@ async def test_a_refund_that_everybody_left_out_is_found_by_the_second_look(
     assert await world.ground.status(payment) == "REFUNDED"
 
 
-async def test_a_stranger_who_writes_our_refunds_id_settles_nothing(
+async def test_a_refund_log_from_a_foreign_sender_does_not_settle_the_refund(
     refunding: RefundWorld,
 ) -> None:
     payment, _ = await refunding.paid()
@@ -126,20 +126,20 @@ async def test_a_stranger_who_writes_our_refunds_id_settles_nothing(
     refunding.signer.mood = Mood.SILENT
     await refunding.turn()
     refunding.signer.mood = Mood.SENDS
-    before, stranger = counted("foreign"), (await refunding.accounts())[8]
+    before, stranger = count_logs("foreign"), (await refunding.accounts())[8]
     await refunding.by_hand(refund.id, refund.amount_minor, sender=stranger)
     await refunding.ground.final()
     assert await refunding.logs() == ["foreign"]
-    assert counted("foreign") == before + 1
+    assert count_logs("foreign") == before + 1
     assert await refunding.ground.cases() == []
     await refunding.turn()
     assert await refunding.stands(refund) == SENT
     await refunding.ground.move_clock(600)
     await refunding.turn()
-    await still_ours_to_send(refunding, payment, refund)
+    await assert_still_sendable(refunding, payment, refund)
 
 
-async def test_a_refund_by_an_account_that_is_listed_later_counts_from_then_on(
+async def test_a_refund_is_settled_when_its_sender_is_added_as_a_refunder(
     refunding: RefundWorld,
 ) -> None:
     payment, _ = await refunding.paid()
@@ -147,7 +147,7 @@ async def test_a_refund_by_an_account_that_is_listed_later_counts_from_then_on(
     sender = (await refunding.accounts())[8]
     await refunding.by_hand(refund.id, refund.amount_minor, sender=sender)
     await refunding.ground.final()
-    assert await refunding.stands(refund) == WAITS
+    assert await refunding.stands(refund) == QUEUED
     await refunding.ground.world.perform(SetChain(chain="native", refunder=sender))
     await refunding.ground.look()
     assert await refunding.stands(refund) == DONE
@@ -155,16 +155,16 @@ async def test_a_refund_by_an_account_that_is_listed_later_counts_from_then_on(
 
 
 async def test_a_log_of_an_unknown_refund_is_only_counted(refunding: RefundWorld) -> None:
-    before = counted("unknown")
+    before = count_logs("unknown")
     await refunding.by_hand(refunding.ground.world.id_generator.new_id(), CENT)
     await refunding.ground.final()
     assert await refunding.logs() == ["unknown"]
-    assert counted("unknown") == before + 1
+    assert count_logs("unknown") == before + 1
     assert await refunding.ground.cases() == []
 
 
 @pytest.mark.parametrize("wrong", ["amount", "destination", "token", "contract"])
-async def test_a_refund_of_ours_that_is_not_what_was_promised_is_a_case(
+async def test_a_refund_log_that_differs_from_the_request_opens_a_case(
     refunding: RefundWorld, wrong: str
 ) -> None:
     ground = refunding.ground
@@ -179,81 +179,83 @@ async def test_a_refund_of_ours_that_is_not_what_was_promised_is_a_case(
     elif wrong == "token":
         changes["token"] = "USDT"
     else:
-        changes["contract"] = await another_contract(ground)
-    before = counted("mismatched")
+        changes["contract"] = await add_second_contract(ground)
+    before = count_logs("mismatched")
     await refunding.by_hand(refund.id, amount, **changes)
     await ground.final()
     assert await refunding.logs() == ["mismatched"]
-    assert counted("mismatched") == before + 1
+    assert count_logs("mismatched") == before + 1
     assert await ground.world.cases(payment) == ["RECONCILIATION"]
-    assert await refunding.stands(refund) == WAITS
+    assert await refunding.stands(refund) == QUEUED
     assert await ground.status(payment) == "PAID"
     await refunding.turn()
     await ground.final()
-    # The contract does it once for each sender, so that it now waits for a person.
+    # A contract accepts a refund id once for each sender, so this refund now needs manual review.
     assert await refunding.stands(refund) == (DONE if wrong == "contract" else SENT)
 
 
-async def another_contract(ground: ChainWorld) -> str:
-    """Add another contract of ours, which accepts the same coin."""
-    other = await deploy(ground.chain, PLANS["native"])
+async def add_second_contract(ground: ChainWorld) -> str:
+    """Add a second contract that accepts the same coin."""
+    deployment = await deploy(ground.chain, PLANS["native"])
     await ground.world.perform(
         AddContract(
             chain="native",
-            address=other.contract_address,
-            receiver=other.receiver,
-            deployed_block=other.deployed_block,
+            address=deployment.contract_address,
+            receiver=deployment.receiver,
+            deployed_block=deployment.deployed_block,
         )
     )
-    return other.contract_address
+    return deployment.contract_address
 
 
-async def test_money_that_two_of_our_accounts_gave_back_is_a_case(refunding: RefundWorld) -> None:
+async def test_a_refund_sent_by_two_of_our_accounts_opens_a_case(refunding: RefundWorld) -> None:
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment)
-    before, other = counted("twice"), (await refunding.accounts())[8]
-    await refunding.ground.world.perform(SetChain(chain="native", refunder=other))
-    for sender in (refunding.refunder, other):
+    before, second_refunder = count_logs("twice"), (await refunding.accounts())[8]
+    await refunding.ground.world.perform(SetChain(chain="native", refunder=second_refunder))
+    for sender in (refunding.refunder, second_refunder):
         await refunding.by_hand(refund.id, refund.amount_minor, sender=sender)
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
     assert await refunding.logs() == ["settles", "twice"]
-    assert counted("twice") == before + 1
+    assert count_logs("twice") == before + 1
     assert await refunding.ground.world.cases(payment) == ["RECONCILIATION"]
     assert await refunding.ground.status(payment) == "REFUNDED"
 
 
-async def test_a_payment_and_a_refund_in_one_block_both_count(refunding: RefundWorld) -> None:
+async def test_a_payment_and_a_refund_in_the_same_block_both_count(refunding: RefundWorld) -> None:
     ground = refunding.ground
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment)
-    later, session = await ground.bill("NATIVED")
+    second_payment, session = await ground.bill("NATIVED")
     await ground.chain.ask("evm_setAutomine", False)
     call = ground.call(session)
-    asked = {"from": ground.payer, "gas": hex(3_000_000)} | call
-    await ground.chain.ask("eth_sendTransaction", asked)
+    transaction = {"from": ground.payer, "gas": hex(3_000_000)} | call
+    await ground.chain.ask("eth_sendTransaction", transaction)
     await refunding.turn()
     await ground.chain.ask("evm_setAutomine", True)
     await ground.mine(1)
     await ground.final()
     assert await refunding.stands(refund) == DONE
-    assert [await ground.status(one) for one in (payment, later)] == ["REFUNDED", "PAID"]
+    assert [
+        await ground.status(billed_payment) for billed_payment in (payment, second_payment)
+    ] == ["REFUNDED", "PAID"]
 
 
-async def test_what_was_kept_and_not_judged_is_settled_by_whoever_comes_first(
+async def test_an_unclassified_refund_log_is_settled_by_the_submitter(
     refunding: RefundWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watcher that is killed between its transactions leaves the refund to the submitter."""
+    """The watcher may be killed between storing and classifying the log."""
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment)
     await refunding.turn()
     await refunding.ground.mine(3)
 
-    async def died(*_: object) -> list[Any]:
+    async def list_nothing(*_: object) -> list[Any]:
         return []
 
     with monkeypatch.context() as patch:
-        patch.setattr(refund_logs, "list_unclassified", died)
+        patch.setattr(refund_logs, "list_unclassified", list_nothing)
         await refunding.ground.look()
     assert await refunding.logs() == [None]
     assert await refunding.stands(refund) == SENT
@@ -265,25 +267,25 @@ async def test_what_was_kept_and_not_judged_is_settled_by_whoever_comes_first(
     assert await refunding.ground.cases() == []
 
 
-async def test_many_refunds_settle_while_others_are_asked_for_and_watched_twice(
+async def test_refunds_settle_while_new_refunds_are_requested_and_two_watchers_run(
     refunding: RefundWorld,
 ) -> None:
     payments = [(await refunding.paid())[0] for _ in range(4)]
-    first = [await refunding.ask(one, "1.00") for one in payments]
+    first = [await refunding.ask(payment, "1.00") for payment in payments]
     await refunding.turn()
     await refunding.ground.mine(3)
     await asyncio.gather(
         refunding.ground.look(),
         refunding.ground.look(),
-        *(refunding.ask(one, "2.00") for one in reversed(payments)),
+        *(refunding.ask(payment, "2.00") for payment in reversed(payments)),
     )
     await refunding.ground.look()
-    assert [await refunding.stands(one) for one in first] == [DONE] * 4
+    assert [await refunding.stands(refund) for refund in first] == [DONE] * 4
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.logs() == ["settles"] * 8
-    for one in payments:
+    for payment in payments:
         [row] = await refunding.ground.world.rows(
-            "SELECT refunded_amount, reserved_amount FROM payment WHERE id = $1", one.id
+            "SELECT refunded_amount, reserved_amount FROM payment WHERE id = $1", payment.id
         )
         assert (row["refunded_amount"], row["reserved_amount"]) == (3, 0)

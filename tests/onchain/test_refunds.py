@@ -1,4 +1,4 @@
-"""On-chain refunds reach the payer once, whatever the signer does."""
+"""On-chain refunds reach the payer once, even if the signer fails."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ from tests.support.world import free_port
 pytestmark = pytest.mark.full
 
 UNSEEN_S = 600
-WAITS = ("PENDING", "queued")
+QUEUED = ("PENDING", "queued")
 SENT = ("PENDING", "sent")
 DONE = ("SUCCEEDED", "ended")
 
@@ -47,11 +47,11 @@ async def on_ethereum(
         yield world
 
 
-async def goes_back(world: RefundWorld, token: str) -> None:
+async def refund_and_check(world: RefundWorld, token: str) -> None:
     payment, session = await world.paid(token)
     before = await world.balance(token, world.ground.payer)
     refund = await world.ask(payment, reason="requested by customer")
-    assert await world.stands(refund) == WAITS
+    assert await world.stands(refund) == QUEUED
     await world.turn()
     assert await world.stands(refund) == SENT
     assert (await world.read(refund)).reference == world.signer.sent[0]
@@ -73,38 +73,40 @@ async def goes_back(world: RefundWorld, token: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["NATIVED", "USDT"])
-async def test_a_refund_goes_back_to_the_payer_and_is_done_when_it_is_final(
+async def test_a_refund_is_sent_to_the_payer_and_succeeds_when_it_is_final(
     refunding: RefundWorld, token: str
 ) -> None:
-    await goes_back(refunding, token)
+    await refund_and_check(refunding, token)
 
 
-async def test_a_token_that_returns_nothing_and_has_six_decimals_goes_back_as_well(
+async def test_a_token_without_return_values_and_with_six_decimals_is_refunded(
     on_ethereum: RefundWorld,
 ) -> None:
-    await goes_back(on_ethereum, "USDT")
+    await refund_and_check(on_ethereum, "USDT")
 
 
-async def test_parts_add_up_to_the_whole_in_one_look(refunding: RefundWorld) -> None:
+async def test_partial_refunds_add_up_to_the_full_amount(refunding: RefundWorld) -> None:
     payment, session = await refunding.paid()
-    other, _ = await refunding.paid("USDT")
+    second_payment, _ = await refunding.paid("USDT")
     before = await refunding.balance("NATIVED", refunding.ground.payer)
     parts = [await refunding.ask(payment, "10.00"), await refunding.ask(payment, "0.01")]
-    beside = await refunding.ask(other, "5.00")
+    second_refund = await refunding.ask(second_payment, "5.00")
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.ground.status(payment) == "PARTIALLY_REFUNDED"
-    assert await refunding.ground.status(other) == "PARTIALLY_REFUNDED"
-    rest = await refunding.ask(payment)
+    assert await refunding.ground.status(second_payment) == "PARTIALLY_REFUNDED"
+    remainder = await refunding.ask(payment)
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.ground.status(payment) == "REFUNDED"
-    assert [await refunding.stands(one) for one in (*parts, rest, beside)] == [DONE] * 4
+    assert [await refunding.stands(partial) for partial in (*parts, remainder, second_refund)] == [
+        DONE
+    ] * 4
     after = await refunding.balance("NATIVED", refunding.ground.payer)
     assert after == before + session.quote.total_minor
 
 
-async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_final(
+async def test_a_refund_is_paid_once_if_the_response_of_the_signer_is_lost(
     refunding: RefundWorld,
 ) -> None:
     payment, session = await refunding.paid()
@@ -112,13 +114,13 @@ async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_fin
     refund = await refunding.ask(payment)
     refunding.signer.mood = Mood.LOSES
     await refunding.turn()
-    await wait_until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
+    await wait_until(lambda: refunding.signer.sent, "the signer has sent the transaction")
     await refunding.ground.chain.receipt(refunding.signer.sent[0])
-    seen = await refunding.read(refund)
-    assert (await refunding.stands(refund), seen.reference) == (SENT, None)
+    stored = await refunding.read(refund)
+    assert (await refunding.stands(refund), stored.reference) == (SENT, None)
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
-    assert await refunding.stands(refund) == SENT  # the contract says that it was done
+    assert await refunding.stands(refund) == SENT  # the contract knows the refund
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
     assert (await refunding.read(refund)).reference == refunding.signer.sent[0]
@@ -127,7 +129,7 @@ async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_fin
 
 
 @pytest.mark.parametrize("mood", [Mood.SILENT, Mood.REFUSES])
-async def test_what_a_signer_may_have_sent_and_nobody_sees_is_sent_again_after_a_while(
+async def test_a_refund_is_resent_if_its_transaction_does_not_appear(
     refunding: RefundWorld, mood: Mood
 ) -> None:
     payment, _ = await refunding.paid()
@@ -139,33 +141,33 @@ async def test_what_a_signer_may_have_sent_and_nobody_sees_is_sent_again_after_a
     refunding.signer.mood = Mood.SENDS
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
-    assert await refunding.stands(refund) == WAITS
+    assert await refunding.stands(refund) == QUEUED
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
     assert len(refunding.signer.sent) == 1
 
 
-async def test_a_worker_that_died_before_it_asked_the_signer_leaves_nothing_to_wait_for(
+async def test_a_refund_is_queued_again_if_a_worker_died_before_it_called_the_signer(
     refunding: RefundWorld,
 ) -> None:
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment)
     await refunding.ground.world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
     await refunding.turn()
-    assert await refunding.stands(refund) == WAITS
+    assert await refunding.stands(refund) == QUEUED
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
 
 
-async def test_a_refund_that_is_sent_again_is_refused_by_the_contract_and_done_once(
+async def test_a_repeated_refund_is_rejected_by_the_contract_and_paid_once(
     refunding: RefundWorld,
 ) -> None:
     payment, session = await refunding.paid()
     before = await refunding.balance("NATIVED", refunding.ground.payer)
     refund = await refunding.ask(payment)
-    for _ in range(3):  # as if its transaction had been taken for lost
+    for _ in range(3):  # as if the transaction had been considered lost
         await refunding.turn()
         assert await refunding.stands(refund) == SENT
         await refunding.ground.world.rows("UPDATE refund SET step = 'queued'")
@@ -176,39 +178,39 @@ async def test_a_refund_that_is_sent_again_is_refused_by_the_contract_and_done_o
     assert after == before + session.quote.total_minor
 
 
-async def waits_for(world: RefundWorld, symbol: str = "NATIVED") -> Any:
-    """Request a refund that cannot be sent now, and was certainly not sent."""
+async def request_unsendable_refund(world: RefundWorld, symbol: str = "NATIVED") -> Any:
+    """Request a refund that cannot be sent, and was certainly not sent."""
     payment, _ = await world.paid(symbol)
     refund = await world.ask(payment)
     await world.turn()
-    assert await world.stands(refund) == WAITS
+    assert await world.stands(refund) == QUEUED
     assert await world.ground.world.rows("SELECT FROM chain_refund_try") == []
     return refund
 
 
-async def is_sent_now(world: RefundWorld, refund: Any) -> None:
+async def assert_sent(world: RefundWorld, refund: Any) -> None:
     await world.turn()
     await world.ground.final()
     assert await world.stands(refund) == DONE
     assert len(world.signer.sent) == 1
 
 
-async def test_a_signer_that_is_away_is_waited_for(refunding: RefundWorld) -> None:
+async def test_a_refund_waits_for_an_unavailable_signer(refunding: RefundWorld) -> None:
     refunding.signer.away = True
-    refund = await waits_for(refunding)
+    refund = await request_unsendable_refund(refunding)
     refunding.signer.away = False
-    await is_sent_now(refunding, refund)
+    await assert_sent(refunding, refund)
 
 
-async def test_a_refunder_without_coins_is_waited_for(refunding: RefundWorld) -> None:
+async def test_a_refund_waits_until_the_refunder_has_coins(refunding: RefundWorld) -> None:
     set_balance = (refunding.ground.chain.ask, "anvil_setBalance", refunding.refunder)
     await set_balance[0](*set_balance[1:], hex(COIN))
-    refund = await waits_for(refunding)
+    refund = await request_unsendable_refund(refunding)
     await set_balance[0](*set_balance[1:], hex(100 * COIN))
-    await is_sent_now(refunding, refund)
+    await assert_sent(refunding, refund)
 
 
-async def test_a_refunder_that_may_not_spend_is_waited_for(refunding: RefundWorld) -> None:
+async def test_a_refund_waits_until_the_refunder_has_an_allowance(refunding: RefundWorld) -> None:
     contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
 
     async def allow(amount: int) -> None:
@@ -217,38 +219,38 @@ async def test_a_refunder_that_may_not_spend_is_waited_for(refunding: RefundWorl
         await refunding.ground.send(step, refunding.refunder)
 
     await allow(0)
-    refund = await waits_for(refunding, "USDT")
+    refund = await request_unsendable_refund(refunding, "USDT")
     await allow(100 * COIN)
-    await is_sent_now(refunding, refund)
+    await assert_sent(refunding, refund)
 
 
-async def test_a_chain_whose_signer_is_on_another_one_sends_nothing(
+async def test_a_refund_waits_if_the_signer_is_on_a_different_chain(
     refunding: RefundWorld,
 ) -> None:
     await refunding.ground.world.rows("UPDATE chain SET network_id = 7 WHERE slug = 'native'")
-    refund = await waits_for(refunding)
+    refund = await request_unsendable_refund(refunding)
     await refunding.ground.world.rows("UPDATE chain SET network_id = 612055 WHERE slug = 'native'")
-    await is_sent_now(refunding, refund)
+    await assert_sent(refunding, refund)
 
 
-async def test_a_refunder_whose_key_the_signer_has_not_is_waited_for(
+async def test_a_refund_waits_if_the_signer_lacks_the_key_of_the_refunder(
     refunding: RefundWorld,
 ) -> None:
     stranger = "0x" + 40 * "1"
     await refunding.ground.chain.ask("anvil_setBalance", stranger, hex(100 * COIN))
     await refunding.ground.world.perform(SetChain(chain="native", refunder=stranger))
-    refund = await waits_for(refunding)
-    again = SetChain(chain="native", refunder=refunding.refunder)
-    shown = await refunding.ground.world.perform(again)
-    assert [abi.to_hex(one) for one in shown.refunders] == [stranger, refunding.refunder]
-    await is_sent_now(refunding, refund)
+    refund = await request_unsendable_refund(refunding)
+    operation = SetChain(chain="native", refunder=refunding.refunder)
+    chain = await refunding.ground.world.perform(operation)
+    assert [abi.to_hex(address) for address in chain.refunders] == [stranger, refunding.refunder]
+    await assert_sent(refunding, refund)
 
 
-async def test_only_a_signer_that_does_not_answer_is_an_outage(refunding: RefundWorld) -> None:
-    """Otherwise, a payer whose refund the token rejects would block all others."""
+async def test_only_an_unresponsive_signer_counts_as_an_outage(refunding: RefundWorld) -> None:
+    """Otherwise, a payer whose refund the token rejects would block all refunds."""
     stranger = "0x" + 40 * "1"
     await refunding.ground.world.perform(SetChain(chain="native", refunder=stranger))
-    await waits_for(refunding)
+    await request_unsendable_refund(refunding)
     outages = "SELECT 1 FROM gateway_outage"
     for _ in range(FAILURES_MAX):
         await refunding.turn()
@@ -259,35 +261,35 @@ async def test_only_a_signer_that_does_not_answer_is_an_outage(refunding: Refund
     assert len(await refunding.ground.world.rows(outages)) == 1
 
 
-async def test_coins_are_not_sent_to_where_no_contract_is(refunding: RefundWorld) -> None:
-    place = refunding.ground.deployment.contract_address
+async def test_coins_are_not_sent_if_the_contract_has_no_code(refunding: RefundWorld) -> None:
+    contract = refunding.ground.deployment.contract_address
     payment, _ = await refunding.paid()
-    code = await refunding.ground.chain.ask("eth_getCode", place, "latest")
-    await refunding.ground.chain.ask("anvil_setCode", place, "0x")
+    code = await refunding.ground.chain.ask("eth_getCode", contract, "latest")
+    await refunding.ground.chain.ask("anvil_setCode", contract, "0x")
     refund = await refunding.ask(payment)
     await refunding.turn()
-    assert await refunding.stands(refund) == WAITS
-    await refunding.ground.chain.ask("anvil_setCode", place, code)
-    await is_sent_now(refunding, refund)
+    assert await refunding.stands(refund) == QUEUED
+    await refunding.ground.chain.ask("anvil_setCode", contract, code)
+    await assert_sent(refunding, refund)
 
 
 @pytest.mark.parametrize("missing", ["signer", "refunder"])
-async def test_without_a_signer_or_a_refunder_refunds_wait(
+async def test_a_refund_waits_if_the_signer_or_the_refunder_is_missing(
     refunding: RefundWorld, refund_senders: dict[str, RpcRefundSender], missing: str
 ) -> None:
-    kept = dict(refund_senders)
+    senders = dict(refund_senders)
     if missing == "signer":
         refund_senders.clear()
     else:
         await refunding.ground.world.rows("UPDATE chain SET refunders = '{}'")
-    refund = await waits_for(refunding)
-    refund_senders |= kept
+    refund = await request_unsendable_refund(refunding)
+    refund_senders |= senders
     await refunding.ground.world.perform(SetChain(chain="native", refunder=refunding.refunder))
-    await is_sent_now(refunding, refund)
+    await assert_sent(refunding, refund)
 
 
-async def test_who_was_asked_to_send_a_refund_sends_it_always(refunding: RefundWorld) -> None:
-    """Sending it from another account would be a second refund, if the first is mined later."""
+async def test_a_refund_is_always_sent_by_its_first_sender(refunding: RefundWorld) -> None:
+    """A new sender would pay twice if the first transaction is mined later."""
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment)
     refunding.signer.mood = Mood.SILENT
@@ -298,20 +300,24 @@ async def test_who_was_asked_to_send_a_refund_sends_it_always(refunding: RefundW
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
     await refunding.turn()
-    sent = await refunding.ground.chain.ask("eth_getTransactionByHash", refunding.signer.sent[0])
-    assert sent["from"] == refunding.refunder
+    transaction = await refunding.ground.chain.ask(
+        "eth_getTransactionByHash", refunding.signer.sent[0]
+    )
+    assert transaction["from"] == refunding.refunder
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
-    other, _ = await refunding.paid()
-    await refunding.ask(other)
+    second_payment, _ = await refunding.paid()
+    await refunding.ask(second_payment)
     await refunding.turn()
-    sent = await refunding.ground.chain.ask("eth_getTransactionByHash", refunding.signer.sent[1])
-    assert sent["from"] == successor
+    transaction = await refunding.ground.chain.ask(
+        "eth_getTransactionByHash", refunding.signer.sent[1]
+    )
+    assert transaction["from"] == successor
     await refunding.ground.final()
-    assert await refunding.ground.status(other) == "REFUNDED"
+    assert await refunding.ground.status(second_payment) == "REFUNDED"
 
 
-async def test_a_refund_that_a_reorganisation_undoes_is_sent_again(
+async def test_a_refund_reverted_by_a_reorg_is_resent(
     refunding: RefundWorld,
 ) -> None:
     payment, session = await refunding.paid()
@@ -320,7 +326,7 @@ async def test_a_refund_that_a_reorganisation_undoes_is_sent_again(
     await refunding.turn()
     await refunding.ground.reorg(1)
     assert await refunding.balance("NATIVED", refunding.ground.payer) == before
-    # The node may have taken the transaction back into its pool, and would mine it again.
+    # The node may have returned the transaction to its pool, and would mine it again.
     await refunding.ground.chain.ask("anvil_dropAllTransactions")
     await refunding.ground.mine(3)
     await refunding.ground.look()
@@ -336,7 +342,7 @@ async def test_a_refund_that_a_reorganisation_undoes_is_sent_again(
     assert after == before + session.quote.total_minor
 
 
-async def test_a_transaction_that_was_reverted_is_sent_again_when_that_is_final(
+async def test_a_reverted_refund_is_resent_when_the_revert_is_final(
     refunding: RefundWorld,
 ) -> None:
     payment, session = await refunding.paid()
@@ -353,11 +359,11 @@ async def test_a_transaction_that_was_reverted_is_sent_again_when_that_is_final(
     assert await refunding.stands(refund) == SENT
     await refunding.ground.final()
     await refunding.turn()
-    assert await refunding.stands(refund) == WAITS
-    await is_sent_now(refunding, refund)
+    assert await refunding.stands(refund) == QUEUED
+    await assert_sent(refunding, refund)
 
 
-async def test_a_refund_that_was_reverted_three_times_is_a_case_and_sent_again_by_people_only(
+async def test_a_refund_reverted_three_times_opens_a_case_and_needs_a_manual_resend(
     refunding: RefundWorld,
 ) -> None:
     payment, session = await refunding.paid()
@@ -379,36 +385,36 @@ async def test_a_refund_that_was_reverted_three_times_is_a_case_and_sent_again_b
     )
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
-    assert await refunding.stands(refund) == WAITS, "the contract says that it was not done"
-    await is_sent_now(refunding, refund)
+    assert await refunding.stands(refund) == QUEUED, "the contract does not know the refund"
+    await assert_sent(refunding, refund)
 
 
-async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) -> None:
+async def test_a_refund_to_a_destination_that_burns_gas_is_not_sent(refunding: RefundWorld) -> None:
     burner = "0x" + 40 * "9"
-    loop = "0x6200ea605b6001900380600457" + "00"  # 60,000 times round, which is finite
+    loop = "0x6200ea605b6001900380600457" + "00"  # 60,000 iterations
     await refunding.ground.chain.ask("anvil_setCode", burner, loop)
     payment, _ = await refunding.paid()
     refund = await refunding.ask(payment, destination=burner)
     await approve(refunding)
     await refunding.turn()
-    assert await refunding.stands(refund) == WAITS
+    assert await refunding.stands(refund) == QUEUED
     assert refunding.signer.sent == []
 
 
-async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld) -> None:
+async def test_a_refund_can_be_claimed_for_only_one_sender(refunding: RefundWorld) -> None:
     database, refund_id = refunding.ground.world.service.database, uuid4()
-    asked = [
-        await refund_log_store.claim_for_sender(database, refund_id, 20 * bytes([one]))
-        for one in (1, 2, 1)
+    claims = [
+        await refund_log_store.claim_for_sender(database, refund_id, 20 * bytes([digit]))
+        for digit in (1, 2, 1)
     ]
-    assert asked == [True, False, True]
+    assert claims == [True, False, True]
 
 
-async def test_when_no_endpoint_answers_nothing_is_sent_again(
+async def test_a_refund_is_not_resent_if_no_endpoint_responds(
     ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}"
-    async with refunding(ground, refund_senders, [nobody]) as world:
+    unreachable = f"http://127.0.0.1:{free_port()}"
+    async with refunding(ground, refund_senders, [unreachable]) as world:
         payment, _ = await world.paid()
         refund = await world.ask(payment)
         await world.turn()
@@ -420,10 +426,10 @@ async def test_when_no_endpoint_answers_nothing_is_sent_again(
         assert await world.stands(refund) == DONE
 
 
-async def test_another_destination_waits_for_a_second_person(refunding: RefundWorld) -> None:
+async def test_a_refund_to_a_different_destination_needs_approval(refunding: RefundWorld) -> None:
     payment, session = await refunding.paid("USDT")
-    elsewhere = "0x" + 40 * "9"
-    refund = await refunding.ask(payment, destination=elsewhere)
+    destination = "0x" + 40 * "9"
+    refund = await refunding.ask(payment, destination=destination)
     await refunding.turn()
     assert await refunding.stands(refund) == ("PENDING", "approval")
     assert refunding.signer.sent == []
@@ -431,24 +437,24 @@ async def test_another_destination_waits_for_a_second_person(refunding: RefundWo
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
-    assert await refunding.balance("USDT", elsewhere) == session.quote.total_minor
+    assert await refunding.balance("USDT", destination) == session.quote.total_minor
 
 
-@pytest.mark.parametrize("above", ["25.49", "25.5"])
-async def test_more_than_the_threshold_waits_for_a_second_person(
-    refunding: RefundWorld, above: str
+@pytest.mark.parametrize("threshold", ["25.49", "25.5"])
+async def test_a_refund_above_the_threshold_needs_approval(
+    refunding: RefundWorld, threshold: str
 ) -> None:
     payment, _ = await refunding.paid()
-    shown = await refunding.ground.world.perform(
-        SetChain(chain="native", refund_approval_above=above)
+    chain = await refunding.ground.world.perform(
+        SetChain(chain="native", refund_approval_above=threshold)
     )
-    assert shown.refund_approval_above == Decimal(above)
+    assert chain.refund_approval_above == Decimal(threshold)
     refund = await refunding.ask(payment)
-    waits = Decimal(above) < Decimal("25.50")
-    assert await refunding.stands(refund) == ("PENDING", "approval" if waits else "queued")
+    needs_approval = Decimal(threshold) < Decimal("25.50")
+    assert await refunding.stands(refund) == ("PENDING", "approval" if needs_approval else "queued")
 
 
-async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
+async def test_the_approval_threshold_applies_to_the_sum_of_a_day(
     refunding: RefundWorld,
 ) -> None:
     world = refunding.ground.world
@@ -456,24 +462,24 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
     await world.perform(SetChain(chain="native", refund_approval_above="30"))
 
     async def steps(*amounts: str) -> list[str]:
-        asked = await asyncio.gather(
+        refunds = await asyncio.gather(
             *(
                 refunding.ask(payment, amount)
                 for payment, amount in zip(payments, amounts, strict=False)
             )
         )
-        return sorted([(await refunding.read(one)).step.value for one in asked])
+        return sorted([(await refunding.read(refund)).step.value for refund in refunds])
 
     assert await steps("16", "16") == ["approval", "queued"], "together they are 32"
     [waiting] = await world.rows("SELECT id FROM refund WHERE step = 'approval'")
     refund_id = ids.format_id(ids.REFUND, waiting["id"])
     await world.perform(RejectRefund(refund_id=refund_id, note="asked for twice"))
-    assert await steps("4") == ["queued"], "what was rejected does not count"
+    assert await steps("4") == ["queued"], "rejected refunds do not count"
     assert await steps("5", "9") == ["approval", "queued"]
     await world.perform(SetChain(chain="native", refund_approval_above="20"))
     assert await steps("0.1") == ["approval"]
     await world.rows("UPDATE refund SET approved_by = 'bob' WHERE step = 'queued'")
-    assert await steps("0.1") == ["queued"], "what a second person has seen does not count"
+    assert await steps("0.1") == ["queued"], "approved refunds do not count"
     await world.rows("UPDATE refund SET approved_by = NULL WHERE step = 'queued'")
     assert await steps("0.1") == ["approval"]
     async with world.database.transaction() as tx:
@@ -487,12 +493,12 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
             )
         ]
     assert sums[0] > 20
-    assert sums[1:] == [0, 0, 0], "each merchant and each chain has a threshold of its own"
+    assert sums[1:] == [0, 0, 0], "each merchant and each chain has its own threshold"
     await refunding.ground.move_clock(24 * 3600 + 60)
     assert await steps("0.1") == ["queued"]
 
 
-async def test_a_token_that_is_unknown_now_always_waits_for_a_second_person(
+async def test_a_refund_in_a_token_that_is_no_longer_known_needs_approval(
     refunding: RefundWorld,
 ) -> None:
     payment, _ = await refunding.paid("USDT")
@@ -507,25 +513,25 @@ async def test_a_token_that_is_unknown_now_always_waits_for_a_second_person(
     assert await refunding.stands(refund) == DONE
 
 
-@pytest.mark.parametrize("who", ["contract", "refunder"])
-async def test_what_the_contract_never_gives_back_to_is_declined(
-    refunding: RefundWorld, who: str
+@pytest.mark.parametrize("target", ["contract", "refunder"])
+async def test_a_refund_to_the_contract_or_the_refunder_is_declined(
+    refunding: RefundWorld, target: str
 ) -> None:
     payment, _ = await refunding.paid()
-    places = {
+    addresses = {
         "contract": refunding.ground.deployment.contract_address,
         "refunder": refunding.refunder,
     }
-    refund = await refunding.ask(payment, destination=places[who])
+    refund = await refunding.ask(payment, destination=addresses[target])
     await approve(refunding)
     await refunding.turn()
-    seen = await refunding.read(refund)
-    assert (seen.status, seen.failure_reason) == ("FAILED", "DECLINED")
-    again = await refunding.ask(payment)
-    await is_sent_now(refunding, again)
+    declined = await refunding.read(refund)
+    assert (declined.status, declined.failure_reason) == ("FAILED", "DECLINED")
+    retry = await refunding.ask(payment)
+    await assert_sent(refunding, retry)
 
 
-async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
+async def test_money_with_an_unknown_uuid_is_refunded_to_its_payer(
     refunding: RefundWorld,
 ) -> None:
     ground = refunding.ground
@@ -543,12 +549,12 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
     await ground.final()
     assert await refunding.stands(refund) == DONE
     assert await refunding.balance("USDT", ground.payer) == before + amount
-    [closed] = await ground.world.rows("SELECT status, note FROM money_case")
-    assert closed["status"] == "REFUNDED"
-    assert ids.format_id(ids.REFUND, refund.id) in closed["note"]
+    [closed_case] = await ground.world.rows("SELECT status, note FROM money_case")
+    assert closed_case["status"] == "REFUNDED"
+    assert ids.format_id(ids.REFUND, refund.id) in closed_case["note"]
 
 
-async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld) -> None:
+async def test_a_chain_is_busy_until_its_refunds_have_ended(refunding: RefundWorld) -> None:
     database = refunding.ground.world.database
     payment, _ = await refunding.paid()
     assert not await watch_store.is_busy(database, "native")
@@ -561,48 +567,50 @@ async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld
 
 
 async def approve(world: RefundWorld) -> None:
-    """Approve the pending refund as a second person."""
+    """Approve the pending refund as a second operator."""
     await world.ground.world.rows(
         "UPDATE refund SET step = 'queued', approved_by = 'bob', next_at = clock() "
         "WHERE step = 'approval'"
     )
 
 
-async def test_a_payer_whose_address_was_forgotten_is_refunded_where_the_merchant_says(
+async def test_a_refund_needs_a_destination_if_the_payer_address_was_deleted(
     refunding: RefundWorld,
 ) -> None:
-    kept = {RetentionRule.PAYER_ADDRESSES: 90}
+    retention = {RetentionRule.PAYER_ADDRESSES: 90}
     world, database = refunding.ground.world, refunding.ground.world.database
     payment, session = await refunding.paid()
-    other, _ = await refunding.paid()
-    under_way = await refunding.ask(other, "1.00")
+    second_payment, _ = await refunding.paid()
+    pending_refund = await refunding.ask(second_payment, "1.00")
     await world.rows("UPDATE chain_receipt SET final_at = clock() - interval '91 days'")
-    assert await prune_step(database, kept, 10) is False
-    rows = await world.rows("SELECT session_id, payer IS NULL AS gone FROM chain_receipt")
-    assert {row["session_id"]: row["gone"] for row in rows}[session.id] is True
-    assert sorted(row["gone"] for row in rows) == [False, True]
+    assert await prune_step(database, retention, 10) is False
+    rows = await world.rows("SELECT session_id, payer IS NULL AS is_deleted FROM chain_receipt")
+    assert {row["session_id"]: row["is_deleted"] for row in rows}[session.id] is True
+    assert sorted(row["is_deleted"] for row in rows) == [False, True]
     with pytest.raises(RefusedError, match="address is no longer stored"):
         await refunding.ask(payment)
     destination = refunding.ground.payer
     refund = await refunding.ask(payment, destination=destination)
     assert await refunding.stands(refund) == ("PENDING", "approval")
-    named = ids.format_id(ids.REFUND, refund.id)
+    refund_id = ids.format_id(ids.REFUND, refund.id)
     with pytest.raises(RefusedError, match="note"):
-        await world.service.run_operation(ApproveRefund(refund_id=named), Actor("bob", "ticket"))
-    approved = ApproveRefund(refund_id=named, note="the buyer signed for it")
-    await world.service.run_operation(approved, Actor("bob", "ticket"))
-    shown = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))
-    assert "not kept" not in str(shown)
+        await world.service.run_operation(
+            ApproveRefund(refund_id=refund_id), Actor("bob", "ticket")
+        )
+    approval = ApproveRefund(refund_id=refund_id, note="the buyer signed for it")
+    await world.service.run_operation(approval, Actor("bob", "ticket"))
+    view = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))
+    assert "not kept" not in str(view)
     before = await refunding.balance("NATIVED", destination)
     await refunding.turn()
     await refunding.ground.final()
-    assert (await refunding.stands(refund), await refunding.stands(under_way)) == (DONE, DONE)
+    assert (await refunding.stands(refund), await refunding.stands(pending_refund)) == (DONE, DONE)
     after = await refunding.balance("NATIVED", destination)
     assert after > before
     assert await find_differences(database) == []
 
 
-async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
+async def test_an_erasure_deletes_the_payer_addresses_a_day_after_the_last_refund(
     refunding: RefundWorld,
 ) -> None:
     world = refunding.ground.world
@@ -617,28 +625,32 @@ async def test_an_erased_payers_addresses_are_gone_once_nothing_is_under_way(
     with pytest.raises(RefusedError, match="refund from the last 24 hours"):
         await world.perform(erasure)
     address = refunding.ground.payer[2:].lower()
-    assert await _with_address(refunding, address) == {"chain_receipt", "refund", "chain_refund"}
+    assert await _list_tables_with_address(refunding, address) == {
+        "chain_receipt",
+        "refund",
+        "chain_refund",
+    }
     await world.move_clock(25 * 3600)
     assert (await world.perform(erasure)).payments == 1
-    assert await _with_address(refunding, address) == set()
+    assert await _list_tables_with_address(refunding, address) == set()
     assert await find_differences(world.database) == []
     with pytest.raises(RefusedError, match="address is no longer stored"):
         await refunding.ask(payment)
-    shown = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))
-    assert address not in str(shown).lower()
+    view = await world.perform(ShowPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id)))
+    assert address not in str(view).lower()
 
 
-async def _with_address(refunding: RefundWorld, address: str) -> set[str]:
+async def _list_tables_with_address(refunding: RefundWorld, address: str) -> set[str]:
     """Return the tables with an address in any column."""
     world = refunding.ground.world
     tables = await world.rows(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
     )
-    found: set[str] = set()
+    matches: set[str] = set()
     for table in [row["relname"] for row in tables]:
         rows = await world.rows(
             f"SELECT 1 FROM {table} t WHERE lower(t::text) LIKE $1", f"%{address}%"
         )
         if rows:
-            found.add(table)
-    return found
+            matches.add(table)
+    return matches

@@ -48,9 +48,9 @@ async def _bill(api: Api, symbol: str = "USDT", chain: str = "native") -> tuple[
 
 
 async def _view(api: Api, session: Session) -> Any:
-    answer = await api.send("GET", session_path(session))
-    assert answer.status == 200, answer.body
-    return answer.json
+    response = await api.send("GET", session_path(session))
+    assert response.status == 200, response.body
+    return response.json
 
 
 async def _post(api: Api, session: Session, tx_hash: Any = _HASH, step: Any = "pay") -> Answer:
@@ -59,50 +59,52 @@ async def _post(api: Api, session: Session, tx_hash: Any = _HASH, step: Any = "p
 
 
 def _call(signature: str, *arguments: Any) -> str:
-    """Encode a call as eth-abi does."""
+    """Encode a call with eth-abi."""
     types = signature.partition("(")[2].removesuffix(")").split(",")
     return "0x" + (keccak(text=signature)[:4] + encode(types, arguments)).hex()
 
 
-async def test_a_token_needs_an_allowance_first_and_every_call_is_the_librarys(api: Api) -> None:
+async def test_a_token_payment_starts_with_an_allowance_and_its_calls_match_eth_abi(
+    api: Api,
+) -> None:
     payment, session = await _bill(api, "USDT", "ethereum")
-    shown = await _view(api, session)
+    view = await _view(api, session)
     amount, deadline = 25_500_000, int(payment.expires_at.timestamp())
-    uuid = bytes.fromhex(shown["pay_uuid"][2:])
+    uuid = bytes.fromhex(view["pay_uuid"][2:])
     assert len(uuid) == 16
-    assert (shown["amount"], shown["amount_smallest_unit"]) == ("25.5", str(amount))
-    assert (shown["deadline"], shown["status"], shown["payable"]) == (
+    assert (view["amount"], view["amount_smallest_unit"]) == ("25.5", str(amount))
+    assert (view["deadline"], view["status"], view["payable"]) == (
         deadline,
         "awaiting_payment",
         True,
     )
-    assert shown["token"] == {
+    assert view["token"] == {
         "symbol": "USDT",
         "address": _USDT,
         "decimals": 6,
         "native": False,
         "approve_zero_first": True,
     }
-    steps = [(one["kind"], one["when"], one["to"], one["value"]) for one in shown["steps"]]
+    steps = [(step["kind"], step["when"], step["to"], step["value"]) for step in view["steps"]]
     assert steps == [
         ("approve_reset", "allowance_nonzero_lt_amount", _USDT, "0x0"),
         ("approve", "allowance_lt_amount", _USDT, "0x0"),
         ("pay", "always", to_checksum_address(CONTRACT), "0x0"),
     ]
-    assert [one["data"] for one in shown["steps"]] == [
+    assert [step["data"] for step in view["steps"]] == [
         _call("approve(address,uint256)", CONTRACT, 0),
         _call("approve(address,uint256)", CONTRACT, amount),
         _call("pay(bytes16,address,uint256,uint256)", uuid, _USDT, amount, deadline),
     ]
 
 
-async def test_the_chains_own_coin_is_sent_along_in_one_step(api: Api) -> None:
+async def test_the_native_coin_is_paid_in_a_single_step(api: Api) -> None:
     payment, session = await _bill(api, "NATIVED")
-    shown = await _view(api, session)
+    view = await _view(api, session)
     amount, deadline = 25_500_000_000_000_000_000, int(payment.expires_at.timestamp())
-    uuid, coin = bytes.fromhex(shown["pay_uuid"][2:]), "0x" + 40 * "0"
-    assert (shown["token"]["address"], shown["token"]["native"]) == (None, True)
-    [step] = shown["steps"]
+    uuid, coin = bytes.fromhex(view["pay_uuid"][2:]), "0x" + 40 * "0"
+    assert (view["token"]["address"], view["token"]["native"]) == (None, True)
+    [step] = view["steps"]
     assert (step["kind"], step["to"], step["value"]) == (
         "pay",
         to_checksum_address(CONTRACT),
@@ -115,7 +117,7 @@ async def test_the_chains_own_coin_is_sent_along_in_one_step(api: Api) -> None:
         {"name": "amount", "type": "uint256", "value": str(amount)},
         {"name": "deadline", "type": "uint256", "value": str(deadline)},
     ]
-    assert shown["checks"] == {
+    assert view["checks"] == {
         "balance": {"method": "eth_getBalance"},
         "already_paid": {
             "to": to_checksum_address(CONTRACT),
@@ -124,30 +126,30 @@ async def test_the_chains_own_coin_is_sent_along_in_one_step(api: Api) -> None:
     }
 
 
-async def test_questions_are_the_librarys_once_the_payer_is_put_in(api: Api) -> None:
+async def test_the_checks_match_eth_abi_when_the_payer_is_filled_in(api: Api) -> None:
     _, session = await _bill(api, "USDT", "ethereum")
     checks = (await _view(api, session))["checks"]
-    filled = {
-        name: one["data"].replace("{payer}", _PAYER[2:].lower()) for name, one in checks.items()
+    calls = {
+        name: check["data"].replace("{payer}", _PAYER[2:].lower()) for name, check in checks.items()
     }
-    assert filled["balance"] == _call("balanceOf(address)", _PAYER)
-    assert filled["allowance"] == _call("allowance(address,address)", _PAYER, CONTRACT)
-    paid = bytes.fromhex(filled["already_paid"][10:])
+    assert calls["balance"] == _call("balanceOf(address)", _PAYER)
+    assert calls["allowance"] == _call("allowance(address,address)", _PAYER, CONTRACT)
+    paid = bytes.fromhex(calls["already_paid"][10:])
     assert decode(["bytes16", "address", "uint256"], paid)[1:] == (_USDT.lower(), 25_500_000)
-    assert [one["data"].count("{payer}") for one in checks.values()] == [1, 1, 0]
+    assert [check["data"].count("{payer}") for check in checks.values()] == [1, 1, 0]
 
 
-async def test_every_address_has_its_checksum(api: Api) -> None:
+async def test_every_address_has_a_checksum(api: Api) -> None:
     _, session = await _bill(api, "USDT", "ethereum")
-    shown = await _view(api, session)
+    view = await _view(api, session)
     chain = (await api.send("GET", "/v1/chains/ethereum")).json
     addresses = [
-        *(shown["contract_address"], shown["receiver"], shown["token"]["address"]),
-        *(one["to"] for one in [*shown["steps"], *shown["checks"].values()]),
+        *(view["contract_address"], view["receiver"], view["token"]["address"]),
+        *(step["to"] for step in [*view["steps"], *view["checks"].values()]),
         *(chain["contract_address"], chain["tokens"][0]["address"]),
     ]
-    assert addresses == [to_checksum_address(one) for one in addresses]
-    assert shown["receiver"] == to_checksum_address(RECEIVER)
+    assert addresses == [to_checksum_address(address) for address in addresses]
+    assert view["receiver"] == to_checksum_address(RECEIVER)
 
 
 @pytest.mark.parametrize("slug", TOKENS)
@@ -168,36 +170,39 @@ async def test_a_wallet_can_add_every_chain(api: Api, slug: str) -> None:
     assert (await _view(api, session))["chain"]["wallet_chain"] == after
 
 
-async def test_the_native_coin_has_its_real_name_where_no_wallet_reads_it(api: Api) -> None:
-    shown = (await api.send("GET", "/v1/chains/native")).json
-    assert shown["native_currency"]["symbol"] == "NATIVED"
-    assert shown["wallet_chain"]["nativeCurrency"]["symbol"] == "NATVD"
+async def test_the_native_coin_has_its_real_name_outside_the_wallet_data(api: Api) -> None:
+    view = (await api.send("GET", "/v1/chains/native")).json
+    assert view["native_currency"]["symbol"] == "NATIVED"
+    assert view["wallet_chain"]["nativeCurrency"]["symbol"] == "NATVD"
 
 
-async def test_a_wallets_browser_is_sent_to_the_hosted_page_by_a_code_that_does_not_last(
+async def test_a_wallet_link_opens_the_hosted_page_through_a_code_that_expires(
     api: Api,
 ) -> None:
     payment, session = await _bill(api)
     links = (await _view(api, session))["links"]
     assert payment.checkout_id not in str(links)
-    assert "eip681" not in links  # the token has to be allowed first
+    assert "eip681" not in links  # the token needs an allowance first
     before, _, code = links["metamask"].partition("/wallet/open/")
     assert before == "https://link.metamask.io/dapp/pay.test/c"
-    answer = await api.send("GET", f"/c/wallet/open/{code}?lang=ja")
-    assert (answer.status, answer.headers["Location"]) == (303, f"/c/{payment.checkout_id}?lang=ja")
-    assert answer.headers["Cache-Control"] == "no-store"
+    response = await api.send("GET", f"/c/wallet/open/{code}?lang=ja")
+    assert (response.status, response.headers["Location"]) == (
+        303,
+        f"/c/{payment.checkout_id}?lang=ja",
+    )
+    assert response.headers["Cache-Control"] == "no-store"
     for forged in (code[:-1] + ("A" if code[-1] != "A" else "B"), code[1:], "", "x", "%00", "ä"):
         assert (await api.send("GET", f"/c/wallet/open/{forged}")).status == 404
     await api.world.move_clock(15 * 60)
-    late = await api.send("GET", f"/c/wallet/open/{code}")
-    assert (late.status, "We couldn’t find this payment" in late.body.decode()) == (404, True)
+    expired = await api.send("GET", f"/c/wallet/open/{code}")
+    assert (expired.status, "We couldn’t find this payment" in expired.body.decode()) == (404, True)
 
 
-async def test_a_chains_own_coin_is_paid_by_one_request_that_wallets_read(api: Api) -> None:
+async def test_a_native_coin_payment_has_an_eip681_link(api: Api) -> None:
     _, session = await _bill(api, "NATIVED")
     view = await _view(api, session)
     [step] = view["steps"]
-    uuid, coin, amount, deadline = (one["value"] for one in step["args"])
+    uuid, coin, amount, deadline = (argument["value"] for argument in step["args"])
     assert int(step["value"], 16) == int(amount)
     assert view["links"]["eip681"] == (
         f"ethereum:{step['to']}@612055/pay?bytes16={uuid}&address={coin}"
@@ -205,40 +210,47 @@ async def test_a_chains_own_coin_is_paid_by_one_request_that_wallets_read(api: A
     )
 
 
-async def test_what_is_no_session_on_a_chain_is_not_found(api: Api) -> None:
-    _, at_the_gateway = await bill(api.world, api.world.card)
+async def test_an_id_that_is_not_an_onchain_session_is_not_found(api: Api) -> None:
+    _, card_session = await bill(api.world, api.world.card)
     payment, session = await _bill(api)
-    named = ids.format_id(ids.SESSION, session.id)
-    for one in (
-        ids.format_id(ids.SESSION, at_the_gateway.id),
-        *("sess_0000000000000000000001", "sess_", "x", named[:-1], named.swapcase(), f"{named}0"),
+    session_id = ids.format_id(ids.SESSION, session.id)
+    for invalid_id in (
+        ids.format_id(ids.SESSION, card_session.id),
+        *(
+            "sess_0000000000000000000001",
+            "sess_",
+            "x",
+            session_id[:-1],
+            session_id.swapcase(),
+            f"{session_id}0",
+        ),
         *(
             ids.format_id(ids.PAYMENT, session.id),
             ids.format_id(ids.PAYMENT, payment.id),
             str(session.id),
         ),
     ):
-        path = f"/v1/onchain/sessions/{one}"
-        assert refusal(await api.send("GET", path)) == (404, "NOT_FOUND"), one
+        path = f"/v1/onchain/sessions/{invalid_id}"
+        assert refusal(await api.send("GET", path)) == (404, "NOT_FOUND"), invalid_id
         posted = await api.send(
             "POST", f"{path}/transactions", json={"tx_hash": _HASH, "step": "pay"}
         )
-        assert refusal(posted) == (404, "NOT_FOUND"), one
+        assert refusal(posted) == (404, "NOT_FOUND"), invalid_id
 
 
-async def test_an_ended_session_is_gone_however_it_ended(api: Api) -> None:
+async def test_a_failed_or_replaced_session_is_gone(api: Api) -> None:
     methods = await offer_tokens(api.world)
-    failed, its = await bill(api.world, methods["USDT"])
-    await api.world.report(failed, its.id, declined())
-    left, replaced = await bill(api.world, methods["USDT"])
-    present = (await api.world.select(left, methods["NATIVED"])).session
-    for session in (its, replaced):
+    failed, failed_session = await bill(api.world, methods["USDT"])
+    await api.world.report(failed, failed_session.id, declined())
+    changed, replaced = await bill(api.world, methods["USDT"])
+    current = (await api.world.select(changed, methods["NATIVED"])).session
+    for session in (failed_session, replaced):
         assert refusal(await api.send("GET", session_path(session))) == (410, "SESSION_GONE")
         assert refusal(await _post(api, session)) == (410, "SESSION_GONE")
-    assert (await _view(api, present))["token"]["symbol"] == "NATIVED"
+    assert (await _view(api, current))["token"]["symbol"] == "NATIVED"
 
 
-async def test_the_last_minute_is_too_late_to_pay_and_not_to_look(api: Api) -> None:
+async def test_a_session_is_shown_but_not_payable_in_its_last_minute(api: Api) -> None:
     _, session = await _bill(api)
     await api.world.move_clock(1800 - 62)
     assert (await _view(api, session))["payable"]
@@ -248,34 +260,39 @@ async def test_the_last_minute_is_too_late_to_pay_and_not_to_look(api: Api) -> N
     assert not (await _view(api, session))["payable"]
 
 
-async def test_confirmations_are_needed_only_where_they_are_counted(api: Api) -> None:
+async def test_confirmations_are_needed_only_if_finality_counts_confirmations(api: Api) -> None:
     _, session = await _bill(api, "NATIVED")
     await api.world.perform(SetChain(chain="native", finality="confirmations", confirmations=9))
-    counted = (await _view(api, session))["confirmations"]
-    assert counted == {"mode": "confirmations", "seen": 0, "needed": 9, "eta_seconds": 30}
+    with_confirmations = (await _view(api, session))["confirmations"]
+    assert with_confirmations == {
+        "mode": "confirmations",
+        "seen": 0,
+        "needed": 9,
+        "eta_seconds": 30,
+    }
     await api.world.perform(SetChain(chain="native", finality="finalized"))
-    told = (await _view(api, session))["confirmations"]
-    assert told == {"mode": "finalized", "seen": 0, "needed": None, "eta_seconds": 30}
+    with_finality = (await _view(api, session))["confirmations"]
+    assert with_finality == {"mode": "finalized", "seen": 0, "needed": None, "eta_seconds": 30}
 
 
-async def test_a_session_asks_for_the_token_of_its_quote_whatever_the_table_says_later(
+async def test_a_session_is_unchanged_when_its_token_is_reconfigured(
     api: Api,
 ) -> None:
     _, session = await _bill(api)
     before = await _view(api, session)
-    changed = {"address": f"0x{40 * '6'}", "decimals": 6, "approve_zero_first": True}
-    await api.world.perform(SetToken(chain="native", symbol="USDT", **changed))
+    changes = {"address": f"0x{40 * '6'}", "decimals": 6, "approve_zero_first": True}
+    await api.world.perform(SetToken(chain="native", symbol="USDT", **changes))
     after = await _view(api, session)
     for name in ("token", "steps", "checks", "amount_smallest_unit"):
         assert after[name] == before[name], name
 
 
-async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: Api) -> None:
+async def test_a_session_stores_the_quoted_token_if_the_token_has_changed(api: Api) -> None:
     payment, session = await _bill(api)
     token = ExpectedToken(bytes.fromhex(USDT[2:]), 18, approve_zero_first=False)
     offer = replace(session.quote, expected_token=token)
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
-    later = replace(
+    new_session = replace(
         session,
         id=api.world.id_generator.new_id(),
         status=SessionStatus.OPENING,
@@ -283,20 +300,20 @@ async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: A
     )
     async with api.world.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)
-        [added] = await session_store.add(tx, [later], 60.0, 20)
-        assert added.is_stored
-    row = await api.world.session(later.id)
+        [result] = await session_store.add(tx, [new_session], 60.0, 20)
+        assert result.is_stored
+    row = await api.world.session(new_session.id)
     assert (row["token_address"], row["token_decimals"]) == (token.address, 18)
 
 
-async def test_nothing_is_to_be_paid_on_a_halted_chain(api: Api) -> None:
+async def test_a_session_on_a_halted_chain_is_not_payable(api: Api) -> None:
     _, session = await _bill(api)
     await api.world.rows("UPDATE chain_cursor SET halted = 'a person must look'")
     assert not (await _view(api, session))["payable"]
     assert (await api.send("GET", "/v1/chains/native")).json["status"] == "halted"
 
 
-async def test_what_is_no_hash_or_no_step_is_refused(api: Api) -> None:
+async def test_an_invalid_hash_or_step_is_rejected(api: Api) -> None:
     _, session = await _bill(api)
     path = f"{session_path(session)}/transactions"
     for body in (
@@ -318,35 +335,38 @@ def _step(step: Any) -> dict[str, Any]:
     return {"tx_hash": _HASH, "step": step}
 
 
-async def test_a_session_takes_ten_hashes_and_each_of_them_again(api: Api) -> None:
+async def test_a_session_accepts_ten_hashes_and_repeats_of_them(api: Api) -> None:
     _, session = await _bill(api)
     hashes = [f"0x{number:064X}".replace("0X", "0x") for number in range(0xA0, 0xAB)]
     for tx_hash in [*hashes[:10], hashes[0]]:
-        taken = await _post(api, session, tx_hash)
-        assert (taken.status, taken.json) == (202, {"tx_hash": tx_hash.lower(), "step": "pay"})
+        response = await _post(api, session, tx_hash)
+        assert (response.status, response.json) == (
+            202,
+            {"tx_hash": tx_hash.lower(), "step": "pay"},
+        )
     assert refusal(await _post(api, session, hashes[10])) == (409, "CONFLICT")
     assert (await _post(api, session, hashes[3])).status == 202
-    shown = (await _view(api, session))["transactions"]
-    assert shown == [
-        {"tx_hash": one.lower(), "step": "pay", "state": "unknown"} for one in hashes[:10]
+    view = (await _view(api, session))["transactions"]
+    assert view == [
+        {"tx_hash": tx_hash.lower(), "step": "pay", "state": "unknown"} for tx_hash in hashes[:10]
     ]
 
 
-async def test_a_posted_payment_is_shown_and_an_approval_is_none(api: Api) -> None:
+async def test_a_posted_payment_changes_the_status_and_an_approval_does_not(api: Api) -> None:
     _, session = await _bill(api)
     await _post(api, session, _HASH, "approve")
     assert (await _view(api, session))["status"] == "awaiting_payment"
     await _post(api, session, f"0x{64 * 'b'}", "pay")
-    shown = await _view(api, session)
-    assert (shown["status"], shown["payable"]) == ("submitted", True)
-    steps = {(one["tx_hash"], one["step"]) for one in shown["transactions"]}
+    view = await _view(api, session)
+    assert (view["status"], view["payable"]) == ("submitted", True)
+    steps = {(transaction["tx_hash"], transaction["step"]) for transaction in view["transactions"]}
     assert steps == {(_HASH, "approve"), (f"0x{64 * 'b'}", "pay")}
 
 
-async def test_every_answer_is_private_and_open_to_browsers(api: Api) -> None:
+async def test_every_response_forbids_caching_and_allows_every_origin(api: Api) -> None:
     _, session = await _bill(api)
     path = session_path(session)
-    answers = [
+    responses = [
         await api.send("GET", path),
         await _post(api, session),
         await _post(api, session, "0x"),
@@ -356,35 +376,37 @@ async def test_every_answer_is_private_and_open_to_browsers(api: Api) -> None:
         await api.send("POST", f"{path}/transactions", data=b"x" * 70_000),
         await api.send("GET", "/v1/chains/native"),
     ]
-    assert [one.status for one in answers] == [200, 202, 400, 404, 405, 415, 413, 200]
-    for answer in answers:
-        assert answer.headers.getall("Cache-Control") == ["no-store"]
-        assert answer.headers.getall("Access-Control-Allow-Origin") == ["*"]
-        assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]
-        assert "Access-Control-Allow-Credentials" not in answer.headers
+    assert [response.status for response in responses] == [200, 202, 400, 404, 405, 415, 413, 200]
+    for response in responses:
+        assert response.headers.getall("Cache-Control") == ["no-store"]
+        assert response.headers.getall("Access-Control-Allow-Origin") == ["*"]
+        assert "Retry-After" in response.headers["Access-Control-Expose-Headers"]
+        assert "Access-Control-Allow-Credentials" not in response.headers
 
 
-async def test_a_browsers_preflight_is_answered(api: Api) -> None:
-    asks = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
+async def test_a_cors_preflight_succeeds(api: Api) -> None:
+    headers = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
     path = "/v1/onchain/sessions/sess_x/transactions"
-    answer = await api.send("OPTIONS", path, headers=asks)
-    assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (204, "*")
-    assert "POST" in answer.headers["Access-Control-Allow-Methods"]
-    assert "Content-Type" in answer.headers["Access-Control-Allow-Headers"]
+    response = await api.send("OPTIONS", path, headers=headers)
+    assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (204, "*")
+    assert "POST" in response.headers["Access-Control-Allow-Methods"]
+    assert "Content-Type" in response.headers["Access-Control-Allow-Headers"]
 
 
 class TestBehindAProxy:
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
         """A rate of one request per second, with a burst of two."""
-        few = {"checkout_per_address_per_s": 1, "checkout_per_address_burst": 2}
-        return settings.model_copy(update=few | {"edge_trusted_proxies": "127.0.0.1"})
+        limits = {"checkout_per_address_per_s": 1, "checkout_per_address_burst": 2}
+        return settings.model_copy(update=limits | {"edge_trusted_proxies": "127.0.0.1"})
 
-    async def test_an_address_has_so_many_requests_and_guessing_costs_too(self, api: Api) -> None:
+    async def test_requests_are_rate_limited_per_address_even_with_invalid_ids(
+        self, api: Api
+    ) -> None:
         _, session = await _bill(api)
         path = session_path(session)
         body = {"json": {"tx_hash": _HASH, "step": "pay"}}
-        for address, method, where, options in (
+        for address, method, requested_path, options in (
             ("192.0.2.7", "GET", path, {}),
             ("192.0.2.8", "POST", f"{path}/transactions", body),
             ("192.0.2.9", "GET", "/v1/onchain/sessions/sess_x", {}),
@@ -392,17 +414,19 @@ class TestBehindAProxy:
             ("192.0.2.12", "GET", "/v1/chains/native", {}),
         ):
             headers = {"X-Forwarded-For": address}
-            refused = await _exhausted(api, method, where, headers=headers, **options)
+            refused = await _send_until_limited(
+                api, method, requested_path, headers=headers, **options
+            )
             assert refusal(refused) == (429, "RATE_LIMITED")
             assert int(refused.headers["Retry-After"]) >= 1
-        free = await api.send("GET", path, headers={"X-Forwarded-For": "192.0.2.11"})
-        assert free.status == 200
+        unlimited = await api.send("GET", path, headers={"X-Forwarded-For": "192.0.2.11"})
+        assert unlimited.status == 200
 
 
-async def _exhausted(api: Api, method: str, path: str, **options: Any) -> Answer:
-    """Send requests until one is rejected, because a slow machine earns more requests."""
+async def _send_until_limited(api: Api, method: str, path: str, **options: Any) -> Answer:
+    """Send requests until the limit applies; a slow machine is granted more requests."""
     for _ in range(100):
-        answer = await api.send(method, path, **options)
-        if answer.status == 429:
-            return answer
-    raise AssertionError("it was never refused")
+        response = await api.send(method, path, **options)
+        if response.status == 429:
+            return response
+    raise AssertionError("no request was rejected")

@@ -36,8 +36,8 @@ SECOND = timedelta(seconds=1)
 DEADLINE = NOW + timedelta(minutes=30)
 
 OPEN = SessionReport(state=GatewaySessionState.OPEN)
-UNDER_WAY = SessionReport(state=GatewaySessionState.AUTHORISING)
-NOTHING = SessionReport(state=GatewaySessionState.CLOSED)
+AUTHORISING = SessionReport(state=GatewaySessionState.AUTHORISING)
+CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 def failed(reason: FailureReason) -> SessionReport:
@@ -53,7 +53,7 @@ def test_an_exact_log_of_an_open_session_is_credited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paid", "disposition"),
+    ("transfer", "disposition"),
     [
         (TransferDetails(1, TOKEN, 99, RECEIVER), TransferDisposition.UNDERPAID),
         (TransferDetails(1, TOKEN, 101, RECEIVER), TransferDisposition.OVERPAID),
@@ -62,23 +62,23 @@ def test_an_exact_log_of_an_open_session_is_credited() -> None:
         (TransferDetails(2, TOKEN, 100, RECEIVER), TransferDisposition.UNKNOWN_UUID),
     ],
 )
-def test_what_is_not_the_bill_is_never_credited(
-    paid: TransferDetails, disposition: TransferDisposition
+def test_a_transfer_that_does_not_match_the_bill_is_not_credited(
+    transfer: TransferDetails, disposition: TransferDisposition
 ) -> None:
-    assert classify_transfer(paid, BILL, processing(), a_session()) is disposition
-    assert not (is_exact_transfer(paid, BILL) and paid.account_id == EXACT.account_id)
+    assert classify_transfer(transfer, BILL, processing(), a_session()) is disposition
+    assert not (is_exact_transfer(transfer, BILL) and transfer.account_id == EXACT.account_id)
 
 
-def test_a_uuid_that_nobody_knows_is_a_case_of_nobody() -> None:
+def test_a_transfer_without_a_bill_is_classified_as_an_unknown_uuid() -> None:
     assert classify_transfer(EXACT, None, None, None) is TransferDisposition.UNKNOWN_UUID
 
 
 AMOUNTS = (99, 100, 101)
-STATUSES = [one for one in PaymentStatus if one is not PaymentStatus.PENDING]
+STATUSES = [status for status in PaymentStatus if status is not PaymentStatus.PENDING]
 
 
 @pytest.mark.parametrize(("status", "amount"), list(product(STATUSES, AMOUNTS)))
-def test_the_state_of_the_payment_comes_before_the_amount(
+def test_the_payment_status_takes_precedence_over_the_amount(
     status: PaymentStatus, amount: int
 ) -> None:
     paid_at = (
@@ -88,29 +88,31 @@ def test_the_state_of_the_payment_comes_before_the_amount(
     )
     payment = processing(paid_at=paid_at)
     payment = replace(payment, status=status)
-    found = classify_transfer(replace(EXACT, amount=amount), BILL, payment, a_session())
+    disposition = classify_transfer(replace(EXACT, amount=amount), BILL, payment, a_session())
     if paid_at is not None:
-        assert found is TransferDisposition.DUPLICATE
+        assert disposition is TransferDisposition.DUPLICATE
     elif status is PaymentStatus.PROCESSING:
-        assert (found is TransferDisposition.CREDITED) == (amount == 100)
+        assert (disposition is TransferDisposition.CREDITED) == (amount == 100)
     else:
-        assert found is TransferDisposition.LATE
+        assert disposition is TransferDisposition.LATE
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_replaced_session_never_touches_its_payment(status: PaymentStatus) -> None:
+def test_a_transfer_to_a_replaced_session_is_classified_as_closed_session(
+    status: PaymentStatus,
+) -> None:
     payment = replace(a_payment(session_id=OTHER_SESSION_ID), status=status)
     assert (
         classify_transfer(EXACT, BILL, payment, a_session()) is TransferDisposition.CLOSED_SESSION
     )
 
 
-def test_whatever_is_not_credited_is_a_case() -> None:
+def test_every_disposition_except_credited_opens_a_case() -> None:
     assert set(TransferDisposition) - set(CASE_KINDS) == {TransferDisposition.CREDITED}
 
 
 @pytest.mark.parametrize("disposition", TransferDisposition)
-def test_a_transfer_pays_and_ends_its_session_or_is_a_case_and_changes_nothing(
+def test_a_transfer_either_captures_its_session_or_only_opens_a_case(
     disposition: TransferDisposition,
 ) -> None:
     decision = decide_transfer(disposition)
@@ -134,13 +136,13 @@ def evidence(**changes: Any) -> OnchainEvidence:
     return OnchainEvidence(**(values | changes))
 
 
-def after(seconds: float = 1, **changes: Any) -> OnchainEvidence:
-    """Evidence past the deadline, with final blocks that are also past it."""
+def evidence_after(seconds: float = 1, **changes: Any) -> OnchainEvidence:
+    """Return evidence past the deadline, with final blocks that are also past it."""
     now = DEADLINE + timedelta(seconds=seconds)
     return evidence(**({"now": now, "final_at": now} | changes))
 
 
-def hint(state: PostedTransactionState, **changes: Any) -> PostedTransaction:
+def posted(state: PostedTransactionState, **changes: Any) -> PostedTransaction:
     values: dict[str, Any] = {
         "state": state,
         "reason": "",
@@ -152,7 +154,9 @@ def hint(state: PostedTransactionState, **changes: Any) -> PostedTransaction:
 
 
 def revert(reason: str, since: timedelta) -> PostedTransaction:
-    return hint(PostedTransactionState.REVERTED, reason=reason, final=True, settled_at=NOW - since)
+    return posted(
+        PostedTransactionState.REVERTED, reason=reason, final=True, settled_at=NOW - since
+    )
 
 
 def mismatch(
@@ -161,44 +165,44 @@ def mismatch(
     return MismatchedTransfer(disposition=disposition, was_posted=posted, final_at=NOW - since)
 
 
-def test_nothing_is_decided_before_the_deadline_where_nothing_happened() -> None:
+def test_a_session_without_evidence_stays_open_before_the_deadline() -> None:
     assert decide_onchain_session(evidence()) == OPEN
     assert decide_onchain_session(evidence(final_at=None)) == OPEN
 
 
 @pytest.mark.parametrize("at", [NOW, DEADLINE, DEADLINE + OUTAGE_MAX * 30])
-def test_an_exact_sighting_is_waited_for_whatever_else_is_known(at: Any) -> None:
-    worst = {
+def test_an_exact_sighting_takes_precedence_over_all_other_evidence(at: Any) -> None:
+    contrary = {
         "posted_transactions": (revert("expired", RETRY_GRACE),),
         "mismatches": (mismatch(TransferDisposition.UNDERPAID, RETRY_GRACE, posted=True),),
         "is_exact_gone": True,
     }
-    told = evidence(now=at, final_at=at, is_exact_pending=True, **worst)
-    assert decide_onchain_session(told) == UNDER_WAY
+    facts = evidence(now=at, final_at=at, is_exact_pending=True, **contrary)
+    assert decide_onchain_session(facts) == AUTHORISING
 
 
 @pytest.mark.parametrize(
     "state",
     [PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING, PostedTransactionState.MINED],
 )
-def test_a_fresh_hash_holds_up_a_change_of_method_for_a_while(
+def test_a_recent_hash_delays_a_change_of_method(
     state: PostedTransactionState,
 ) -> None:
-    assert decide_onchain_session(evidence(posted_transactions=(hint(state),))) == UNDER_WAY
+    assert decide_onchain_session(evidence(posted_transactions=(posted(state),))) == AUTHORISING
     assert (
         decide_onchain_session(
-            evidence(posted_transactions=(hint(state, posted_at=NOW - POSTED_TRANSACTION_HOLD),))
+            evidence(posted_transactions=(posted(state, posted_at=NOW - POSTED_TRANSACTION_HOLD),))
         )
         == OPEN
     )
 
 
-def test_a_final_revert_by_the_deadline_fails_at_once() -> None:
-    told = evidence(posted_transactions=(revert("expired", timedelta(0)),))
-    assert decide_onchain_session(told) == failed(FailureReason.TX_REVERTED)
+def test_a_final_revert_because_of_the_deadline_fails_immediately() -> None:
+    facts = evidence(posted_transactions=(revert("expired", timedelta(0)),))
+    assert decide_onchain_session(facts) == failed(FailureReason.TX_REVERTED)
 
 
-def test_another_revert_fails_after_a_second_thought_without_another_attempt() -> None:
+def test_a_different_revert_fails_after_a_grace_period_without_a_retry() -> None:
     early = revert("transfer", RETRY_GRACE - SECOND)
     late = revert("transfer", RETRY_GRACE)
     assert decide_onchain_session(evidence(posted_transactions=(early,))) == OPEN
@@ -207,17 +211,17 @@ def test_another_revert_fails_after_a_second_thought_without_another_attempt() -
     )
     assert (
         decide_onchain_session(
-            evidence(posted_transactions=(late, hint(PostedTransactionState.PENDING)))
+            evidence(posted_transactions=(late, posted(PostedTransactionState.PENDING)))
         )
-        == UNDER_WAY
+        == AUTHORISING
     )
 
 
-def test_a_revert_that_is_not_final_ends_nothing() -> None:
-    told = hint(
+def test_a_revert_that_is_not_final_does_not_end_the_session() -> None:
+    reverted = posted(
         PostedTransactionState.REVERTED, reason="expired", posted_at=NOW - POSTED_TRANSACTION_HOLD
     )
-    assert decide_onchain_session(evidence(posted_transactions=(told,))) == OPEN
+    assert decide_onchain_session(evidence(posted_transactions=(reverted,))) == OPEN
 
 
 @pytest.mark.parametrize(
@@ -228,78 +232,85 @@ def test_a_revert_that_is_not_final_ends_nothing() -> None:
         (TransferDisposition.WRONG_TOKEN, FailureReason.TOKEN_MISMATCH),
     ],
 )
-def test_a_mismatch_ends_a_payment_early_only_if_its_buyer_posted_it(
+def test_a_mismatch_fails_a_payment_early_only_if_the_buyer_posted_it(
     disposition: TransferDisposition, reason: FailureReason
 ) -> None:
-    def told(since: timedelta, *, posted: bool) -> SessionReport:
+    def decide(since: timedelta, *, posted: bool) -> SessionReport:
         return decide_onchain_session(
             evidence(mismatches=(mismatch(disposition, since, posted=posted),))
         )
 
-    assert told(RETRY_GRACE, posted=True) == failed(reason)
-    assert told(RETRY_GRACE - SECOND, posted=True) == OPEN
-    assert told(RETRY_GRACE * 100, posted=False) == OPEN  # a copycat cannot end a payment
-    last = after(mismatches=(mismatch(disposition, SECOND, posted=False),))
-    assert decide_onchain_session(last) == failed(reason)
+    assert decide(RETRY_GRACE, posted=True) == failed(reason)
+    assert decide(RETRY_GRACE - SECOND, posted=True) == OPEN
+    assert decide(RETRY_GRACE * 100, posted=False) == OPEN  # a copycat cannot end a payment
+    facts = evidence_after(mismatches=(mismatch(disposition, SECOND, posted=False),))
+    assert decide_onchain_session(facts) == failed(reason)
 
 
-def test_a_chain_that_nobody_can_read_is_waited_for_however_long() -> None:
-    known = {"mismatches": (mismatch(TransferDisposition.OVERPAID, SECOND, posted=False),)}
-    for blind in ({"final_at": DEADLINE - SECOND}, {"final_at": None}):
+def test_a_session_waits_indefinitely_for_an_unreadable_chain() -> None:
+    mismatches = {"mismatches": (mismatch(TransferDisposition.OVERPAID, SECOND, posted=False),)}
+    for unread in ({"final_at": DEADLINE - SECOND}, {"final_at": None}):
         for seconds in (1, OUTAGE_MAX.total_seconds() * 30):
-            assert decide_onchain_session(after(seconds, **blind)) == UNDER_WAY
-            assert decide_onchain_session(after(seconds, **blind, **known)) == UNDER_WAY
-    assert decide_onchain_session(after(**known)) == failed(FailureReason.AMOUNT_MISMATCH)
+            assert decide_onchain_session(evidence_after(seconds, **unread)) == AUTHORISING
+            assert (
+                decide_onchain_session(evidence_after(seconds, **unread, **mismatches))
+                == AUTHORISING
+            )
+    assert decide_onchain_session(evidence_after(**mismatches)) == failed(
+        FailureReason.AMOUNT_MISMATCH
+    )
 
 
-def test_nothing_seen_expires_when_the_final_blocks_are_past_the_deadline() -> None:
-    assert decide_onchain_session(after()) == NOTHING
+def test_a_session_expires_when_the_final_blocks_are_past_the_deadline() -> None:
+    assert decide_onchain_session(evidence_after()) == CLOSED
     assert (
-        decide_onchain_session(after(final_at=DEADLINE)) == UNDER_WAY
-    )  # its second could hold one more block
+        decide_onchain_session(evidence_after(final_at=DEADLINE)) == AUTHORISING
+    )  # the same second could have another block
 
 
-def test_nothing_seen_expires_at_once_where_two_endpoints_have_shown_the_blocks() -> None:
+def test_a_session_expires_immediately_if_two_endpoints_have_shown_the_blocks() -> None:
     early = {"final_at": NOW}
-    assert decide_onchain_session(after(**early)) == UNDER_WAY
-    assert decide_onchain_session(after(**early, window_at=DEADLINE)) == UNDER_WAY  # as above
-    assert decide_onchain_session(after(**early, window_at=DEADLINE + SECOND)) == NOTHING
+    assert decide_onchain_session(evidence_after(**early)) == AUTHORISING
+    assert (
+        decide_onchain_session(evidence_after(**early, window_at=DEADLINE)) == AUTHORISING
+    )  # as above
+    assert decide_onchain_session(evidence_after(**early, window_at=DEADLINE + SECOND)) == CLOSED
 
 
 @pytest.mark.parametrize(
     "trace",
     [
-        {"posted_transactions": (hint(PostedTransactionState.UNKNOWN),)},
+        {"posted_transactions": (posted(PostedTransactionState.UNKNOWN),)},
         {"is_exact_gone": True},
         {"mismatches": (mismatch(TransferDisposition.UNDERPAID, SECOND, posted=False),)},
     ],
 )
-def test_any_trace_waits_for_the_final_blocks(trace: dict[str, Any]) -> None:
+def test_a_session_with_any_evidence_waits_for_the_final_blocks(trace: dict[str, Any]) -> None:
     assert (
-        decide_onchain_session(after(final_at=NOW, window_at=DEADLINE + SECOND, **trace))
-        == UNDER_WAY
+        decide_onchain_session(evidence_after(final_at=NOW, window_at=DEADLINE + SECOND, **trace))
+        == AUTHORISING
     )
-    assert decide_onchain_session(after(**trace)).state is GatewaySessionState.DECLINED
+    assert decide_onchain_session(evidence_after(**trace)).state is GatewaySessionState.DECLINED
 
 
 @pytest.mark.parametrize("state", [PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING])
-def test_a_hash_that_was_never_mined_is_a_timeout_on_chain(state: PostedTransactionState) -> None:
-    assert decide_onchain_session(after(posted_transactions=(hint(state),))) == failed(
+def test_a_hash_that_was_never_mined_is_an_onchain_timeout(state: PostedTransactionState) -> None:
+    assert decide_onchain_session(evidence_after(posted_transactions=(posted(state),))) == failed(
         FailureReason.ONCHAIN_TIMEOUT
     )
 
 
-def test_an_exact_payment_that_is_gone_for_good_is_a_timeout_on_chain() -> None:
-    assert decide_onchain_session(after(is_exact_gone=True)) == failed(
+def test_an_exact_payment_that_disappeared_is_an_onchain_timeout() -> None:
+    assert decide_onchain_session(evidence_after(is_exact_gone=True)) == failed(
         FailureReason.ONCHAIN_TIMEOUT
     )
 
 
-def test_a_revert_is_told_before_a_timeout_and_money_before_both() -> None:
-    reverted = (revert("transfer", SECOND), hint(PostedTransactionState.UNKNOWN))
-    assert decide_onchain_session(after(posted_transactions=reverted)) == failed(
+def test_a_mismatch_takes_precedence_over_a_revert_and_a_revert_over_a_timeout() -> None:
+    reverted = (revert("transfer", SECOND), posted(PostedTransactionState.UNKNOWN))
+    assert decide_onchain_session(evidence_after(posted_transactions=reverted)) == failed(
         FailureReason.TX_REVERTED
     )
-    arrived = (mismatch(TransferDisposition.WRONG_TOKEN, SECOND, posted=False),)
-    told = after(posted_transactions=reverted, mismatches=arrived)
-    assert decide_onchain_session(told) == failed(FailureReason.TOKEN_MISMATCH)
+    mismatches = (mismatch(TransferDisposition.WRONG_TOKEN, SECOND, posted=False),)
+    facts = evidence_after(posted_transactions=reverted, mismatches=mismatches)
+    assert decide_onchain_session(facts) == failed(FailureReason.TOKEN_MISMATCH)

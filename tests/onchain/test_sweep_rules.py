@@ -1,4 +1,4 @@
-"""When deposit addresses are swept."""
+"""The conditions under which deposit addresses are swept."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -64,10 +64,10 @@ def test_a_batch_is_due_by_count_age_or_value(
     assert sizes(addresses) == expected
 
 
-def test_a_request_sweeps_the_deposits_that_were_final_then() -> None:
-    requested = replace(POLICY, requested_at=YOUNG.oldest_at)
-    assert sizes([YOUNG], requested) == [1]
-    assert sizes([replace(YOUNG, oldest_at=NOW)], requested) == []
+def test_a_sweep_request_includes_only_deposits_that_were_final_by_then() -> None:
+    policy = replace(POLICY, requested_at=YOUNG.oldest_at)
+    assert sizes([YOUNG], policy) == [1]
+    assert sizes([replace(YOUNG, oldest_at=NOW)], policy) == []
 
 
 def test_the_oldest_deposits_are_swept_first() -> None:

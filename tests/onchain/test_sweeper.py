@@ -27,7 +27,7 @@ WAIT_S = 700  # more than the time after which an unknown batch is released
 
 @dataclass
 class SweepWorld:
-    """A chain with a factory, and a sweeper whose signer can fail."""
+    """A chain with a factory, and a sweeper with a signer that can fail."""
 
     deposits: DepositGround
     signer: Signer
@@ -47,7 +47,7 @@ class SweepWorld:
         )
 
     async def step(self, kill_at: int | None = None) -> bool:
-        """Run a step, which may be killed at an await point; return whether it ended."""
+        """Run a step, and kill it at an await point if given; return whether it ended."""
         sweeper = await self.sweeper()
         try:
             if kill_at is None:
@@ -68,7 +68,7 @@ class SweepWorld:
             await self.step()
             await self.deposits.ground.final()
 
-    async def paid(self, blocks: int = 3) -> Session:
+    async def pay(self, blocks: int = 3) -> Session:
         payment, session = await self.deposits.bill()
         await self.deposits.transfer(session, session.quote.total_minor)
         await self.deposits.ground.final(blocks)
@@ -91,7 +91,6 @@ class SweepWorld:
         )
 
     async def checks(self, *, has_signer: bool = True) -> list[tuple[bool, str]]:
-        """Return doctor's findings."""
         sweeper = await self.sweeper()
         signer = sweeper.signer if has_signer else None
         try:
@@ -152,16 +151,16 @@ async def sweeping(ground: ChainWorld, chain_url: str) -> AsyncIterator[SweepWor
 
 @pytest.fixture
 async def usdt(ethereum: ChainWorld, ethereum_url: str) -> AsyncIterator[SweepWorld]:
-    """A chain whose USDT can block an account."""
+    """A chain with a USDT that can block an account."""
     async for world in open_sweeping(ethereum, ethereum_url):
         yield world
 
 
 async def test_due_deposits_are_swept_in_one_transaction(sweeping: SweepWorld) -> None:
-    await sweeping.paid()
+    await sweeping.pay()
     await sweeping.step()
     assert sweeping.signer.sent == []
-    await sweeping.paid()
+    await sweeping.pay()
     await sweeping.step()
     await sweeping.step()
     assert len(sweeping.signer.sent) == 1
@@ -176,7 +175,7 @@ async def test_due_deposits_are_swept_in_one_transaction(sweeping: SweepWorld) -
 
 
 async def test_an_old_deposit_is_swept_alone(sweeping: SweepWorld) -> None:
-    await sweeping.paid()
+    await sweeping.pay()
     await sweeping.deposits.ground.move_clock(86_400)
     await sweeping.step()
     await sweeping.deposits.ground.final()
@@ -188,8 +187,8 @@ async def test_dust_is_not_swept(sweeping: SweepWorld) -> None:
     await sweeping.deposits.ground.world.perform(
         SetToken(chain=slug, symbol="USDT", sweep_minimum="25.51")
     )
-    await sweeping.paid()
-    await sweeping.paid()
+    await sweeping.pay()
+    await sweeping.pay()
     await sweeping.deposits.ground.world.perform(SweepNow(chain=slug))
     await sweeping.step()
     assert sweeping.signer.sent == []
@@ -197,11 +196,11 @@ async def test_dust_is_not_swept(sweeping: SweepWorld) -> None:
 
 async def test_deposits_are_swept_on_request_or_by_value(sweeping: SweepWorld) -> None:
     slug = sweeping.deposits.ground.slug
-    await sweeping.paid()
+    await sweeping.pay()
     await sweeping.deposits.ground.world.perform(SweepNow(chain=slug))
     await sweeping.step()
     await sweeping.deposits.ground.final()
-    await sweeping.paid()
+    await sweeping.pay()
     await sweeping.step()
     assert len(sweeping.signer.sent) == 1
     await sweeping.deposits.ground.world.perform(
@@ -213,8 +212,8 @@ async def test_deposits_are_swept_on_request_or_by_value(sweeping: SweepWorld) -
 
 async def test_sweeps_wait_while_gas_is_too_expensive(sweeping: SweepWorld) -> None:
     await sweeping.set(sweep_gas_price_max="0.000000001")
-    await sweeping.paid()
-    await sweeping.paid()
+    await sweeping.pay()
+    await sweeping.pay()
     await sweeping.step()
     assert sweeping.signer.sent == []
     assert WAITING.labels(sweeping.deposits.ground.slug)._value.get() == 1
@@ -224,9 +223,9 @@ async def test_sweeps_wait_while_gas_is_too_expensive(sweeping: SweepWorld) -> N
     assert WAITING.labels(sweeping.deposits.ground.slug)._value.get() == 0
 
 
-async def test_two_sweepers_send_each_deposit_once(sweeping: SweepWorld) -> None:
+async def test_concurrent_sweepers_send_each_deposit_once(sweeping: SweepWorld) -> None:
     for _ in range(4):
-        await sweeping.paid()
+        await sweeping.pay()
     await asyncio.gather(*(sweeping.step() for _ in range(4)))
     await sweeping.deposits.ground.final()
     await sweeping.step()
@@ -235,9 +234,11 @@ async def test_two_sweepers_send_each_deposit_once(sweeping: SweepWorld) -> None
 
 
 @pytest.mark.parametrize("mood", [Mood.LOSES, Mood.SILENT, Mood.REFUSES])
-async def test_a_signer_that_fails_loses_nothing(sweeping: SweepWorld, mood: Mood) -> None:
-    await sweeping.paid()
-    await sweeping.paid()
+async def test_every_deposit_is_swept_once_after_a_signer_failure(
+    sweeping: SweepWorld, mood: Mood
+) -> None:
+    await sweeping.pay()
+    await sweeping.pay()
     sweeping.signer.mood = mood
     await sweeping.step()
     await sweeping.step()
@@ -248,9 +249,9 @@ async def test_a_signer_that_fails_loses_nothing(sweeping: SweepWorld, mood: Moo
     assert await sweeping.is_balanced()
 
 
-async def test_a_blocked_address_becomes_a_case(usdt: SweepWorld) -> None:
+async def test_repeated_sweep_failures_of_an_address_open_a_case(usdt: SweepWorld) -> None:
     ground = usdt.deposits.ground
-    blocked, _ = await usdt.paid(40), await usdt.paid(40)
+    blocked, _ = await usdt.pay(40), await usdt.pay(40)
     await usdt.deposits.call_token("set_blocked", usdt.deposits.address(blocked), True)
     await usdt.set(sweep_after_s=0)
     for hours in (0, 2, 3, 5):
@@ -269,8 +270,10 @@ async def test_a_blocked_address_becomes_a_case(usdt: SweepWorld) -> None:
     assert await usdt.is_balanced()
 
 
-async def test_failures_of_others_do_not_stop_the_sweeper(sweeping: SweepWorld) -> None:
-    session = await sweeping.paid()
+async def test_failed_sweeps_by_other_accounts_do_not_stop_the_sweeper(
+    sweeping: SweepWorld,
+) -> None:
+    session = await sweeping.pay()
     await sweeping.deposits.sweep(*[session] * 5)
     await sweeping.deposits.ground.final()
     await sweeping.deposits.transfer(session, 5)
@@ -288,7 +291,7 @@ async def test_addresses_of_a_replaced_factory_are_swept(sweeping: SweepWorld) -
     old = sweeping.deposits
     _, session = await old.bill()
     sweeping.deposits = await add_factory(old.ground, "USDT")
-    await sweeping.paid()
+    await sweeping.pay()
     await old.transfer(session)
     await old.ground.final()
     await sweeping.set(sweep_after_s=0)
@@ -300,10 +303,10 @@ async def test_addresses_of_a_replaced_factory_are_swept(sweeping: SweepWorld) -
     assert await sweeping.is_balanced()
 
 
-async def test_a_reverted_batch_is_sent_again_after_an_hour(sweeping: SweepWorld) -> None:
+async def test_a_reverted_batch_is_resent_after_an_hour(sweeping: SweepWorld) -> None:
     ground = sweeping.deposits.ground
-    await sweeping.paid()
-    await sweeping.paid()
+    await sweeping.pay()
+    await sweeping.pay()
     sweeping.signer.mood = Mood.SILENT
     await sweeping.step()
     sweeping.signer.mood = Mood.SENDS
@@ -328,8 +331,8 @@ async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
     sweeping: SweepWorld,
 ) -> None:
     ground = sweeping.deposits.ground
-    await sweeping.paid()
-    await sweeping.paid()
+    await sweeping.pay()
+    await sweeping.pay()
     await ground.chain.ask("evm_setAutomine", False)
     sweeping.signer.mood = Mood.LOSES
     await sweeping.step()
@@ -352,10 +355,10 @@ async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
 
 
 async def test_a_replaced_transaction_releases_its_addresses(sweeping: SweepWorld) -> None:
-    """As the runbook advises if a transaction is pending at a gas price that is too low."""
+    """The runbook recommends this if the gas price of a pending transaction is too low."""
     ground = sweeping.deposits.ground
-    await sweeping.paid()
-    await sweeping.paid()
+    await sweeping.pay()
+    await sweeping.pay()
     await ground.chain.ask("evm_setAutomine", False)
     await sweeping.step()
     sweeper = (await ground.chain.ask("eth_accounts"))[7]
@@ -372,7 +375,7 @@ async def test_a_replaced_transaction_releases_its_addresses(sweeping: SweepWorl
     assert await sweeping.is_balanced()
 
 
-async def test_doctor_checks_the_sweepers_key_and_gas(sweeping: SweepWorld) -> None:
+async def test_doctor_checks_the_key_and_the_gas_of_the_sweeper(sweeping: SweepWorld) -> None:
     assert [is_ok for is_ok, _ in await sweeping.checks()] == [True, True]
     stranger = "0x" + 40 * "1"
     await sweeping.set(sweeper=stranger)
@@ -389,7 +392,7 @@ async def test_a_sweeper_can_be_killed_at_every_await_point(sweeping: SweepWorld
     await sweeping.set(sweep_after_s=0)
     point, has_ended = 0, False
     while not has_ended:
-        await sweeping.paid()
+        await sweeping.pay()
         has_ended = await sweeping.step(kill_at=point)
         await sweeping.recover()
         results = await sweeping.sweeps()

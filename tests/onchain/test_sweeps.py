@@ -1,4 +1,4 @@
-"""Sweeps are read from the chain, whoever sends them, and move money in the ledger."""
+"""Sweeps by any account are read from the chain, and move money in the ledger."""
 
 import json
 
@@ -25,11 +25,11 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 
 @pytest.fixture
 async def usdt(ethereum: ChainWorld) -> DepositGround:
-    """A factory on a chain whose USDT can take a fee and block an account."""
+    """A factory on a chain with a USDT that can charge a fee and block an account."""
     return await add_factory(ethereum, "USDT")
 
 
-async def paid(deposits: DepositGround, amount: int, blocks: int = 3) -> Session:
+async def pay(deposits: DepositGround, amount: int, blocks: int = 3) -> Session:
     payment, session = await deposits.bill()
     await deposits.transfer(session, amount)
     await deposits.ground.final(blocks)
@@ -47,7 +47,7 @@ async def is_balanced(deposits: DepositGround) -> bool:
 
 
 async def test_money_is_at_deposit_addresses_until_a_final_sweep(deposits: DepositGround) -> None:
-    session = await paid(deposits, TOTAL)
+    session = await pay(deposits, TOTAL)
     assert await deposits.balances() == {"chain_deposits USDT": TOTAL}
     await deposits.sweep(session)
     await deposits.ground.turn()
@@ -59,7 +59,7 @@ async def test_money_is_at_deposit_addresses_until_a_final_sweep(deposits: Depos
     assert await is_balanced(deposits)
 
 
-async def test_a_sweep_before_the_payment_is_complete_changes_no_payment(
+async def test_a_sweep_before_the_payment_is_complete_does_not_change_the_payment(
     deposits: DepositGround,
 ) -> None:
     payment, session = await deposits.bill()
@@ -82,26 +82,28 @@ async def test_a_sweep_before_the_payment_is_complete_changes_no_payment(
 
 
 async def test_a_sweep_of_an_empty_address_is_stored_as_failed(deposits: DepositGround) -> None:
-    session = await paid(deposits, TOTAL)
+    session = await pay(deposits, TOTAL)
     await deposits.sweep(session, session)
     await deposits.ground.final()
     assert await sweeps(deposits) == [(True, TOTAL, TOTAL), (False, 0, 0)]
     assert await is_balanced(deposits)
 
 
-async def test_a_sweep_of_another_token_takes_no_deposit(deposits: DepositGround) -> None:
-    session = await paid(deposits, TOTAL)
+async def test_a_sweep_of_a_different_token_does_not_move_the_deposit(
+    deposits: DepositGround,
+) -> None:
+    session = await pay(deposits, TOTAL)
     await deposits.sweep(session, token="NATIVED")
     await deposits.ground.final()
     assert await sweeps(deposits) == [(False, 0, 0)]
     assert await deposits.balances() == {"chain_deposits USDT": TOTAL}
 
 
-async def test_a_deposit_that_is_found_after_its_sweep_is_entered(deposits: DepositGround) -> None:
+async def test_a_deposit_that_is_found_after_its_sweep_is_recorded(deposits: DepositGround) -> None:
     payment, session = await deposits.bill()
     await deposits.transfer(session)
     await deposits.sweep(session)
-    # Both endpoints omit the transfer at first: the blocks count as read.
+    # The endpoints omit the transfer at first, but the blocks count as read.
     await deposits.ground.mine(3)
     height = await deposits.ground.height()
     await deposits.ground.world.rows("UPDATE deposit_address SET covered = true")
@@ -122,7 +124,7 @@ async def test_a_deposit_that_is_found_after_its_sweep_is_entered(deposits: Depo
 
 
 async def test_a_sweep_that_was_omitted_at_first_is_found_later(deposits: DepositGround) -> None:
-    session = await paid(deposits, TOTAL)
+    session = await pay(deposits, TOTAL)
     await deposits.sweep(session)
     await deposits.ground.mine(3)
     height = await deposits.ground.height()
@@ -139,8 +141,8 @@ async def test_a_sweep_that_was_omitted_at_first_is_found_later(deposits: Deposi
     assert await is_balanced(deposits)
 
 
-async def test_a_fee_of_the_token_is_a_cost(usdt: DepositGround) -> None:
-    session = await paid(usdt, USDT_TOTAL, 40)
+async def test_a_token_fee_is_recorded_as_a_cost(usdt: DepositGround) -> None:
+    session = await pay(usdt, USDT_TOTAL, 40)
     await usdt.call_token("set_fee", 100)  # 1 %
     await usdt.sweep(session)
     await usdt.ground.final(40)
@@ -154,7 +156,7 @@ async def test_a_fee_of_the_token_is_a_cost(usdt: DepositGround) -> None:
 
 
 async def test_a_blocked_address_does_not_stop_the_batch(usdt: DepositGround) -> None:
-    blocked, swept = await paid(usdt, USDT_TOTAL, 40), await paid(usdt, USDT_TOTAL, 40)
+    blocked, swept = await pay(usdt, USDT_TOTAL, 40), await pay(usdt, USDT_TOTAL, 40)
     await usdt.call_token("set_blocked", usdt.address(blocked), True)
     await usdt.sweep(blocked, swept)
     await usdt.ground.final(40)
@@ -166,8 +168,8 @@ async def test_a_blocked_address_does_not_stop_the_batch(usdt: DepositGround) ->
     assert await is_balanced(usdt)
 
 
-async def test_a_direct_flush_of_an_address_is_a_sweep(deposits: DepositGround) -> None:
-    """The factory then logs nothing, so only the token's transfer shows the money's recipient."""
+async def test_a_direct_flush_of_an_address_is_recorded_as_a_sweep(deposits: DepositGround) -> None:
+    """The factory does not log a flush, so only the token's transfer shows the recipient."""
     payment, session = await deposits.bill()
     await deposits.transfer(session, 5)
     await deposits.sweep(session)  # deploys the proxy
@@ -189,7 +191,7 @@ async def test_a_direct_flush_of_an_address_is_a_sweep(deposits: DepositGround) 
     assert await is_balanced(deposits)
 
 
-def test_a_flush_before_a_sweep_in_one_transaction_is_a_sweep_of_its_own() -> None:
+def test_a_flush_before_a_sweep_in_the_same_transaction_is_a_separate_sweep() -> None:
     factory, receiver, address, token = (bytes([number]) * 20 for number in range(4))
     transfers = [
         TransferLog(
@@ -216,15 +218,15 @@ def test_a_flush_before_a_sweep_in_one_transaction_is_a_sweep_of_its_own() -> No
         tx_hash=bytes(32),
         log_index=3,
     )
-    known = match_transfers([log], transfers, {factory: receiver}, [token])
-    assert known == ([FinalSweep(log, 99)], transfers[:1])
-    unknown = match_transfers([log], [], {factory: receiver}, [])
-    assert unknown == ([FinalSweep(log, 100)], [])
+    with_transfers = match_transfers([log], transfers, {factory: receiver}, [token])
+    assert with_transfers == ([FinalSweep(log, 99)], transfers[:1])
+    without_transfers = match_transfers([log], [], {factory: receiver}, [])
+    assert without_transfers == ([FinalSweep(log, 100)], [])
 
 
 async def test_chains_with_unswept_deposits_can_be_listed_as_json(deposits: DepositGround) -> None:
-    await paid(deposits, TOTAL)
+    await pay(deposits, TOTAL)
     chains = await deposits.ground.world.perform(ListChains())
-    shown = json.loads(json.dumps(to_json_value(chains)))
-    [unswept] = [item for chain in shown for item in chain["unswept"]]
+    listed_chains = json.loads(json.dumps(to_json_value(chains)))
+    [unswept] = [item for chain in listed_chains for item in chain["unswept"]]
     assert (unswept["deposits"], unswept["amount"]) == (1, "25.5")

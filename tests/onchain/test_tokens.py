@@ -17,7 +17,7 @@ from tests.support.world import Api
 pytestmark = pytest.mark.full
 
 
-async def quoted(api: Api, checkout_id: str) -> list[dict[str, Any]]:
+async def list_quotes(api: Api, checkout_id: str) -> list[dict[str, Any]]:
     return (await api.send("GET", f"/v1/checkout/{checkout_id}/quotes")).json["quotes"]
 
 
@@ -27,20 +27,20 @@ async def refusal(ground: ChainWorld, payment: Any, method: int) -> ErrorCode:
     return refused.value.code
 
 
-async def test_a_token_that_is_not_taken_is_not_offered_and_cannot_be_selected(
+async def test_a_disabled_token_is_not_offered_listed_or_selectable(
     ground: ChainWorld, api: Api
 ) -> None:
     payment = await ground.world.create(currency="USD")
     await ground.world.perform(SetToken(chain="native", symbol="USDT", enabled=False))
-    tokens = {one.get("token") for one in await quoted(api, payment.checkout_id)}
+    tokens = {quote.get("token") for quote in await list_quotes(api, payment.checkout_id)}
     assert tokens == {None, "NATIVED"}
-    found = await refusal(ground, payment, ground.methods["USDT"])
-    assert found is ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE
-    listed = (await api.send("GET", "/v1/chains/native")).json["tokens"]
-    assert {one["symbol"] for one in listed} == {"NATIVED"}
+    error = await refusal(ground, payment, ground.methods["USDT"])
+    assert error is ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE
+    tokens_of_chain = (await api.send("GET", "/v1/chains/native")).json["tokens"]
+    assert {token["symbol"] for token in tokens_of_chain} == {"NATIVED"}
 
 
-async def test_what_was_selected_before_a_token_was_disabled_can_still_be_paid(
+async def test_a_payment_selected_before_its_token_was_disabled_can_be_paid(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
@@ -50,76 +50,82 @@ async def test_what_was_selected_before_a_token_was_disabled_can_still_be_paid(
     assert await ground.status(payment) == "PAID"
 
 
-async def test_an_amount_of_eighteen_decimals_leaves_ethereum_out(
+async def test_a_chain_is_not_offered_if_its_token_has_too_few_decimals(
     ethereum: ChainWorld, api: Api
 ) -> None:
     text = "1.000000000000000001"
     fields = {"currency": "USDT", "amount": Decimal(text), "amount_text": text}
     payment = await ethereum.world.create(**fields)
-    assert await quoted(api, payment.checkout_id) == []
-    found = await refusal(ethereum, payment, ethereum.methods["USDT"])
-    assert found is ErrorCode.INVALID_AMOUNT
+    assert await list_quotes(api, payment.checkout_id) == []
+    error = await refusal(ethereum, payment, ethereum.methods["USDT"])
+    assert error is ErrorCode.INVALID_AMOUNT
     path = f"/v1/checkout/{payment.checkout_id}/quotes"
     body = {"payment_method_id": ethereum.methods["USDT"]}
-    told = await api.send("POST", path, json=body)
-    assert (told.status, told.json["code"]) == (422, "INVALID_AMOUNT")
-    held = await ethereum.world.create(
+    response = await api.send("POST", path, json=body)
+    assert (response.status, response.json["code"]) == (422, "INVALID_AMOUNT")
+    payable = await ethereum.world.create(
         currency="USDT", amount=Decimal("1.000001"), amount_text="1.000001"
     )
-    [one] = await quoted(api, held.checkout_id)
-    assert one["total_amount"] == "1.000001"
+    [quote] = await list_quotes(api, payable.checkout_id)
+    assert quote["total_amount"] == "1.000001"
 
 
 async def test_a_disabled_token_is_neither_offered_nor_accepted(
     ethereum: ChainWorld, api: Api
 ) -> None:
-    known = await chain_store.list_tokens(ethereum.world.database, "ethereum")
-    assert {one.symbol: one.enabled for one in known} == {"USDC": True, "USDT": True}
+    tokens = await chain_store.list_tokens(ethereum.world.database, "ethereum")
+    assert {token.symbol: token.enabled for token in tokens} == {"USDC": True, "USDT": True}
     method = await offer(ethereum.world, ethereum.account_id, "USDC")
     await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=False))
     payment = await ethereum.world.create(currency="USD")
-    assert "USDC" not in {one.get("token") for one in await quoted(api, payment.checkout_id)}
+    assert "USDC" not in {
+        quote.get("token") for quote in await list_quotes(api, payment.checkout_id)
+    }
     assert await refusal(ethereum, payment, method) is ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE
 
 
-async def test_a_token_that_is_listed_and_not_taken_is_refused_as_an_unsupported_currency(
+async def test_quotes_in_a_disabled_token_are_rejected_as_an_unsupported_currency(
     ethereum: ChainWorld, api: Api
 ) -> None:
     payment = await ethereum.world.create(currency="USD")
 
-    async def told(currency: str) -> tuple[int, str | None]:
+    async def request_quotes(currency: str) -> tuple[int, str | None]:
         path = f"/v1/checkout/{payment.checkout_id}/quotes?currency={currency}"
-        answer = await api.send("GET", path)
-        return answer.status, answer.json.get("code")
+        response = await api.send("GET", path)
+        return response.status, response.json.get("code")
 
-    unsupported = await told("THB")
+    unsupported = await request_quotes("THB")
     assert unsupported == (422, "UNSUPPORTED_CURRENCY")
-    assert await told("USDC") == unsupported  # no method for it
+    assert await request_quotes("USDC") == unsupported  # there is no method for USDC
     await offer(ethereum.world, ethereum.account_id, "USDC")
     await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=False))
-    assert await told("USDC") == unsupported  # a method, and the token is disabled
-    assert await told("USDT") == (200, None)
+    assert await request_quotes("USDC") == unsupported  # the method's token is disabled
+    assert await request_quotes("USDT") == (200, None)
     await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
-    assert await told("USDC") == (200, None)
+    assert await request_quotes("USDC") == (200, None)
     await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDT", enabled=False))
-    assert await told("USDT") == unsupported
+    assert await request_quotes("USDT") == unsupported
     await ethereum.world.perform(DisableAccount(account_id=ethereum.account_id))
-    assert await told("USDC") == unsupported
+    assert await request_quotes("USDC") == unsupported
 
 
-async def test_usdc_pays_dollars_and_no_payment_can_be_created_in_it(
+async def test_usdc_can_settle_usd_payments_but_is_not_a_payment_currency(
     ethereum: ChainWorld, api: Api
 ) -> None:
     world = ethereum.world
     catalog = await api.send("GET", "/v1/catalog", headers=api.bearer())
     ethereum.methods["USDC"] = await offer(world, ethereum.account_id, "USDC")
-    told = await api.create(currency="USDC", amount="25.50")
-    assert (told.status, told.json["code"]) == (400, "INVALID_CURRENCY")
+    response = await api.create(currency="USDC", amount="25.50")
+    assert (response.status, response.json["code"]) == (400, "INVALID_CURRENCY")
     after = await api.send("GET", "/v1/catalog", headers=api.bearer())
     assert after.json["countries"] == catalog.json["countries"]
 
     payment, session = await ethereum.bill("USDC")
-    [quote] = [one for one in await quoted(api, payment.checkout_id) if one.get("token") == "USDC"]
+    [quote] = [
+        quote
+        for quote in await list_quotes(api, payment.checkout_id)
+        if quote.get("token") == "USDC"
+    ]
     assert quote["total_amount"] == "25.5"
     await ethereum.pay(session)
     await ethereum.final()
@@ -128,21 +134,23 @@ async def test_usdc_pays_dollars_and_no_payment_can_be_created_in_it(
     assert dict(capture) == {"currency": "USDC", "amount_minor": 25_500_000, "credited": True}
 
 
-async def test_a_merchant_with_usdc_alone_can_ask_for_dollars(
+async def test_a_merchant_with_only_usdc_can_create_usd_payments(
     ethereum: ChainWorld, api: Api
 ) -> None:
     world = ethereum.world
     await world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
     await world.rows("DELETE FROM payment_method")
-    told = await api.create(currency="USD", amount="1.00")
-    assert (told.status, told.json["code"]) == (422, "UNSUPPORTED_CURRENCY")
+    response = await api.create(currency="USD", amount="1.00")
+    assert (response.status, response.json["code"]) == (422, "UNSUPPORTED_CURRENCY")
     await offer(world, ethereum.account_id, "USDC")
     assert (await api.create(key=str(uuid4()), currency="USD", amount="1.00")).status == 201
     assert (await api.create(currency="USDT", amount="1.00")).status == 422
     assert (await api.create(currency="USD", amount="1", include_pegged_assets=False)).status == 422
 
 
-async def test_a_chain_whose_token_counts_otherwise_is_not_watched(ethereum: ChainWorld) -> None:
+async def test_wrong_decimals_or_a_missing_token_contract_are_detected(
+    ethereum: ChainWorld,
+) -> None:
     database = ethereum.world.database
     assert await token_decimals_match(
         "ethereum", ethereum.reader, await chain_store.list_tokens(database, "ethereum")
@@ -154,4 +162,6 @@ async def test_a_chain_whose_token_counts_otherwise_is_not_watched(ethereum: Cha
         SetToken(chain="ethereum", symbol="USDT", decimals=6, address="0x" + 40 * "1")
     )
     tokens = await chain_store.list_tokens(database, "ethereum")
-    assert not await token_decimals_match("ethereum", ethereum.reader, tokens)  # nobody is there
+    assert not await token_decimals_match(
+        "ethereum", ethereum.reader, tokens
+    )  # the address has no contract

@@ -40,14 +40,14 @@ async def open_cases(deposits: DepositGround) -> list[str]:
     return sorted(row["kind"] for row in rows)
 
 
-async def captured(deposits: DepositGround, session: Session) -> list[int]:
+async def list_captured_amounts(deposits: DepositGround, session: Session) -> list[int]:
     rows = await deposits.ground.world.rows(
         "SELECT amount_minor FROM capture WHERE session_id = $1", session.id
     )
     return [int(row["amount_minor"]) for row in rows]
 
 
-async def invent(deposits: DepositGround, session: Session, pattern: str) -> dict[str, Any]:
+async def forge_deposit(deposits: DepositGround, session: Session, pattern: str) -> dict[str, Any]:
     """Forge a deposit of a session in the block of a real deposit."""
     receipt = await deposits.ground.chain.ask("eth_getTransactionReceipt", pattern)
     [log] = receipt["logs"]
@@ -60,91 +60,91 @@ async def invent(deposits: DepositGround, session: Session, pattern: str) -> dic
     }
 
 
-async def test_a_deposit_that_one_endpoint_omits_waits_and_the_others_are_paid(pair: Pair) -> None:
-    deposits, liar, _ = pair
+async def test_a_deposit_omitted_by_one_endpoint_does_not_delay_other_payments(pair: Pair) -> None:
+    deposits, faulty, _ = pair
     ground = deposits.ground
     before = SET_ASIDE.labels(ground.slug)._value.get()
-    (stuck, stuck_session), (fine, session) = await deposits.bill(), await deposits.bill()
-    liar.faults = Faults(hidden=[await deposits.transfer(stuck_session)])
+    (stuck, stuck_session), (timely, session) = await deposits.bill(), await deposits.bill()
+    faulty.faults = Faults(hidden=[await deposits.transfer(stuck_session)])
     await deposits.transfer(session)
     await ground.final()
-    assert (await ground.status(stuck), await ground.status(fine)) == ("PROCESSING", "PAID")
+    assert (await ground.status(stuck), await ground.status(timely)) == ("PROCESSING", "PAID")
     assert await open_cases(deposits) == ["RECONCILIATION"]
     await deposits.expire(stuck)
-    later, later_session = await deposits.bill()
-    await deposits.transfer(later_session)
+    new_payment, new_session = await deposits.bill()
+    await deposits.transfer(new_session)
     await ground.final()
-    assert (await ground.status(stuck), await ground.status(later)) == ("PROCESSING", "PAID")
+    assert (await ground.status(stuck), await ground.status(new_payment)) == ("PROCESSING", "PAID")
     assert await open_cases(deposits) == ["RECONCILIATION"]
     assert SET_ASIDE.labels(ground.slug)._value.get() == before + 1
-    liar.faults = HONEST
+    faulty.faults = HONEST
     await ground.final()
     assert await ground.status(stuck) == "PAID"
     assert await open_cases(deposits) == []
     await ground.pass_time(3_601)
     await ground.final()
-    assert await captured(deposits, stuck_session) == [TOTAL]
+    assert await list_captured_amounts(deposits, stuck_session) == [TOTAL]
     assert await find_differences(ground.world.database) == []
 
 
-async def test_a_deposit_that_one_endpoint_invents_pays_nothing_and_the_others_are_paid(
+async def test_a_deposit_invented_by_one_endpoint_is_not_paid_or_captured(
     pair: Pair,
 ) -> None:
-    deposits, liar, _ = pair
+    deposits, faulty, _ = pair
     ground = deposits.ground
-    (unpaid, unpaid_session), (fine, session) = await deposits.bill(), await deposits.bill()
+    (unpaid, unpaid_session), (timely, session) = await deposits.bill(), await deposits.bill()
     true_hash = await deposits.transfer(session)
-    liar.faults = Faults(invented=[await invent(deposits, unpaid_session, true_hash)])
+    faulty.faults = Faults(invented=[await forge_deposit(deposits, unpaid_session, true_hash)])
     await ground.final()
-    assert (await ground.status(unpaid), await ground.status(fine)) == ("PROCESSING", "PAID")
+    assert (await ground.status(unpaid), await ground.status(timely)) == ("PROCESSING", "PAID")
     assert await open_cases(deposits) == ["RECONCILIATION"]
     await deposits.expire(unpaid)
-    later, later_session = await deposits.bill()
-    await deposits.transfer(later_session)
+    new_payment, new_session = await deposits.bill()
+    await deposits.transfer(new_session)
     await ground.final()
-    assert (await ground.status(unpaid), await ground.status(later)) == ("PROCESSING", "PAID")
-    liar.faults = HONEST
+    assert (await ground.status(unpaid), await ground.status(new_payment)) == ("PROCESSING", "PAID")
+    faulty.faults = HONEST
     await ground.final()
     assert await ground.status(unpaid) == "FAILED"
-    assert await captured(deposits, unpaid_session) == []
+    assert await list_captured_amounts(deposits, unpaid_session) == []
     assert len(await ground.dispositions()) == 2
 
 
-async def test_the_true_deposit_is_captured_once_while_an_endpoint_changes_its_amount(
+async def test_a_deposit_is_captured_once_if_an_endpoint_changes_its_amount(
     pair: Pair,
 ) -> None:
-    deposits, liar, _ = pair
+    deposits, faulty, _ = pair
     ground = deposits.ground
     payment, session = await deposits.bill()
     tx_hash = await deposits.transfer(session)
     receipt = await ground.chain.ask("eth_getTransactionReceipt", tx_hash)
     [log] = receipt["logs"]
-    liar.faults = Faults(hidden=[tx_hash], invented=[{**log, "data": f"0x{TOTAL - 1:064x}"}])
+    faulty.faults = Faults(hidden=[tx_hash], invented=[{**log, "data": f"0x{TOTAL - 1:064x}"}])
     await ground.final()
     assert await ground.status(payment) == "PROCESSING"
     assert await open_cases(deposits) == ["RECONCILIATION"]
-    liar.faults = HONEST
+    faulty.faults = HONEST
     await ground.final()
     assert await ground.status(payment) == "PAID"
-    assert await captured(deposits, session) == [TOTAL]
+    assert await list_captured_amounts(deposits, session) == [TOTAL]
     assert await open_cases(deposits) == []
 
 
-async def test_a_sweep_that_one_endpoint_omits_stops_nothing_and_is_found_later(
+async def test_a_sweep_omitted_by_one_endpoint_is_found_later_without_blocking(
     pair: Pair,
 ) -> None:
-    deposits, liar, _ = pair
+    deposits, faulty, _ = pair
     ground = deposits.ground
     _, session = await deposits.bill()
     await deposits.transfer(session)
     await ground.final()
-    liar.faults = Faults(hidden=[await deposits.sweep(session)])
-    payment, other_session = await deposits.bill()
-    await deposits.transfer(other_session)
+    faulty.faults = Faults(hidden=[await deposits.sweep(session)])
+    payment, second_session = await deposits.bill()
+    await deposits.transfer(second_session)
     await ground.final()
     assert await ground.status(payment) == "PAID"
     assert await deposits.balances() == {"chain_deposits USDT": 2 * TOTAL}
-    liar.faults = HONEST
+    faulty.faults = HONEST
     await ground.pass_time(601)
     await ground.final()
     assert await deposits.balances() == {
@@ -154,18 +154,18 @@ async def test_a_sweep_that_one_endpoint_omits_stops_nothing_and_is_found_later(
     assert await find_differences(ground.world.database) == []
 
 
-async def test_more_unproven_deposits_than_people_can_review_stop_the_chain(
+async def test_too_many_unproven_deposits_stop_the_chain(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deposits, liar, _ = pair
+    deposits, faulty, _ = pair
     ground = deposits.ground
     monkeypatch.setattr(pending_transfers, "OPEN_CASES_MAX", 0)
     payment, session = await deposits.bill()
-    liar.faults = Faults(hidden=[await deposits.transfer(session)])
+    faulty.faults = Faults(hidden=[await deposits.transfer(session)])
     await ground.mine(3)
     with pytest.raises(ChainUnavailableError):
         await ground.turn()
     assert await ground.cases() == []
-    liar.faults = HONEST
+    faulty.faults = HONEST
     await ground.turn()
     assert await ground.status(payment) == "PAID"

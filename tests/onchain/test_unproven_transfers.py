@@ -37,10 +37,10 @@ async def block_of(ground: ChainWorld, tx_hash: str) -> BlockId:
     return BlockId(int(receipt["blockNumber"], 16), bytes.fromhex(receipt["blockHash"][2:]))
 
 
-async def refuse(ground: ChainWorld, node: FaultyNode, *tx_hashes: str) -> None:
-    """Make a node reject searches of these transactions' blocks."""
-    blocks = [await block_of(ground, one) for one in tx_hashes]
-    node.faults = Faults(refused_blocks=[f"0x{one.hash.hex()}" for one in blocks])
+async def refuse_blocks(ground: ChainWorld, node: FaultyNode, *tx_hashes: str) -> None:
+    """Make a node reject searches of the blocks of these transactions."""
+    blocks = [await block_of(ground, tx_hash) for tx_hash in tx_hashes]
+    node.faults = Faults(refused_blocks=[f"0x{tx_hash.hash.hex()}" for tx_hash in blocks])
 
 
 async def open_cases(ground: ChainWorld) -> list[str]:
@@ -48,7 +48,7 @@ async def open_cases(ground: ChainWorld) -> list[str]:
     return sorted(row["kind"] for row in rows)
 
 
-async def test_receipts_that_nobody_can_read_hold_nothing_up(pair: Pair) -> None:
+async def test_unreadable_receipts_do_not_block_the_watcher(pair: Pair) -> None:
     ground, *nodes = pair
     payment, session = await ground.bill("USDT")
     for node in nodes:
@@ -59,57 +59,59 @@ async def test_receipts_that_nobody_can_read_hold_nothing_up(pair: Pair) -> None
     assert await ground.cases() == []
 
 
-async def test_one_transaction_that_cannot_be_proven_waits_and_the_others_are_paid(
+async def test_an_unproven_transaction_does_not_delay_other_payments(
     pair: Pair,
 ) -> None:
-    ground, one, other = pair
+    ground, first, second = pair
     stuck, stuck_session = await ground.bill("USDT")
-    fine, session = await ground.bill("USDT")
+    timely, session = await ground.bill("USDT")
     tx_hash = await ground.pay(stuck_session)
     await ground.pay(session)
-    await refuse(ground, one, tx_hash)
-    await refuse(ground, other, tx_hash)
+    await refuse_blocks(ground, first, tx_hash)
+    await refuse_blocks(ground, second, tx_hash)
     await ground.final()
-    assert (await ground.status(stuck), await ground.status(fine)) == ("PROCESSING", "PAID")
+    assert (await ground.status(stuck), await ground.status(timely)) == ("PROCESSING", "PAID")
     assert await ground.dispositions() == ["credited"]
     assert await open_cases(ground) == ["RECONCILIATION"]
-    await ground.pass_time(2_000)  # its time is over
+    await ground.pass_time(2_000)  # past its deadline
     await ground.final()
     assert await ground.status(stuck) == "PROCESSING"
     assert await open_cases(ground) == ["RECONCILIATION"]
-    one.faults = other.faults = HONEST
+    first.faults = second.faults = HONEST
     await ground.final()
     assert await ground.status(stuck) == "PAID"
     assert await open_cases(ground) == []
     assert await ground.dispositions() == ["credited"] * 2
 
 
-async def test_money_of_nobody_is_set_aside_until_it_is_proven(pair: Pair) -> None:
-    ground, one, other = pair
+async def test_a_transaction_with_an_unknown_uuid_is_set_aside_until_it_is_proven(
+    pair: Pair,
+) -> None:
+    ground, first, second = pair
     _, session = await ground.bill("USDT")
     tx_hash = await ground.pay_otherwise(session, uuid=bytes(15) + b"\x07")
-    await refuse(ground, one, tx_hash)
-    await refuse(ground, other, tx_hash)
+    await refuse_blocks(ground, first, tx_hash)
+    await refuse_blocks(ground, second, tx_hash)
     await ground.final()
     assert await ground.dispositions() == []
     [row] = await ground.world.rows("SELECT subject FROM money_case")
     assert tx_hash in row["subject"]
-    one.faults = other.faults = HONEST
+    first.faults = second.faults = HONEST
     await ground.move_clock(601)
-    await ground.turn()  # the second look
+    await ground.turn()  # the recheck
     assert await ground.dispositions() == ["unknown_uuid"]
     assert await open_cases(ground) == ["UNKNOWN_REFERENCE"]
 
 
-async def test_more_than_can_be_looked_at_stops_the_chain(
+async def test_too_many_unproven_transactions_stop_the_chain(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ground, one, other = pair
+    ground, first, second = pair
     monkeypatch.setattr(pending_transfers, "OPEN_CASES_MAX", 0)
     _, session = await ground.bill("USDT")
     tx_hash = await ground.pay(session)
-    await refuse(ground, one, tx_hash)
-    await refuse(ground, other, tx_hash)
+    await refuse_blocks(ground, first, tx_hash)
+    await refuse_blocks(ground, second, tx_hash)
     await ground.mine(3)
     before = await ground.cursor()
     with pytest.raises(ChainUnavailableError):
@@ -118,27 +120,27 @@ async def test_more_than_can_be_looked_at_stops_the_chain(
     assert await ground.cases() == []
 
 
-async def test_the_logs_of_an_orphaned_block_are_no_proof(pair: Pair) -> None:
+async def test_the_logs_of_an_orphaned_block_are_not_a_proof(pair: Pair) -> None:
     ground, *_ = pair
     payment, session = await ground.bill("NATIVED")
     del payment
     block = await block_of(ground, await ground.pay(session))
     contract = bytes.fromhex(ground.deployment.contract_address[2:])
-    ask = ground.reader.fetch_block_logs
-    [[log]] = await ask("native-2", [block], [contract])  # type: ignore[misc]
+    fetch_logs = ground.reader.fetch_block_logs
+    [[log]] = await fetch_logs("native-2", [block], [contract])  # type: ignore[misc]
     assert (log.block_hash, log.uuid) == (block.hash, uuid_of(session))
     await ground.reorg(3)
     await ground.mine(5)
-    assert await ask("native-2", [block], [contract]) == [[]]
+    assert await fetch_logs("native-2", [block], [contract]) == [[]]
     beyond = BlockId(block.number + 1_000, block.hash)
-    assert await ask("native-2", [beyond], [contract]) == [MissingReason.BEHIND]
+    assert await fetch_logs("native-2", [beyond], [contract]) == [MissingReason.BEHIND]
 
 
 def uuid_of(session: Session) -> bytes:
     return bytes.fromhex((session.reference or "")[2:])
 
 
-async def test_a_strangers_transaction_that_was_posted_is_not_looked_into(pair: Pair) -> None:
+async def test_the_receipt_of_a_posted_foreign_transaction_is_not_fetched(pair: Pair) -> None:
     ground, *nodes = pair
     _, session = await ground.bill("USDT")
     stranger = {"to": ground.payer, "value": "0x1", "data": "0x"}

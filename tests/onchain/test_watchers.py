@@ -1,4 +1,4 @@
-"""Several watchers, and a watcher that is killed: each log has its effect exactly once."""
+"""If several watchers run, or a watcher is killed, each log has its effect exactly once."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ from tests.support.world import patient
 
 pytestmark = pytest.mark.full
 
-LOOK_S = 0.05
+POLL_INTERVAL_S = 0.05
 _WAITING = """
     SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE a.datname = current_database() AND NOT l.granted
@@ -54,25 +54,25 @@ async def locked(raw: asyncpg.Connection, query: str, *arguments: Any) -> AsyncI
         yield
 
 
-async def until(found: Callable[[], Awaitable[bool]]) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not await found():
-        assert time.monotonic() < deadline, "it has not happened"
-        await asyncio.sleep(LOOK_S)
+    while not await condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def waiting(raw: asyncpg.Connection, count: int) -> None:
+async def wait_for_lock_waiters(raw: asyncpg.Connection, count: int) -> None:
     """Wait until this many connections wait for a lock."""
 
-    async def found() -> bool:
-        # Inside a transaction, who is connected is remembered from the first look on.
+    async def are_waiting() -> bool:
+        # A transaction caches the list of connections after the first query.
         await raw.execute("SELECT pg_stat_clear_snapshot()")
         return await raw.fetchval(_WAITING) == count
 
-    await until(found)
+    await wait_until(are_waiting)
 
 
-async def test_two_watchers_at_once_keep_each_log_once(
+async def test_concurrent_watchers_record_each_log_once(
     ground: ChainWorld, raw: asyncpg.Connection
 ) -> None:
     bills = [await ground.bill("NATIVED") for _ in range(3)]
@@ -82,15 +82,15 @@ async def test_two_watchers_at_once_keep_each_log_once(
     await ground.mine(3)
     row = await chain_store.get_chain(ground.world.database, "native")
     assert row is not None
-    other = RpcChainReader("native", [ground.chain.url], config_of("native"))
+    second_reader = RpcChainReader("native", [ground.chain.url], config_of("native"))
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
-        looks = [
-            asyncio.create_task(watch_once(ground.world.service, row, one))
-            for one in (ground.reader, other)
+        polls = [
+            asyncio.create_task(watch_once(ground.world.service, row, reader))
+            for reader in (ground.reader, second_reader)
         ]
-        await waiting(raw, 2)
-    await asyncio.gather(*looks)
-    await other.close()
+        await wait_for_lock_waiters(raw, 2)
+    await asyncio.gather(*polls)
+    await second_reader.close()
     assert await ground.dispositions() == ["credited"] * 3 + ["duplicate"]
     assert await ground.cases() == ["DOUBLE_PAYMENT"]
     for payment, _ in bills:
@@ -98,31 +98,31 @@ async def test_two_watchers_at_once_keep_each_log_once(
         assert await ground.world.events(payment) == ["payment.completed"]
 
 
-async def test_a_watcher_that_was_overtaken_takes_nothing_back(
+async def test_an_overtaken_watcher_does_not_move_the_cursor_back(
     ground: ChainWorld, raw: asyncpg.Connection
 ) -> None:
     await ground.turn()
     await ground.mine(3)
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
-        looking = asyncio.create_task(ground.look())
-        await waiting(raw, 1)
+        poll = asyncio.create_task(ground.look())
+        await wait_for_lock_waiters(raw, 1)
         await raw.execute("UPDATE chain_cursor SET block = block + 10, hash = NULL")
         ahead = await raw.fetchval("SELECT block FROM chain_cursor")
-    await looking
+    await poll
     assert (await ground.cursor()).block == ahead
 
 
-async def test_a_contract_that_is_added_while_blocks_are_read_misses_none_of_them(
+async def test_a_contract_added_during_a_poll_does_not_miss_blocks(
     ground: ChainWorld, raw: asyncpg.Connection
 ) -> None:
     await ground.turn()
     _, session = await ground.bill("NATIVED")
-    other = await deploy(ground.chain, PLANS["native"])
-    await ground.pay_otherwise(session, contract=other.contract_address)
+    deployment = await deploy(ground.chain, PLANS["native"])
+    await ground.pay_otherwise(session, contract=deployment.contract_address)
     await ground.mine(3)
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
-        looking = asyncio.create_task(ground.look())
-        await waiting(raw, 1)
+        poll = asyncio.create_task(ground.look())
+        await wait_for_lock_waiters(raw, 1)
         await raw.execute(
             """
             WITH account AS (
@@ -133,15 +133,15 @@ async def test_a_contract_that_is_added_while_blocks_are_read_misses_none_of_the
             INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
             SELECT id, 'native', $1, $2, $3 FROM account
             """,
-            bytes.fromhex(other.contract_address[2:]),
-            bytes.fromhex(other.receiver[2:]),
-            other.deployed_block,
+            bytes.fromhex(deployment.contract_address[2:]),
+            bytes.fromhex(deployment.receiver[2:]),
+            deployment.deployed_block,
         )
-    await looking
+    await poll
     assert await ground.dispositions() == ["unknown_uuid"]
 
 
-async def test_a_janitor_that_is_busy_with_sessions_is_not_waited_for(
+async def test_the_watcher_does_not_wait_for_locks_on_sessions(
     ground: ChainWorld, raw: asyncpg.Connection
 ) -> None:
     await ground.bill("USDT")
@@ -152,7 +152,9 @@ async def test_a_janitor_that_is_busy_with_sessions_is_not_waited_for(
         await asyncio.wait_for(ground.look(), PATIENCE_S / 2)
 
 
-async def test_one_process_leads_until_its_connection_is_gone(settings: Settings) -> None:
+async def test_a_single_process_holds_the_lock_until_its_connection_is_lost(
+    settings: Settings,
+) -> None:
     url = settings.database_url
     async with (
         hold_advisory_lock(url, "watch:native") as first,
@@ -160,8 +162,8 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
     ):
         assert first.is_held
         assert not second.is_held
-        async with hold_advisory_lock(url, "watch:bsc") as elsewhere:
-            assert elsewhere.is_held
+        async with hold_advisory_lock(url, "watch:bsc") as bsc_lock:
+            assert bsc_lock.is_held
         raw = await asyncpg.connect(url)
         await raw.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks "
@@ -169,20 +171,20 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
 
-        async def lost() -> bool:
+        async def is_lost() -> bool:
             return not first.is_held
 
-        async def taken() -> bool:
+        async def can_acquire() -> bool:
             async with hold_advisory_lock(url, "watch:native") as third:
                 return third.is_held
 
-        await until(lost)
-        await until(taken)
+        await wait_until(is_lost)
+        await wait_until(can_acquire)
         await raw.close()
 
 
-async def test_a_lock_is_proven_for_several_at_once(settings: Settings) -> None:
-    """The values that are read and written at the same time are both proven."""
+async def test_a_lock_can_be_verified_concurrently(settings: Settings) -> None:
+    """Concurrent checks can all verify the lock."""
     async with hold_advisory_lock(settings.database_url, "watch:native", verified_for_s=0) as lock:
         await asyncio.gather(*(lock.verify() for _ in range(3)))
         assert lock.is_held
@@ -215,7 +217,7 @@ def worker(settings: Settings, url: str, log: Path) -> Iterator[processes.Proces
 
 
 @pytest.mark.e2e
-async def test_a_worker_that_is_killed_in_the_middle_leaves_nothing_half_done(
+async def test_a_worker_killed_during_a_poll_does_not_leave_partial_results(
     ground: ChainWorld, raw: asyncpg.Connection, settings: Settings, tmp_path: Path
 ) -> None:
     bills = [await ground.bill("NATIVED") for _ in range(8)]
@@ -227,31 +229,35 @@ async def test_a_worker_that_is_killed_in_the_middle_leaves_nothing_half_done(
     before = await ground.cursor()
     async with locked(raw, "SELECT FROM payment WHERE id = $1 FOR UPDATE", bills[-1][0].id):
         with worker(settings, url, log) as process:
-            await waiting(raw, 1)  # in a transaction, with some payments locked and the cursor
+            await wait_for_lock_waiters(
+                raw, 1
+            )  # in a transaction that has locked the cursor and some payments
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert await ground.dispositions() == []
         assert (await ground.cursor()).block == before.block
     with worker(settings, url, log):
 
-        async def done() -> bool:
+        async def is_complete() -> bool:
             return len(await ground.dispositions()) == 9
 
-        await until(done)
+        await wait_until(is_complete)
     assert sorted(await ground.dispositions()) == ["credited"] * 8 + ["unknown_uuid"]
     for payment, _ in bills:
         assert await ground.status(payment) == "PAID"
         assert await ground.world.events(payment) == ["payment.completed"]
 
 
-async def test_many_blocks_are_caught_up_in_several_looks(ground: ChainWorld) -> None:
+async def test_many_blocks_are_read_in_several_polls(ground: ChainWorld) -> None:
     async with FaultyNode(ground.chain.url) as node:
         node.faults = Faults(range_max=1)
         row = await chain_store.get_chain(ground.world.database, "native")
         assert row is not None
         await ground.mine(2 * RANGES_MAX)
         reader = RpcChainReader("native", [node.url], config_of("native"))
-        assert await watch_once(ground.world.service.watch_context, row, reader)  # there is more
+        assert await watch_once(
+            ground.world.service.watch_context, row, reader
+        )  # more blocks are left
         while await watch_once(ground.world.service.watch_context, row, reader):
             pass
         await reader.close()

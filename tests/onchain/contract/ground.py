@@ -26,7 +26,7 @@ RICH = 10**30
 
 @dataclass(frozen=True)
 class Ground:
-    """A gateway that accepts the native coin and three tokens; all accounts are rich."""
+    """A gateway that accepts the native coin and three tokens; all accounts have large balances."""
 
     evm: Evm
     gateway: Deployed

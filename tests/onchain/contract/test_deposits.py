@@ -1,4 +1,4 @@
-"""A deposit address sends money only to the receiver, or if the receiver calls it."""
+"""A deposit address sends money only to the receiver, or as the receiver instructs it."""
 
 import os
 from collections import Counter
