@@ -57,7 +57,7 @@ class _TaxRateChange(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
 
 class SetTaxRate(_TaxRateChange, frozen=True, kw_only=True):
-    """Set a country's tax rate. The rate of quotes that buyers have selected does not change."""
+    """Set a country's tax rate. Quotes that buyers have already selected are not affected."""
 
     action: ClassVar[str] = "tax.set"
     rate: Annotated[Decimal, argument("The rate; 0.07 means 7 %.", metavar="RATE")]
@@ -88,7 +88,7 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
 
 class RemoveTaxRate(_TaxRateChange, frozen=True, kw_only=True):
-    """Remove a country's tax rate. Its payments are then taxed at a rate of zero."""
+    """Remove a country's tax rate. Payments in the country are then taxed at a rate of zero."""
 
     action: ClassVar[str] = "tax.remove"
     is_destructive: ClassVar[bool] = True
