@@ -142,7 +142,7 @@ class Postgres:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PostgresError(f"{self._data_dir} is in use by another running process") from None
+            raise PostgresError(f"{self._data_dir} is in use by another process") from None
         self._password = self._password_file.read_text().strip()
         if self._password:
             return
@@ -200,7 +200,7 @@ class Postgres:
             if self.alive() or not any(trouble in output for trouble in _TRANSIENT):
                 break
             time.sleep(START_RETRY_S)
-        raise PostgresError(f"PostgreSQL did not start; {self._log} ends:\n{output}")
+        raise PostgresError(f"PostgreSQL did not start; {self._log} ends with:\n{output}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = [*self._launcher, str(self._bin_dir / "postgres"), "-D", str(self._data_dir)]
@@ -331,7 +331,7 @@ def _check_version(data_dir: Path, bin_dir: Path) -> None:
     ours = re.search(r"\d+", output)
     if ours is None or ours.group() != theirs:
         raise PostgresError(
-            f"the data in {data_dir} is of PostgreSQL {theirs}, but {bin_dir} contains {output}"
+            f"the data in {data_dir} requires PostgreSQL {theirs}, but {bin_dir} contains {output}"
         )
 
 

@@ -330,7 +330,7 @@ async def _check_admins(context: OperationContext) -> SetupFinding:
     if settings.oidc_issuer and Role.ADMIN in parse_claim_roles(settings.oidc_roles).values():
         return SetupFinding("operators", True, f"{text}; other admins sign in with OpenID Connect")
     if count < _ADMINS_MIN:
-        text += f"; at least {_ADMINS_MIN} are needed to approve the operations of admins"
+        text += f"; at least {_ADMINS_MIN} are needed to approve admin operations"
     return SetupFinding("operators", count >= _ADMINS_MIN, text)
 
 

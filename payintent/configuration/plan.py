@@ -174,7 +174,7 @@ def _build_node(events: Iterator[Any], event: Any, name: str, depth: int) -> Nod
     if event.tag is not None:
         _reject(f"{name}:{line}", "tags are not allowed")
     if depth > _DEPTH_MAX:
-        _reject(f"{name}:{line}", f"more than {_DEPTH_MAX} levels")
+        _reject(f"{name}:{line}", f"more than {_DEPTH_MAX} levels of nesting")
     if isinstance(event, yaml.ScalarEvent):
         is_null = event.implicit[0] and event.value in _NULLS
         return Node(line, None if is_null else event.value)

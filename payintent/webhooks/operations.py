@@ -187,7 +187,8 @@ class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
         self._build_criteria()
 
     async def changes(self, context: OperationContext) -> list[str]:
-        return [f"{await self.total(context)} events are resent"]
+        total = await self.total(context)
+        return ["1 event is resent" if total == 1 else f"{total} events are resent"]
 
     async def total(self, context: OperationContext) -> int:
         return (await delivery_store.count_missed(context.database, self._build_criteria())).events

@@ -64,7 +64,7 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
         [finding, _] = await check_setup(context)
         return finding.is_ok, finding.text
 
-    too_few = "at least 2 are needed to approve the operations of admins"
+    too_few = "at least 2 are needed to approve admin operations"
     assert await admins() == (False, f"admins with a valid token: 0; {too_few}")
     await world.perform(IssueOperatorToken(name="Ada", role=Role.ADMIN))
     await world.perform(IssueOperatorToken(name="Fay", role=Role.FINANCE))

@@ -531,7 +531,7 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ("version: 1\ntax_rates: [}", "shop.yaml:2: not valid YAML: "),
         ("version: 1\n? [a]\n: []", "shop.yaml:2: a key must be a string"),
         ("version: 1\n---\nversion: 1", "shop.yaml:2: only one YAML document is allowed"),
-        ("[" * 100_000, "shop.yaml:1: more than 8 levels"),
+        ("[" * 100_000, "shop.yaml:1: more than 8 levels of nesting"),
     ],
 )
 def test_a_malformed_file_is_one_error_with_its_line(text: str, refusal: str) -> None:

@@ -183,7 +183,7 @@ def test_data_in_use_by_a_living_process_is_refused_and_left_alone(
 ) -> None:
     url = server.start()
 
-    with pytest.raises(PostgresError, match="in use by another running process"):
+    with pytest.raises(PostgresError, match="in use by another process"):
         Postgres(data_dir).start()
 
     assert ask(url, "SELECT 1") == 1
@@ -256,7 +256,7 @@ def test_an_unfinished_initdb_is_begun_again(tmp_path: Path) -> None:
 def test_data_of_another_version_is_refused_naming_both(server: Postgres, data_dir: Path) -> None:
     (data_dir / "PG_VERSION").write_text("11\n")
 
-    with pytest.raises(PostgresError, match=r"of PostgreSQL 11, .* \(PostgreSQL\) \d\d"):
+    with pytest.raises(PostgresError, match=r"requires PostgreSQL 11, .* \(PostgreSQL\) \d\d"):
         server.start()
 
 

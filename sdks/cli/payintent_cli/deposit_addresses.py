@@ -43,7 +43,7 @@ def _load(file: str) -> Chain:
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     except UnreadableAnswerError as error:
-        raise UsageError(f"{file} is not a response of GET /v1/chains: {error}") from error
+        raise UsageError(f"{file} is not a response from GET /v1/chains: {error}") from error
 
 
 def _find_session(client: Client, payment_id: str) -> str:
