@@ -24,9 +24,7 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
         option("RUNNING for disputes that the bank has not yet decided, or ALL.", any_text=True),
     ] = "RUNNING"
     order_id: OrderFilter = None
-    currency: Annotated[str | None, option("Only disputes in this currency, for example THB.")] = (
-        None
-    )
+    currency: Annotated[str | None, option("Only disputes in this currency, such as THB.")] = None
     before: Annotated[UUID | None, option("The last dispute of the previous page.")] = None
     after: Annotated[
         UUID | None, option("The last dispute of the previous page, if the order is `oldest`.")

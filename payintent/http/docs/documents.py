@@ -36,7 +36,7 @@ GUIDES = (
         "integrate",
         "docs/integrate/start.md",
         "Integration guide",
-        "Create a payment, redirect the buyer, handle the webhook, refund.",
+        "Create a payment, redirect the buyer, handle the webhook, and make a refund.",
     ),
     Guide(
         "quickstart",
