@@ -98,6 +98,6 @@ class TestEndpoints:
         assert "bsc-2 1,290 10 100" in page
         assert page.count("different block") == 1
         assert "127.0.0.1" not in page.partition("Chains")[2]
-        before = [node.asked for node in nodes]
+        before = [node.request_count for node in nodes]
         await visitor.get("/chains")
-        assert [node.asked for node in nodes] == before
+        assert [node.request_count for node in nodes] == before
